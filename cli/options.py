@@ -1,0 +1,38 @@
+"""Options that several subcommands share, so that a flag means the same everywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no progress, only results and errors.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of every random choice.")]
+JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Workers; the result does not depend on it.")]
+GraphArgument = Annotated[str, typer.Argument(metavar="GRAPH", help="CostGraphDef file, or - for standard input.")]
+GraphsArgument = Annotated[
+    list[str], typer.Argument(metavar="GRAPHS...", help="CostGraphDef files, and folders of them.")
+]
+TaskOption = Annotated[str, typer.Option("--task", help="What to minimise: memory (peak) or runtime (makespan).")]
+DevicesOption = Annotated[
+    Optional[int],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+    typer.Option("--devices", "-d", help="Devices, 1 to 64. [default: 1 for memory, 2 for runtime]"),
+]
+MemoryLimitOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--memory-limit", help="Bytes per device, e.g. 16GiB. [default: none]"),
+]
+BandwidthOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--bandwidth", help="Bytes per second between devices, e.g. 10GB/s. [default: infinite]"),
+]
+LatencyOption = Annotated[str, typer.Option("--latency", help="Time that each transfer adds, e.g. 5us.")]
+EvaluationsOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--evaluations", min=1, help="Budget of complete schedules priced. [default: the method's]"),
+]
+TimeLimitOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--time-limit", "-t", help="Wall time per run, e.g. 10s. [default: 10s for auto, else none]"),
+]

@@ -1,0 +1,1 @@
+"""Graph, formats, problem, schedule, simulator, verifier, bounds and solvers."""

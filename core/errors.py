@@ -1,0 +1,25 @@
+"""The errors schedopt raises on purpose; each message names the file or node, the value and the remedy."""
+
+
+class SchedoptError(Exception):
+    """Base of every deliberate error; the command line prints its message and leaves with `exit_code`."""
+
+    exit_code = 2
+
+
+class UsageError(SchedoptError):
+    """An option, a method or a parameter that cannot be used like this."""
+
+
+class GraphError(SchedoptError):
+    """A computation graph that breaks a rule: cycle, unknown input, negative or overflowing cost."""
+
+
+class FormatError(SchedoptError):
+    """A file that cannot be read as what it should be."""
+
+
+class ScheduleError(SchedoptError):
+    """A schedule that breaks a rule of the cost model."""
+
+    exit_code = 1

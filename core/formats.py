@@ -1,0 +1,477 @@
+"""Read and write CostGraphDef, the field's own file format: text or binary, plain or gzip, a file or a pipe."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from .atomic import write_atomically
+from .errors import FormatError
+from .graph import INT32_MAX, INT64_MAX, CostGraph, GraphBuilder
+
+Encoding = Literal["text", "binary"]
+SUFFIXES: dict[str, tuple[Encoding, bool]] = {
+    ".pbtxt": ("text", False),
+    ".pb": ("binary", False),
+    ".pbtxt.gz": ("text", True),
+    ".pb.gz": ("binary", True),
+}
+DROPPED_NODE_FIELDS = (
+    "device",
+    "host_temp_memory_size",
+    "device_temp_memory_size",
+    "device_persistent_memory_size",
+    "compute_time",
+    "memory_time",
+    "inaccurate",
+)
+DROPPED_OUTPUT_FIELDS = ("shape", "dtype")
+
+
+@dataclass
+class _Node:
+    """One node of a CostGraphDef as written, with the fields that the model holds."""
+
+    name: str = ""
+    id: int = 0
+    runtime: int = 0
+    workspace: int = 0
+    persistent: int = 0
+    is_final: bool = False
+
+
+class _Reader:
+    """Turns nodes as written into a graph: alias conventions, dropped fields, notes."""
+
+    def __init__(self, name: str) -> None:
+        self.nodes: list[_Node] = []
+        self.inputs: list[list[tuple[int, int]]] = []
+        self.controls: list[list[int]] = []
+        self.outputs: list[list[int]] = []
+        self.aliases: list[list[int]] = []
+        self.dropped: set[str] = set()
+        self.name = name
+
+    def build(self, note: Callable[[str], None]) -> CostGraph:
+        uses_aliases = any(any(aliases) for aliases in self.aliases)
+        if not uses_aliases and any(a and i for a, i in zip(self.aliases, self.inputs, strict=True)):
+            note(
+                f"{self.name}: no output has a non-zero alias_input_port, so nothing is read as an alias; "
+                "write -1 for outputs that are no alias"
+            )
+        builder = GraphBuilder(self.name)
+        columns = zip(self.nodes, self.inputs, self.controls, self.outputs, self.aliases, strict=True)
+        for node, inputs, control, outputs, aliases in columns:
+            if node.is_final and not outputs:
+                self.dropped.add("is_final of an op without outputs")
+            builder.add_op(
+                node.name,
+                op_id=node.id,
+                inputs=inputs,
+                control=control,
+                outputs=outputs,
+                aliases=aliases if uses_aliases else None,
+                is_final=node.is_final,
+                runtime=node.runtime,
+                workspace=node.workspace,
+                persistent=node.persistent,
+            )
+        graph = builder.build()
+        if self.dropped:
+            note(f"{self.name}: fields that schedopt does not use were dropped: {', '.join(sorted(self.dropped))}")
+        return graph
+
+
+def graph_name(path: str | Path) -> str:
+    """Return the file's name without folder and format suffix; `stdin` for `-`."""
+    if str(path) == "-":
+        return "stdin"
+    return re.sub(r"(\.(pbtxt|pb|txt))?(\.gz)?$", "", Path(path).name) or Path(path).name
+
+
+def read_graph(path: str | Path, note: Callable[[str], None] = lambda text: None) -> CostGraph:
+    """Read a CostGraphDef file, text or binary, plain or gzip; `-` reads standard input.
+
+    Parameters
+    ----------
+    path
+        The file, or `-`.
+    note
+        Called with each remark worth showing, such as fields that were dropped.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, or is not a CostGraphDef, or is truncated.
+    GraphError
+        If the graph breaks a rule; the message names the op.
+    """
+    try:
+        data = sys.stdin.buffer.read() if str(path) == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return parse_graph(data, graph_name(path), note, str(path))
+
+
+def parse_graph(
+    data: bytes, name: str, note: Callable[[str], None] = lambda text: None, path: str | None = None
+) -> CostGraph:
+    """Parse the bytes of a CostGraphDef; see `read_graph`."""
+    where = path or name
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise FormatError(f"{where}: the gzip data is truncated or damaged ({error})") from error
+    if not data.strip():
+        raise FormatError(f"{where}: the file is empty")
+    reader = _Reader(name)
+    if _looks_like_text(data):
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{where}: not UTF-8 text at byte {error.start}") from error
+        if not _parse_lines(text, reader):
+            reader = _Reader(name)
+            _read_message(_parse_text(text, where), reader)
+    else:
+        _read_message(_parse_binary(data, where), reader)
+    if not reader.nodes:
+        raise FormatError(f"{where}: the graph is empty: a CostGraphDef without nodes")
+    return reader.build(note)
+
+
+def _looks_like_text(data: bytes) -> bool:
+    head = data[:4096]
+    return not re.search(rb"[\x00-\x08\x0e-\x1f]", head) and bool(
+        re.match(rb"(\s|#[^\n]*\n)*(node|cost)\s*[:{<\[]", head) or data.isascii()
+    )
+
+
+def _parse_text(text: str, where: str) -> Any:
+    from google.protobuf import text_format
+    from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
+
+    try:
+        return text_format.Parse(text, CostGraphDef())
+    except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        reason = str(error).replace('"tensorboard.', '"').splitlines()[0]
+        raise FormatError(f"{where}: not a CostGraphDef text file, or truncated: {reason}") from error
+
+
+def _parse_binary(data: bytes, where: str) -> Any:
+    from google.protobuf.message import DecodeError
+    from google.protobuf.unknown_fields import UnknownFieldSet
+    from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
+
+    try:
+        message = CostGraphDef.FromString(data)
+    except DecodeError as error:
+        raise FormatError(f"{where}: not a CostGraphDef, or truncated ({error})") from error
+    if len(UnknownFieldSet(message)) or any(len(UnknownFieldSet(node)) for node in message.node):
+        raise FormatError(f"{where}: not a CostGraphDef: it has fields that the format does not know")
+    return message
+
+
+def _read_message(message: Any, reader: _Reader) -> None:
+    if message.cost:
+        reader.dropped.add("cost")
+    for node in message.node:
+        for field, _ in node.ListFields():
+            if field.name in DROPPED_NODE_FIELDS:
+                reader.dropped.add(field.name)
+        reader.nodes.append(
+            _Node(
+                node.name,
+                node.id,
+                node.compute_cost,
+                node.temporary_memory_size,
+                node.persistent_memory_size,
+                node.is_final,
+            )
+        )
+        reader.inputs.append([(i.preceding_node, i.preceding_port) for i in node.input_info])
+        reader.controls.append(list(node.control_input))
+        outputs = node.output_info
+        reader.outputs.append([output.size for output in outputs])
+        reader.aliases.append([output.alias_input_port for output in outputs])
+        for output in outputs:
+            if output.dtype:
+                reader.dropped.add("dtype")
+            if output.HasField("shape"):
+                reader.dropped.add("shape")
+
+
+_NODE_INTEGERS = {
+    "id": ("id", INT32_MAX),
+    "compute_cost": ("runtime", INT64_MAX),
+    "temporary_memory_size": ("workspace", INT64_MAX),
+    "persistent_memory_size": ("persistent", INT64_MAX),
+}
+
+
+def _integer(value: str, largest: int) -> int:
+    """Parse a decimal integer; raises ValueError for whatever only the full parser should judge."""
+    value = value.strip()
+    if not (value.isdigit() or (value[:1] == "-" and value[1:].isdigit())) or not value.isascii():
+        raise ValueError(value)
+    number = int(value)
+    if not -largest - 1 <= number <= largest or (value[0] == "0" and number):
+        raise ValueError(value)
+    return number
+
+
+def _parse_lines(text: str, reader: _Reader) -> bool:
+    """Read text laid out one field a line, as every protobuf printer writes it, ten times faster.
+
+    Returns False, leaving the rest to the protobuf library, at the first line of any other form.
+    """
+    lines = iter(text.split("\n"))
+    try:
+        for line in lines:
+            if line.strip() in ("node {", "node: {"):
+                _parse_node(lines, reader)
+            elif line.strip():
+                return False
+    except (ValueError, StopIteration):
+        return False
+    return True
+
+
+def _parse_node(lines: Iterator[str], reader: _Reader) -> None:
+    node = _Node()
+    inputs: list[tuple[int, int]] = []
+    control: list[int] = []
+    sizes: list[int] = []
+    aliases: list[int] = []
+    while True:
+        key, colon, value = next(lines).partition(":")
+        key = key.strip()
+        if not colon:
+            if key == "input_info {":
+                fields = _parse_block(lines, "preceding_node", "preceding_port", INT32_MAX)
+                inputs.append(fields)
+            elif key == "output_info {":
+                size, alias = _parse_block(lines, "size", "alias_input_port", INT64_MAX)
+                sizes.append(size)
+                aliases.append(alias)
+            elif key == "}":
+                break
+            elif key:
+                raise ValueError(key)
+        elif key in _NODE_INTEGERS:
+            attribute, largest = _NODE_INTEGERS[key]
+            setattr(node, attribute, _integer(value, largest))
+        elif key == "name":
+            name = value.strip()
+            if len(name) < 2 or name[0] != '"' or name[-1] != '"' or "\\" in name or '"' in name[1:-1]:
+                raise ValueError(name)
+            node.name = name[1:-1]
+        elif key == "control_input":
+            control.append(_integer(value, INT32_MAX))
+        elif key == "is_final":
+            if value.strip() not in ("true", "false"):
+                raise ValueError(value)
+            node.is_final = value.strip() == "true"
+        else:
+            raise ValueError(key)
+    reader.nodes.append(node)
+    reader.inputs.append(inputs)
+    reader.controls.append(control)
+    reader.outputs.append(sizes)
+    reader.aliases.append(aliases)
+
+
+def _parse_block(lines: Iterator[str], first: str, second: str, largest: int) -> tuple[int, int]:
+    one = two = 0
+    for line in lines:
+        key, colon, value = line.partition(":")
+        key = key.strip()
+        if colon:
+            if key == first:
+                one = _integer(value, largest)
+            elif key == second:
+                two = _integer(value, largest)
+            else:
+                raise ValueError(key)
+        elif key == "}":
+            return one, two
+        elif key:
+            raise ValueError(key)
+    raise ValueError("the block does not end")
+
+
+@dataclass
+class _WrittenNode:
+    name: str
+    id: int
+    inputs: list[tuple[int, int]]
+    outputs: list[tuple[int, int]]
+    control: list[int]
+    workspace: int = 0
+    persistent: int = 0
+    runtime: int = 0
+    is_final: bool = False
+
+
+def _written_nodes(graph: CostGraph) -> Iterator[_WrittenNode]:
+    """The nodes of the CostGraphDef that stands for `graph`.
+
+    `is_final` is per op there, so a final tensor among others gets a final zero-byte op that aliases it.
+    """
+    ids = graph.op_ids.tolist()
+    producer = graph.tensor_producer.tolist()
+    output_ptr = graph.output_ptr.tolist()
+    read_ptr = graph.read_ptr.tolist()
+    reads = graph.read_tensor.tolist()
+    sizes = graph.tensor_size.tolist()
+    aliases = graph.alias_of.tolist()
+    control = graph.is_control.tolist()
+    final = graph.is_final.tolist()
+    runtime = graph.runtime.round().astype(int).tolist()
+    pinned = []
+    for op, name in enumerate(graph.op_names):
+        arguments = [t for t in reads[read_ptr[op] : read_ptr[op + 1]] if not control[t]]
+        waits = [t for t in reads[read_ptr[op] : read_ptr[op + 1]] if control[t]]
+        ports = [t for t in range(output_ptr[op], output_ptr[op + 1]) if not control[t]]
+        all_final = bool(ports) and all(final[t] for t in ports)
+        if not all_final:
+            pinned.extend(t for t in ports if final[t])
+        yield _WrittenNode(
+            name=name,
+            id=ids[op],
+            inputs=[(ids[producer[t]], t - output_ptr[producer[t]]) for t in arguments],
+            outputs=[(sizes[t], arguments.index(aliases[t]) if aliases[t] >= 0 else -1) for t in ports],
+            control=[ids[producer[t]] for t in waits],
+            workspace=int(graph.workspace[op]),
+            persistent=int(graph.persistent[op]),
+            runtime=runtime[op],
+            is_final=all_final,
+        )
+    free_id = max(ids) + 1
+    for number, tensor in enumerate(pinned):
+        op = producer[tensor]
+        port = tensor - output_ptr[op]
+        name = f"{graph.op_names[op]}:{port}/final"
+        yield _WrittenNode(name, free_id + number, [(ids[op], port)], [(0, 0)], [], is_final=True)
+
+
+def _text_lines(node: _WrittenNode) -> Iterable[str]:
+    from google.protobuf.text_encoding import CEscape
+
+    yield "node {\n"
+    if node.name:
+        yield f'  name: "{CEscape(node.name, True)}"\n'
+    if node.id:
+        yield f"  id: {node.id}\n"
+    for producer, port in node.inputs:
+        yield "  input_info {\n"
+        if producer:
+            yield f"    preceding_node: {producer}\n"
+        if port:
+            yield f"    preceding_port: {port}\n"
+        yield "  }\n"
+    for size, alias in node.outputs:
+        yield "  output_info {\n"
+        if size:
+            yield f"    size: {size}\n"
+        if alias:
+            yield f"    alias_input_port: {alias}\n"
+        yield "  }\n"
+    if node.workspace:
+        yield f"  temporary_memory_size: {node.workspace}\n"
+    if node.is_final:
+        yield "  is_final: true\n"
+    for waited in node.control:
+        yield f"  control_input: {waited}\n"
+    if node.runtime:
+        yield f"  compute_cost: {node.runtime}\n"
+    if node.persistent:
+        yield f"  persistent_memory_size: {node.persistent}\n"
+    yield "}\n"
+
+
+def _binary(graph: CostGraph) -> bytes:
+    from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
+
+    message = CostGraphDef()
+    for written in _written_nodes(graph):
+        node = message.node.add(
+            name=written.name,
+            id=written.id,
+            temporary_memory_size=written.workspace,
+            persistent_memory_size=written.persistent,
+            compute_cost=written.runtime,
+            is_final=written.is_final,
+            control_input=written.control,
+        )
+        for producer, port in written.inputs:
+            node.input_info.add(preceding_node=producer, preceding_port=port)
+        for size, alias in written.outputs:
+            node.output_info.add(size=size, alias_input_port=alias)
+    data: bytes = message.SerializeToString(deterministic=True)
+    return data
+
+
+def format_graph(graph: CostGraph, encoding: Encoding = "text", compress: bool = False) -> bytes:
+    """Return the graph as CostGraphDef bytes, the same for the same graph; runtimes are rounded to microseconds."""
+    if encoding == "text":
+        data = "".join(line for node in _written_nodes(graph) for line in _text_lines(node)).encode()
+    else:
+        data = _binary(graph)
+    return gzip.compress(data, mtime=0) if compress else data
+
+
+def encoding_of(path: str | Path) -> tuple[Encoding, bool]:
+    """Return the encoding and compression that a file's name asks for; text for `-`.
+
+    Raises
+    ------
+    FormatError
+        If the name ends in none of `SUFFIXES`.
+    """
+    if str(path) == "-":
+        return "text", False
+    for suffix in sorted(SUFFIXES, key=len, reverse=True):
+        if str(path).endswith(suffix):
+            return SUFFIXES[suffix]
+    raise FormatError(f"{path}: the name must end in {', '.join(SUFFIXES)}")
+
+
+def write_graph(graph: CostGraph, path: str | Path, encoding: Encoding | None = None) -> None:
+    """Write the graph to a file whose suffix chooses the format, or to standard output for `-`."""
+    chosen, compress = encoding_of(path) if encoding is None else (encoding, False)
+    data = format_graph(graph, chosen, compress)
+    if str(path) == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        write_atomically(path, data)
+
+
+def find_graphs(paths: Iterable[str | Path]) -> list[Path]:
+    """Return the graph files among files and folders (searched through), in order, folders sorted by name.
+
+    Raises
+    ------
+    FormatError
+        If a path does not exist or a folder holds no graph.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.name.endswith(tuple(SUFFIXES)) and p.is_file())
+            if not inside:
+                raise FormatError(f"{path}: the folder holds no graph ({', '.join(SUFFIXES)})")
+            found.extend(inside)
+        elif path.exists() or str(path) == "-":
+            found.append(path)
+        else:
+            raise FormatError(f"{path}: no such file or folder")
+    return found

@@ -1,0 +1,108 @@
+"""What to minimise, on which devices, under which limits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from .errors import UsageError
+from .graph import INT64_MAX, CostGraph
+from .units import format_bytes, format_microseconds
+
+Task = Literal["memory", "runtime"]
+MAX_DEVICES = 64
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A graph to be scheduled on identical devices.
+
+    Parameters
+    ----------
+    graph
+        The computation graph.
+    task
+        `memory`: the peak of the fullest device, in bytes; `runtime`: the makespan, in microseconds.
+    devices
+        1 to 64.
+    memory_limit
+        Bytes per device, or None.
+    bandwidth
+        Bytes per second between two devices, or None for infinite.
+    latency
+        Microseconds that every transfer adds, control transfers included.
+
+    Raises
+    ------
+    UsageError
+        If a value is out of range, or the bytes of all devices together overflow.
+    """
+
+    graph: CostGraph
+    task: Task = "memory"
+    devices: int = 1
+    memory_limit: int | None = None
+    bandwidth: float | None = None
+    latency: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.task not in get_args(Task):
+            raise UsageError(f"unknown task '{self.task}'; choose memory or runtime")
+        if not 1 <= self.devices <= MAX_DEVICES:
+            raise UsageError(f"devices must be from 1 to {MAX_DEVICES}, not {self.devices}")
+        if self.memory_limit is not None and not 0 < self.memory_limit <= INT64_MAX:
+            raise UsageError(f"the memory limit must be from 1 to 2^63 - 1 bytes, not {self.memory_limit}")
+        if self.bandwidth is not None and not 0 < self.bandwidth < math.inf:
+            raise UsageError(f"the bandwidth must be positive, not {self.bandwidth} bytes per second")
+        if not 0 <= self.latency < math.inf:
+            raise UsageError(f"the latency must not be negative, not {self.latency} us")
+        graph = self.graph
+        total = sum(int(a.sum()) for a in (graph.tensor_size, graph.workspace, graph.persistent))
+        if total * self.devices > INT64_MAX:
+            raise UsageError(f"{graph.name}: all bytes times {self.devices} devices exceed 2^63 - 1")
+
+    @property
+    def microseconds_per_byte(self) -> float:
+        """What a transferred byte costs: 0 for infinite bandwidth."""
+        return 1e6 / self.bandwidth if self.bandwidth else 0.0
+
+    @cached_property
+    def fixed_op(self) -> int:
+        """The op that stays on device 0 to break the symmetry (REGAL A.2): largest memory, or runtime.
+
+        Its memory is its inputs, outputs and workspace.
+        """
+        graph = self.graph
+        if self.task == "runtime":
+            return int(np.argmax(graph.runtime))
+        pointers, tensors = graph.inputs
+        need = graph.workspace.astype(np.float64)
+        reads = graph.tensor_size[tensors]
+        np.add.at(need, np.repeat(np.arange(graph.num_ops), np.diff(pointers)), reads)
+        np.add.at(need, graph.tensor_producer, graph.tensor_size)
+        return int(np.argmax(need))
+
+    def value(self, peak: int, runtime: float) -> float:
+        """Return what the task minimises, of the two."""
+        return peak if self.task == "memory" else runtime
+
+    def is_feasible(self, peak: int) -> bool:
+        """Whether a peak keeps the memory limit."""
+        return self.memory_limit is None or peak <= self.memory_limit
+
+    def fitness(self, peak: int, runtime: float) -> tuple[int, float]:
+        """Return `(excess bytes, value)`: feasible schedules rank first, then by excess (DESIGN, Feasibility)."""
+        excess = 0 if self.memory_limit is None else max(0, peak - self.memory_limit)
+        return excess, self.value(peak, runtime)
+
+    def format_value(self, value: float) -> str:
+        """Write a value of the task with its unit."""
+        return format_bytes(value) if self.task == "memory" else format_microseconds(value)
+
+    def with_graph(self, graph: CostGraph) -> Problem:
+        """Return the same problem for another graph."""
+        return replace(self, graph=graph)

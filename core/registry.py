@@ -1,0 +1,170 @@
+"""Every method by its one name; a new method is one file and one line here."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from .errors import UsageError
+from .parameters import Parameters, from_texts
+from .problem import Problem
+
+
+class Method(NamedTuple):
+    """A method: where its `solve(search, parameters)` is, and what it can be used for.
+
+    Parameters
+    ----------
+    entry
+        `module:function`, imported when the method is chosen; the module may define `Parameters`.
+    summary, source
+        One line, and the paper's section or the field's use.
+    memory_on_one_device_only
+        Refuses other problems.
+    counts_evaluations
+        Refuses `--evaluations` if not.
+    default_evaluations
+        Budget when neither evaluations nor time are limited.
+    default_seconds
+        Time limit in the same case.
+    """
+
+    entry: str
+    summary: str
+    source: str
+    memory_on_one_device_only: bool = False
+    counts_evaluations: bool = True
+    default_evaluations: int | None = None
+    default_seconds: float | None = None
+
+
+_SOLVERS = "schedopt.core.solvers"
+METHODS: dict[str, Method] = {
+    "auto": Method(
+        f"{_SOLVERS}.auto:solve",
+        "The best of the methods below within the time limit; never worse than the input order",
+        "ours",
+        default_seconds=10.0,
+    ),
+    "input": Method(
+        f"{_SOLVERS}.sequences:input_order", "The file's own order, all on device 0", "program order"
+    ),
+    "random": Method(
+        f"{_SOLVERS}.random_orders:solve",
+        "Best of N random topological orders, placed at random",
+        "Topoformer 5, C",
+        default_evaluations=100,
+    ),
+    "dfs": Method(
+        f"{_SOLVERS}.sequences:dfs", "Depth-first sequencing (Kahn with a stack), device 0", "Topoformer 5"
+    ),
+    "dfs-postorder": Method(
+        f"{_SOLVERS}.sequences:dfs_postorder",
+        "Reverse postorder of a depth-first search, device 0",
+        "field standard",
+    ),
+    "bfs": Method(
+        f"{_SOLVERS}.sequences:bfs", "Breadth-first sequencing (Kahn with a queue), device 0", "Topoformer 5"
+    ),
+    "lpmf": Method(
+        f"{_SOLVERS}.lpmf:solve",
+        "Least peak memory first: the ready op that keeps the peak lowest, then frees most; device 0",
+        "field standard",
+    ),
+    "approximate-dp": Method(
+        f"{_SOLVERS}.approximate_dp:solve",
+        "Beam of the K best executed-op sets with state collapsing; exact if none was cut",
+        "Topoformer C.3",
+        memory_on_one_device_only=True,
+        counts_evaluations=False,
+    ),
+    "brkga": Method(
+        f"{_SOLVERS}.brkga:solve",
+        "Biased random-key genetic algorithm with beta mutants: placement, order and transfers",
+        "REGAL 3.2, A.5",
+        default_evaluations=5000,
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodSpec:
+    """A method with its parameters and, for comparisons, a budget of its own.
+
+    Written `name` or `name:parameter=value:...`; `evaluations` and `time_limit` are known to every method.
+    """
+
+    text: str
+    name: str
+    parameters: Parameters
+    evaluations: int | None = None
+    time_limit: float | None = None
+
+    @property
+    def method(self) -> Method:
+        """The registry's line."""
+        return METHODS[self.name]
+
+
+def parameters_class(name: str) -> type[Parameters]:
+    """Import a method and return the class of its parameters."""
+    module = import_module(METHODS[name].entry.partition(":")[0])
+    kind: type[Parameters] = getattr(module, "Parameters", Parameters)
+    return kind
+
+
+def load(name: str) -> Any:
+    """Import a method and return its `solve(search, parameters)`."""
+    module, _, function = METHODS[name].entry.partition(":")
+    return getattr(import_module(module), function)
+
+
+def parts_of(name: str, problem: Problem) -> list[str]:
+    """Return the methods that a method may use for this problem: itself, unless its module has `parts`."""
+    module = import_module(METHODS[name].entry.partition(":")[0])
+    parts: list[str] = module.parts(problem) if hasattr(module, "parts") else [name]
+    return parts
+
+
+def parse_method(text: str) -> MethodSpec:
+    """Read `name` or `name:parameter=value:...`.
+
+    Raises
+    ------
+    UsageError
+        If the method or a parameter is unknown, or a value out of range.
+    """
+    from .units import parse_seconds
+
+    name, *settings = text.strip().split(":")
+    if name not in METHODS:
+        raise UsageError(f"unknown method '{name}'; choose from {', '.join(METHODS)}")
+    texts = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise UsageError(f"'{setting}' in method '{text}' is not written parameter=value")
+        texts[key.strip().replace("-", "_")] = value.strip()
+    evaluations = texts.pop("evaluations", None)
+    time_limit = texts.pop("time_limit", None)
+    if evaluations is not None and not (evaluations.isdigit() and int(evaluations) > 0):
+        raise UsageError(f"evaluations of '{name}' must be a whole number from 1, not '{evaluations}'")
+    return MethodSpec(
+        text.strip(),
+        name,
+        from_texts(parameters_class(name), texts, name),
+        int(evaluations) if evaluations else None,
+        parse_seconds(time_limit) if time_limit else None,
+    )
+
+
+def check_supported(spec: MethodSpec, problem: Problem, evaluations: int | None) -> None:
+    """Raise UsageError if the method cannot solve this problem, or does not count evaluations."""
+    if spec.method.memory_on_one_device_only and (problem.task != "memory" or problem.devices > 1):
+        raise UsageError(
+            f"method '{spec.name}' minimises peak memory on one device; "
+            f"use auto or brkga for --task {problem.task} --devices {problem.devices}"
+        )
+    if evaluations is not None and not spec.method.counts_evaluations:
+        raise UsageError(f"method '{spec.name}' does not count evaluations; limit it by --time-limit")

@@ -1,0 +1,55 @@
+"""A schedule: a total order of ops, each on a device, and of the transfers that the placement needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .graph import CostGraph, IndexArray, frozen
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Steps in the order they run; nothing is checked here, `verify` and `simulate` do.
+
+    Parameters
+    ----------
+    items
+        Shape `(steps,)`: an op's index, or `~tensor` for a transfer of that tensor.
+    sources
+        Shape `(steps,)`: the device an op runs on, or the one a transfer reads from.
+    targets
+        Shape `(steps,)`: the device an op runs on, or the one a transfer writes to.
+    """
+
+    items: IndexArray
+    sources: IndexArray
+    targets: IndexArray
+
+    @staticmethod
+    def from_steps(items: Any, sources: Any, targets: Any) -> Schedule:
+        """Build from anything array-like."""
+        return Schedule(frozen(items, np.int32), frozen(sources, np.int32), frozen(targets, np.int32))
+
+    @staticmethod
+    def single_device(order: NDArray[Any]) -> Schedule:
+        """Run all ops on device 0 in this order; no transfers."""
+        zeros = np.zeros(len(order), np.int32)
+        return Schedule.from_steps(order, zeros, zeros)
+
+    def placement(self, graph: CostGraph) -> IndexArray:
+        """Return the device of each op, shape `(ops,)`; -1 for an op that does not appear."""
+        placement = np.full(graph.num_ops, -1, np.int32)
+        ops = self.items >= 0
+        placement[self.items[ops]] = self.targets[ops]
+        return frozen(placement, np.int32)
+
+    def op_order(self) -> IndexArray:
+        """Return the ops in the order they run, on whatever device."""
+        return frozen(self.items[self.items >= 0], np.int32)
+
+    def __len__(self) -> int:
+        return len(self.items)

@@ -1,0 +1,1 @@
+"""One file per algorithm, named as the field names it."""

@@ -1,0 +1,136 @@
+"""Approximate dynamic programming over executed-op sets (Topoformer C.3), peak memory on one device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import parameters as base
+from ..buffers import buffers_of
+from ..graph import CostGraph, IndexArray
+from ..kernels.beam import expand, first_level, materialise, new_candidates
+from ..parameters import parameter
+from ..search import Search
+
+UNLIMITED = 2**62
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """K of the paper, which takes 100,000."""
+
+    beam_size: int = parameter(10_000, "states kept per step, K", low=1, high=10_000_000)
+
+
+@dataclass
+class _Backpointers:
+    """How each state of each level was reached; levels that all survivors share shrink to one entry."""
+
+    parents: list[IndexArray] = field(default_factory=list)
+    ops: list[IndexArray] = field(default_factory=list)
+    entries: int = 0
+
+    def add(self, parents: IndexArray, ops: IndexArray) -> None:
+        self.parents.append(parents.copy())
+        self.ops.append(ops.copy())
+        self.entries += len(ops)
+
+    def prune(self) -> None:
+        """Drop the states that no state of the last level descends from."""
+        used = np.arange(len(self.ops[-1]))
+        for level in range(len(self.ops) - 1, -1, -1):
+            if len(used) == len(self.ops[level]) == 1:
+                break
+            self.ops[level] = self.ops[level][used]
+            used, renumbered = np.unique(self.parents[level][used], return_inverse=True)
+            self.parents[level] = renumbered.astype(np.int32)
+        self.entries = sum(len(ops) for ops in self.ops)
+
+    def order(self, state: int) -> IndexArray:
+        """Return the ops that lead to a state of the last level."""
+        order = np.empty(len(self.ops), np.int32)
+        for level in range(len(self.ops) - 1, -1, -1):
+            order[level] = self.ops[level][state]
+            state = int(self.parents[level][state])
+        return order
+
+
+@dataclass(frozen=True)
+class BeamResult:
+    """What a beam found.
+
+    Parameters
+    ----------
+    order
+        A complete order, or None if every state reached the cutoff.
+    is_exact
+        Whether no state was cut for want of room: then nothing below the cutoff was missed.
+    """
+
+    order: IndexArray | None
+    is_exact: bool
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Offer the best order in the beam; if none was cut it is optimal, and the lower bound says so."""
+    result = beam_search(search, parameters.beam_size)
+    if result.order is not None:
+        simulation = search.offer_order(result.order)
+        if result.is_exact:
+            search.raise_lower_bound(simulation.peak)
+
+
+def beam_search(search: Search, beam_size: int, *, cutoff: int | None = None, floor: int = 0) -> BeamResult:
+    """Run the beam over the levels of executed-op sets.
+
+    The state after a set of ops is the set alone: of equal states the one of least peak is kept (state
+    collapsing), of the others the `beam_size` of least peak, ties at random. Sets are told apart by a 64-bit
+    Zobrist hash.
+
+    Parameters
+    ----------
+    search
+        Gives the graph and the random numbers, counts expanded states as 1 / ops evaluations each, and says
+        when to stop; a stopped beam returns its best state completed in input order.
+    beam_size
+        K.
+    cutoff
+        Orders whose peak reaches these bytes are not wanted.
+    floor
+        Peaks below these bytes count as equal.
+    """
+    graph = search.problem.graph
+    buffers = buffers_of(graph)
+    persistent = int(graph.persistent.sum())
+    limit = UNLIMITED if cutoff is None else cutoff - persistent
+    zobrist = search.rng.integers(0, 2**64, graph.num_ops, dtype=np.uint64)
+    level = first_level(buffers)
+    back = _Backpointers()
+    is_exact = True
+    for _ in range(graph.num_ops):
+        if search.must_stop():
+            state = int(np.argmin(level.peak))
+            return BeamResult(_complete(graph, back.order(state) if back.ops else np.empty(0, np.int32)), False)
+        salt = search.rng.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+        candidates = new_candidates(beam_size, len(level.ready))
+        count, truncated = expand(
+            level, buffers, candidates, zobrist, beam_size, limit, max(0, floor - persistent), salt
+        )
+        search.evaluations += len(level.hash) / graph.num_ops
+        is_exact = is_exact and not truncated
+        if count == 0:
+            return BeamResult(None, is_exact)
+        level = materialise(level, buffers, candidates, count)
+        back.add(candidates.parent[:count], candidates.op[:count])
+        if back.entries > 64 * beam_size + 10_000_000:
+            back.prune()
+    return BeamResult(back.order(0), is_exact)
+
+
+def _complete(graph: CostGraph, prefix: NDArray[np.int32]) -> IndexArray:
+    """Append the missing ops in input order."""
+    missing = np.ones(graph.num_ops, bool)
+    missing[prefix] = False
+    return np.concatenate((prefix, graph.input_order[missing[graph.input_order]])).astype(np.int32)

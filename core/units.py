@@ -1,0 +1,78 @@
+"""Units on the command line: bytes, bytes per second, microseconds and seconds, read and written."""
+
+from __future__ import annotations
+
+import re
+
+from .errors import UsageError
+
+_BYTES = {"": 1, "B": 1}
+for _power, _prefix in enumerate("kMGTPE", start=1):
+    _BYTES[f"{_prefix}B"] = _BYTES[f"{_prefix.upper()}B"] = 1000**_power
+    _BYTES[f"{_prefix.upper()}iB"] = 1024**_power
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def _split(text: str, what: str, example: str) -> tuple[float, str]:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([^\d\s]*)\s*", text)
+    if not match:
+        raise UsageError(f"{what} '{text}' is not understood; write it like {example}")
+    return float(match[1]), match[2]
+
+
+def parse_bytes(text: str, what: str = "size") -> int:
+    """Parse `16GiB`, `10GB`, or a bare number of bytes; GB is 10^9, GiB 2^30."""
+    number, unit = _split(text, what, "16GiB, 10GB or 1000000")
+    if unit not in _BYTES:
+        raise UsageError(f"{what} '{text}' has an unknown unit; use one of {', '.join(filter(None, _BYTES))}")
+    if number * _BYTES[unit] > 2**63 - 1:
+        raise UsageError(f"{what} '{text}' exceeds 2^63 - 1 bytes")
+    return int(text) if text.strip().isdigit() else round(number * _BYTES[unit])
+
+
+def parse_bandwidth(text: str) -> float:
+    """Parse `10GB/s`, or a bare number of bytes per second."""
+    number, unit = _split(text, "bandwidth", "10GB/s")
+    if unit and not unit.endswith("/s"):
+        raise UsageError(f"bandwidth '{text}' has no time unit; write it like 10GB/s")
+    if unit.removesuffix("/s") not in _BYTES:
+        raise UsageError(f"bandwidth '{text}' has an unknown unit; write it like 10GB/s")
+    return number * _BYTES[unit.removesuffix("/s")]
+
+
+def parse_microseconds(text: str, what: str = "latency") -> float:
+    """Parse `5us`, `1ms`, or a bare number of microseconds."""
+    return _duration(text, what, "5us", 1e-6) * 1e6
+
+
+def parse_seconds(text: str, what: str = "time limit") -> float:
+    """Parse `10s`, `2min`, or a bare number of seconds."""
+    return _duration(text, what, "10s", 1.0)
+
+
+def _duration(text: str, what: str, example: str, bare: float) -> float:
+    number, unit = _split(text, what, example)
+    if unit and unit not in _SECONDS:
+        raise UsageError(f"{what} '{text}' has an unknown unit; use one of {', '.join(_SECONDS)}")
+    return number * (_SECONDS[unit] if unit else bare)
+
+
+def format_bytes(value: float) -> str:
+    """Write bytes for people: `63.1 MiB`, `512 B`."""
+    if abs(value) < 1024:
+        return f"{value:.0f} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        value /= 1024
+        if abs(value) < 1024:
+            break
+    else:
+        value, unit = value / 1024, "PiB"
+    return f"{value:,.{max(0, 3 - len(str(int(abs(value)))))}f} {unit}"
+
+
+def format_microseconds(value: float) -> str:
+    """Write a time in microseconds for people: `12.3 us`, `4.56 ms`, `1.2 s`."""
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:,.4g} {unit}"
+    return f"{value:,.4g} us"

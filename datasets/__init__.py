@@ -1,0 +1,1 @@
+"""Graph generators, augmentation, filters, splits and dataset folders."""

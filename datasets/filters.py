@@ -1,0 +1,72 @@
+"""Which graphs are worth keeping in a data set (REGAL A.1.2 and A.1.4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..core.graph import CostGraph
+from ..core.problem import Problem, Task
+
+FEW_EVALUATIONS, MANY_EVALUATIONS = 1_000, 10_000
+
+
+def has_room(task: Task, devices: int, graph: CostGraph) -> bool:
+    """Whether a schedule could be better than running all ops on device 0 in the file's order (A.1.2).
+
+    That order's cost is compared with the lower bound that needs no search. So a single op, a graph whose
+    costs are all 0, a chain and a graph that stands in an order as good as the bound have no room; nor has,
+    on one device, any graph with a single order.
+
+    Parameters
+    ----------
+    task
+        What is minimised.
+    devices
+        Number of devices.
+    graph
+        Any graph.
+    """
+    from ..core.bounds import is_met, lower_bound
+    from ..core.solve import reference_value
+
+    problem = Problem(graph, task=task, devices=devices)
+    if devices == 1 and has_single_order(graph):
+        return False
+    return not is_met(reference_value(problem), lower_bound(problem))
+
+
+def has_single_order(graph: CostGraph) -> bool:
+    """Whether the ops can run in one order only: each waits for the one before it."""
+    order = graph.input_order
+    sources, targets = graph.edges
+    place = np.empty(graph.num_ops, np.int64)
+    place[order] = np.arange(graph.num_ops)
+    return int(np.sum(place[targets] - place[sources] == 1)) == graph.num_ops - 1
+
+
+def keep_with_room(task: Task, devices: int, graph: CostGraph, rng: np.random.Generator) -> bool:
+    """`has_room` as a filter of generated graphs; it needs no random choice."""
+    return has_room(task, devices, graph)
+
+
+def keep_improving(fraction: float, graph: CostGraph, rng: np.random.Generator) -> bool:
+    """Whether BRKGA with 10,000 evaluations is faster than with 1,000 by at least `fraction` (A.1.4).
+
+    Both minimise the runtime on two devices, from the same seed.
+
+    Parameters
+    ----------
+    fraction
+        0.18 in the paper.
+    graph
+        Any graph.
+    rng
+        Gives the seed.
+    """
+    from ..core.solve import solve
+
+    problem = Problem(graph, task="runtime", devices=2)
+    seed = int(rng.integers(2**31))
+    few = solve(problem, "brkga", evaluations=FEW_EVALUATIONS, seed=seed).value
+    many = solve(problem, "brkga", evaluations=MANY_EVALUATIONS, seed=seed).value
+    return few > 0 and (few - many) / few >= fraction

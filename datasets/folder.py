@@ -1,0 +1,93 @@
+"""A data set on disk: a folder with one file per graph and a dataset.json that says what made it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from ..core.atomic import write_atomically
+from ..core.errors import FormatError, UsageError
+from ..core.formats import SUFFIXES
+from .split import PARTS
+
+DESCRIPTION = "dataset.json"
+_GRAPH_FILE = re.compile(rf"[0-9a-f]{{16}}(-\d+)?({'|'.join(re.escape(suffix) for suffix in SUFFIXES)})")
+
+
+class DatasetFolder:
+    """Writes graphs, each file whole or not at all, and last of all their description.
+
+    A folder without `dataset.json` thus holds a data set that was not finished.
+
+    Parameters
+    ----------
+    path
+        The folder; it is made if there is none.
+    suffix
+        File format of the graphs, a key of `SUFFIXES`.
+    overwrite
+        Whether to remove the data set that is there, and nothing else.
+
+    Raises
+    ------
+    UsageError
+        If the folder holds a data set already and is not to be overwritten, or is a file.
+    FormatError
+        If it cannot be made.
+    """
+
+    def __init__(self, path: str | Path, suffix: str, overwrite: bool = False) -> None:
+        self.path = Path(path)
+        self.suffix = suffix
+        if self.path.exists() and not self.path.is_dir():
+            raise UsageError(
+                f"{path}: is a file, not a folder; a single graph's name must end in {', '.join(SUFFIXES)}"
+            )
+        old = self._graph_files()
+        described = (self.path / DESCRIPTION).exists()
+        if (old or described) and not overwrite:
+            what = "a data set" if described else "graphs of a data set that was not finished"
+            raise UsageError(f"{path}: holds {what}; give --overwrite to replace it, or name another folder")
+        if described:
+            (self.path / DESCRIPTION).unlink()
+        for file in old:
+            file.unlink()
+        self._make(self.path)
+
+    def _graph_files(self) -> list[Path]:
+        folders = [self.path, *(self.path / part for part in PARTS)]
+        return [
+            file
+            for folder in folders
+            if folder.is_dir()
+            for file in sorted(folder.iterdir())
+            if _GRAPH_FILE.fullmatch(file.name)
+        ]
+
+    @staticmethod
+    def _make(folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FormatError(f"{folder}: cannot be made: {error.strerror or error}") from error
+
+    def _file(self, name: str, part: str) -> Path:
+        return self.path / part / f"{name}{self.suffix}"
+
+    def add(self, name: str, data: bytes, part: str = "") -> None:
+        """Write one graph's file, into a part (`train`, `valid`, `test`) or beside them."""
+        if part:
+            self._make(self.path / part)
+        write_atomically(self._file(name, part), data)
+
+    def move(self, name: str, part: str) -> None:
+        """Move a graph that is beside the parts into one."""
+        self._make(self.path / part)
+        self._file(name, "").replace(self._file(name, part))
+
+    def finish(self, description: dict[str, Any]) -> None:
+        """Write `dataset.json`."""
+        text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
+        write_atomically(self.path / DESCRIPTION, text)

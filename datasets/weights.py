@@ -1,0 +1,28 @@
+"""Weights of a random choice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..core.errors import UsageError
+from ..core.graph import FloatArray
+
+
+def check_weights(name: str, weights: Sequence[float]) -> None:
+    """Check that weights are finite, none negative, and not all 0.
+
+    Raises
+    ------
+    UsageError
+        Naming them.
+    """
+    if not (all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0):
+        raise UsageError(f"{name} must be at least 0 and not all 0, not {tuple(weights)}")
+
+
+def normalized(weights: Sequence[float]) -> FloatArray:
+    """Return the weights as probabilities."""
+    return np.array(weights, np.float64) / sum(weights)

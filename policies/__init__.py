@@ -1,0 +1,1 @@
+"""Learned methods: features, encoders, decoders, trainers and shipped weights."""

@@ -26,13 +26,15 @@ class Talk:
         return self.console.is_terminal and not self.quiet
 
 
-def show(renderable: Any) -> None:
-    """Print a Rich table or text to standard output; as wide as it needs when that is not a terminal."""
+def show(renderable: Any, title: str | None = None) -> None:
+    """Print a Rich table or text, under a line of title; as wide as it needs when not on a terminal."""
     from rich.console import Console
 
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=200)
+    if title is not None:
+        console.print(title, style="bold", markup=False)
     console.print(renderable)
 
 

@@ -29,9 +29,10 @@ OptionalFloat = Optional[float]  # noqa: UP045
 
 OUTPUT_HELP = (
     "Folder for a data set; a name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz for one graph; "
-    "- for one graph on standard output.  [default: -]"
+    "- for one graph on standard output. (default: -)"
 )
-OutputArgument = Annotated[OptionalText, typer.Argument(metavar="[OUTPUT]", help=OUTPUT_HELP)]
+FILE_HELP = "A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. (default: -)"
+OutputArgument = Annotated[OptionalText, typer.Argument(metavar="OUTPUT", help=OUTPUT_HELP)]
 OutputOption = Annotated[OptionalText, typer.Option("--output", "-o", help="Same as OUTPUT.")]
 AugmentOutputOption = Annotated[OptionalText, typer.Option("--output", "-o", help=OUTPUT_HELP)]
 CountOption = Annotated[int, typer.Option("--count", "-n", min=1, help="Number of graphs.")]
@@ -41,7 +42,7 @@ SPLIT_HELP = (
 )
 SplitOption = Annotated[OptionalText, typer.Option(metavar="A-B-C", help=SPLIT_HELP)]
 DedupOption = Annotated[str, typer.Option(help="What makes duplicates: equal topology, or in-degrees.")]
-FORMAT_HELP = "pbtxt, pb, pbtxt.gz or pb.gz. [default: pb.gz in a folder, pbtxt on standard output]"
+FORMAT_HELP = "pbtxt, pb, pbtxt.gz or pb.gz. (default: by the file's name, pb.gz in a folder, else pbtxt)"
 FormatOption = Annotated[OptionalText, typer.Option("--format", help=FORMAT_HELP)]
 OverwriteFlag = Annotated[bool, typer.Option("--overwrite", help="Replace the data set in the folder.")]
 IMPROVABLE_HELP = (
@@ -53,7 +54,7 @@ MODEL_HELP = "erdos-renyi, barabasi-albert, watts-strogatz, stochastic-block; se
 COSTS_HELP = "Runtimes from the sizes of inputs-outputs (A.1.4), or of outputs (the authors' example file)."
 FILTER_HELP = (
     "Keep only graphs whose runtime on 2 devices BRKGA improves by this fraction from 1,000 to 10,000 "
-    "evaluations. The paper's set: 0.18. [default: keep all]"
+    "evaluations. The paper's set: 0.18. (default: keep all)"
 )
 
 
@@ -90,13 +91,13 @@ def _resolve_output(ctx: typer.Context, graphs: int) -> _Output:
     path = argument or option or "-"
     suffix = next((s for s in sorted(SUFFIXES, key=len, reverse=True) if path.endswith(s)), None)
     kind = "stdout" if path == "-" else "file" if suffix else "folder"
-    split = parse_ratio(given["split"]) if given["split"] else None
+    split = parse_ratio(given["split"]) if given.get("split") else None
     if kind == "stdout" and given["json"]:
         raise UsageError("--json prints to standard output, where the graph goes; name another output")
     if kind != "folder" and graphs > 1:
         where = f"the one file {path}" if suffix else "standard output"
         raise UsageError(f"{graphs} graphs do not fit in {where}; name a folder as the output")
-    if kind != "folder" and (split or given["overwrite"]):
+    if kind != "folder" and (split or given.get("overwrite")):
         raise UsageError("--split and --overwrite are for data sets; name a folder as the output")
     if wanted is not None and f".{wanted}" not in SUFFIXES:
         raise UsageError(f"unknown format '{wanted}'; choose from {', '.join(s[1:] for s in SUFFIXES)}")
@@ -109,7 +110,7 @@ def _resolve_output(ctx: typer.Context, graphs: int) -> _Output:
 
 def _command_line(ctx: typer.Context) -> str:
     """Return the command with all that decides the graphs: no paths, no jobs, no defaults but the seed."""
-    words = ["schedopt", "gen", str(ctx.info_name)]
+    words = ["schedopt", "gen", str(ctx.info_name)] + ["GRAPHS"] * ("graphs" in ctx.params)
     silent = {"output", "jobs", "json", "quiet", "overwrite"}
     for parameter in ctx.command.params:
         name = str(parameter.name)
@@ -229,9 +230,7 @@ def _numbers(text: str, what: str) -> tuple[float, ...]:
     try:
         return tuple(float(number) for number in text.split(","))
     except ValueError:
-        raise UsageError(
-            f"{what} '{text}' is not understood; write numbers with commas, like 0.5,1,3"
-        ) from None
+        raise UsageError(f"{what} '{text}' is not understood; write numbers like 0.5,1,3") from None
 
 
 def _range(text: str, what: str) -> tuple[float, float]:
@@ -254,9 +253,7 @@ def layered(
     seed: SeedOption = 0,
     split: SplitOption = None,
     width: Annotated[str, typer.Option(help="Range of the width factor W, drawn per graph.")] = "0.25-0.5",
-    node_variability: Annotated[
-        float, typer.Option(help="Variability of the ops per layer, sigma_N.")
-    ] = 0.75,
+    node_variability: Annotated[float, typer.Option(help="Variability of the ops per layer, sigma_N.")] = 0.75,
     edge_density: Annotated[float, typer.Option(help="Density of edges between layers, rho_E.")] = 0.2,
     skip_density: Annotated[float, typer.Option(help="Share of skip connections among edges, rho_S.")] = 0.14,
     cost_means: Annotated[str, typer.Option(help="Means of the mixture of costs, mu.")] = "0.5,1,3,5",
@@ -300,9 +297,7 @@ def synthetic(
     ctx: typer.Context,
     target: OutputArgument = None,
     output: OutputOption = None,
-    nodes: Annotated[
-        str, typer.Option(help="Ops per graph, a range; source and sink come on top.")
-    ] = "50-200",
+    nodes: Annotated[str, typer.Option(help="Ops per graph, a range; source and sink come on top.")] = "50-200",
     count: CountOption = 1,
     seed: SeedOption = 0,
     split: SplitOption = None,
@@ -315,9 +310,7 @@ def synthetic(
     sbm_within: Annotated[float, typer.Option(help="Edge probability p within a block.")] = 0.3,
     sbm_across: Annotated[float, typer.Option(help="Edge probability q across blocks.")] = 0.01,
     output_weights: Annotated[str, typer.Option(help="Probabilities of 0, 1 and 2 outputs.")] = "0.1,0.8,0.1",
-    control_probability: Annotated[
-        float, typer.Option(help="Share of control edges after ops with outputs.")
-    ] = 0.2,
+    control_probability: Annotated[float, typer.Option(help="Share of control edges after ops with outputs.")] = 0.2,
     size_mean: Annotated[float, typer.Option(help="Mean of the tensor sizes, bytes.")] = 50.0,
     size_std: Annotated[float, typer.Option(help="Their standard deviation, bytes.")] = 10.0,
     noise_std: Annotated[float, typer.Option(help="Standard deviation of the runtimes' noise r.")] = 0.1,
@@ -388,8 +381,7 @@ def augment(
     from ..core.errors import UsageError
     from ..core.formats import find_graphs, read_graph
     from ..datasets.augment import encode_copy
-    from ..datasets.dataset import distinct_originals, write_augmented
-    from ..datasets.filters import has_room
+    from ..datasets.dataset import distinct_originals, improvable_originals, write_augmented
     from ..datasets.folder import DatasetFolder
     from ..datasets.topology import parse_dedup
     from .console import Talk
@@ -402,11 +394,9 @@ def augment(
     if dropped:
         talk.note(f"left out {len(dropped)} of {len(paths)} graphs as duplicates: {', '.join(dropped)}")
     if room:
-        hopeless = [original for original in originals if not has_room(*room, original.graph)]
-        originals = [original for original in originals if original not in hopeless]
-        if hopeless:
-            names = ", ".join(original.graph.name for original in hopeless)
-            talk.note(f"left out {len(hopeless)} graphs without room for improvement: {names}")
+        originals, dropped = improvable_originals(originals, *room)
+        if dropped:
+            talk.note(f"left out {len(dropped)} graphs without room for improvement: {', '.join(dropped)}")
         if not originals:
             raise UsageError("no graph has room for improvement; leave out --improvable or give other graphs")
     if to.kind != "folder":
@@ -427,10 +417,13 @@ def augment(
 def architecture(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="nasnet-a-mobile, nasnet-a-large, resnet50 or unet.")],
-    target: Annotated[str, typer.Argument(metavar="[OUTPUT]", help="File; - is standard output.")] = "-",
+    target: Annotated[OptionalText, typer.Argument(metavar="OUTPUT", help=FILE_HELP)] = None,
+    output: OutputOption = None,
     batch: Annotated[int, typer.Option(min=1, help="Images at once.")] = 1,
-    size: Annotated[OptionalInt, typer.Option(help="Pixels per side. [default: as published]")] = None,
+    size: Annotated[OptionalInt, typer.Option(help="Pixels per side. (default: as published)")] = None,
     training: Annotated[bool, typer.Option("--training", help="Forward, backward and update.")] = False,
+    weights: Annotated[bool, typer.Option(help="Parameters stay in memory, or are elsewhere.")] = True,
+    format_: FormatOption = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -438,15 +431,13 @@ def architecture(
 
     Runtimes are a roofline at 2 TFLOP/s and 50 GB/s, not measurements.
     """
-    from ..core.errors import UsageError
-    from ..core.formats import encoding_of, write_graph
+    from ..core.formats import SUFFIXES, encoding_of, format_graph
     from ..datasets.architectures import architecture_graph
     from .console import Talk
 
-    if json and target == "-":
-        raise UsageError("--json prints to standard output, where the graph goes; name an output file")
-    encoding_of(target)
-    graph = architecture_graph(name, batch, size, training)
-    write_graph(graph, target)
+    to = _resolve_output(ctx, 1)
+    encoding_of(to.path)
+    graph = architecture_graph(name, batch, size, training, weights)
+    to.write(format_graph(graph, *SUFFIXES[to.suffix]))
     facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_tensors}
-    _say_written(ctx, Talk(quiet), target, facts)
+    _say_written(ctx, Talk(quiet), to.path, facts)

@@ -17,22 +17,22 @@ GraphsArgument = Annotated[
 TaskOption = Annotated[str, typer.Option("--task", help="What to minimise: memory (peak) or runtime (makespan).")]
 DevicesOption = Annotated[
     Optional[int],  # noqa: UP045 - Typer reads it at run time on Python 3.10
-    typer.Option("--devices", "-d", help="Devices, 1 to 64. [default: 1 for memory, 2 for runtime]"),
+    typer.Option("--devices", "-d", help="Devices, 1 to 64. (default: 1 for memory, 2 for runtime)"),
 ]
 MemoryLimitOption = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--memory-limit", help="Bytes per device, e.g. 16GiB. [default: none]"),
+    typer.Option("--memory-limit", help="Bytes per device, e.g. 16GiB. (default: none)"),
 ]
 BandwidthOption = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--bandwidth", help="Bytes per second between devices, e.g. 10GB/s. [default: infinite]"),
+    typer.Option("--bandwidth", help="Bytes per second between devices, e.g. 10GB/s. (default: infinite)"),
 ]
 LatencyOption = Annotated[str, typer.Option("--latency", help="Time that each transfer adds, e.g. 5us.")]
 EvaluationsOption = Annotated[
     Optional[int],  # noqa: UP045
-    typer.Option("--evaluations", min=1, help="Budget of complete schedules priced. [default: the method's]"),
+    typer.Option("--evaluations", min=1, help="Budget of complete schedules priced. (default: the method's)"),
 ]
 TimeLimitOption = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--time-limit", "-t", help="Wall time per run, e.g. 10s. [default: 10s for auto, else none]"),
+    typer.Option("--time-limit", "-t", help="Wall time per run, e.g. 10s. (default: 10s for auto, else none)"),
 ]

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .buffers import Buffers, buffers_of
+from .buffers import Buffers
 from .graph import CostGraph, IntArray
 from .kernels.reach import reachable
 from .problem import Problem
 
 MIN_CUT_WORK = 20_000_000
+SECONDS_PER_ARC = 5e-7
 
 
 def critical_path(graph: CostGraph) -> float:
@@ -127,6 +128,7 @@ def min_cut_bound(
     *,
     work: int = MIN_CUT_WORK,
     stop: Callable[[], bool] = lambda: False,
+    seconds_left: Callable[[], float] = lambda: math.inf,
 ) -> int:
     """Return the min-cut bound on one device's peak memory, bytes (FINDINGS, Min-cut bound).
 
@@ -144,15 +146,17 @@ def min_cut_bound(
         A bound known already.
     work
         Arcs that all flows together may have; keeps the result repeatable and the time short.
-    stop
-        Asked before each flow; the bound so far is valid.
+    stop, seconds_left
+        Asked before each flow: whether to end, and whether the flow will fit; the bound so far is valid.
     """
-    buffers = buffers_of(graph)
+    buffers = graph.buffers
     persistent = int(graph.persistent.sum())
     cut = ArrivalCut(buffers)
     bound = known
     for step in np.argsort(-step_memory, kind="stable"):
         if step_memory[step] <= bound or work < len(cut.tails) or stop():
+            break
+        if seconds_left() < len(cut.tails) * SECONDS_PER_ARC:
             break
         work -= len(cut.tails)
         op = int(order[step])
@@ -169,5 +173,3 @@ def lower_bound(problem: Problem) -> float:
 def is_met(value: float, bound: float) -> bool:
     """Whether a value equals its bound, but for the rounding of sums of runtimes."""
     return value <= bound * (1 + 1e-12)
-
-

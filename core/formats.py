@@ -321,7 +321,7 @@ class _WrittenNode:
 
 
 def _written_nodes(graph: CostGraph) -> Iterator[_WrittenNode]:
-    """The nodes of the CostGraphDef that stands for `graph`.
+    """Yield the nodes of the CostGraphDef that stands for `graph`.
 
     `is_final` is per op there, so a final tensor among others gets a final zero-byte op that aliases it.
     """
@@ -335,7 +335,7 @@ def _written_nodes(graph: CostGraph) -> Iterator[_WrittenNode]:
     control = graph.is_control.tolist()
     final = graph.is_final.tolist()
     runtime = graph.runtime.round().astype(int).tolist()
-    pinned = []
+    pinned: list[int] = []
     for op, name in enumerate(graph.op_names):
         arguments = [t for t in reads[read_ptr[op] : read_ptr[op + 1]] if not control[t]]
         waits = [t for t in reads[read_ptr[op] : read_ptr[op + 1]] if control[t]]

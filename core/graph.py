@@ -6,12 +6,15 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import GraphError
+
+if TYPE_CHECKING:
+    from .buffers import Buffers
 
 IntArray = NDArray[np.int64]
 IndexArray = NDArray[np.int32]
@@ -20,6 +23,19 @@ BoolArray = NDArray[np.bool_]
 
 INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
+_COMPARED_ARRAYS = (
+    "op_ids",
+    "runtime",
+    "workspace",
+    "persistent",
+    "output_ptr",
+    "tensor_size",
+    "alias_of",
+    "is_final",
+    "is_control",
+    "read_ptr",
+    "read_tensor",
+)
 
 
 def frozen(values: Any, dtype: Any) -> NDArray[Any]:
@@ -143,6 +159,13 @@ class CostGraph:
             root = root[root]
         return frozen(root, np.int32)
 
+    @cached_property
+    def buffers(self) -> Buffers:
+        """The graph reduced to what one device's memory depends on."""
+        from .buffers import buffers_of
+
+        return buffers_of(self)
+
     def tensor_name(self, tensor: int) -> str:
         """Return `op:port`, or `op:control` for a control tensor."""
         op = int(self.tensor_producer[tensor])
@@ -157,12 +180,8 @@ class CostGraph:
         """Equal in everything but the graph's name."""
         if not isinstance(other, CostGraph):
             return NotImplemented
-        arrays = (
-            "op_ids runtime workspace persistent output_ptr tensor_size alias_of is_final is_control "
-            "read_ptr read_tensor"
-        ).split()
         return self.op_names == other.op_names and all(
-            np.array_equal(getattr(self, a), getattr(other, a)) for a in arrays
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in _COMPARED_ARRAYS
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -314,7 +333,7 @@ class GraphBuilder:
                 f"{self.name}: op '{self._names[at]}' has the id {self._ids[at]}; ids are from 0 to 2^31 - 1"
             )
         ids = np.array(self._ids, np.int64)
-        unique, first, counts = np.unique(ids, return_index=True, return_counts=True)
+        unique, counts = np.unique(ids, return_counts=True)
         if len(unique) < len(ids):
             repeated = unique[counts > 1][0]
             one, two = (self._names[i] for i in np.flatnonzero(ids == repeated)[:2])
@@ -367,17 +386,14 @@ class GraphBuilder:
             at = next(i for i, v in enumerate(self._sizes) if not 0 <= v <= INT64_MAX)
             op = int(np.searchsorted(np.cumsum(self._output_counts), at, side="right"))
             raise GraphError(
-                f"{self.name}: op '{names[op]}' has an output of {self._sizes[at]} bytes; "
-                "it must be from 0 to 2^63 - 1"
+                f"{self.name}: op '{names[op]}' has an output of {self._sizes[at]} bytes; it must be from 0 to 2^63 - 1"
             )
         if sum(self._sizes) + sum(self._workspace) + sum(self._persistent) > INT64_MAX:
             raise GraphError(f"{self.name}: the sum of all sizes exceeds 2^63 - 1 bytes")
         if sum(self._runtime) > INT64_MAX:
             raise GraphError(f"{self.name}: the sum of all runtimes exceeds 2^63 - 1 microseconds")
 
-    def _aliased_tensors(
-        self, names: list[str], read_ptr: IndexArray, read_tensor: IndexArray
-    ) -> NDArray[np.int64]:
+    def _aliased_tensors(self, names: list[str], read_ptr: IndexArray, read_tensor: IndexArray) -> NDArray[np.int64]:
         """Turn each output's argument index into the tensor it aliases, -1 where there is none."""
         argument = np.array(self._aliases, np.int64)
         op = np.repeat(np.arange(len(names)), self._output_counts)
@@ -394,10 +410,8 @@ class GraphBuilder:
         aliased[~none] = read_tensor[read_ptr[op[~none]] + argument[~none]]
         return aliased
 
-    def _topological_order(
-        self, names: list[str], sources: NDArray[Any], targets: NDArray[Any]
-    ) -> NDArray[np.int64]:
-        """The file's order if it is topological, else the smallest index first among ready ops."""
+    def _topological_order(self, names: list[str], sources: NDArray[Any], targets: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the file's order if it is topological, else the smallest index first among ready ops."""
         count = len(names)
         if np.all(sources < targets):
             return np.arange(count)
@@ -425,7 +439,8 @@ def _find_cycle(sources: NDArray[Any], targets: NDArray[Any], stuck: BoolArray) 
     """Walk backwards among ops that never become ready until one repeats."""
     inside = stuck[sources] & stuck[targets]
     before = dict(zip(targets[inside].tolist(), sources[inside].tolist(), strict=True))
-    path, place = [], {}
+    path: list[int] = []
+    place: dict[int, int] = {}
     op = next(iter(before))
     while op not in place:
         place[op] = len(path)

@@ -47,18 +47,14 @@ METHODS: dict[str, Method] = {
         "ours",
         default_seconds=10.0,
     ),
-    "input": Method(
-        f"{_SOLVERS}.sequences:input_order", "The file's own order, all on device 0", "program order"
-    ),
+    "input": Method(f"{_SOLVERS}.sequences:input_order", "The file's own order, all on device 0", "program order"),
     "random": Method(
         f"{_SOLVERS}.random_orders:solve",
         "Best of N random topological orders, placed at random",
         "Topoformer 5, C",
         default_evaluations=100,
     ),
-    "dfs": Method(
-        f"{_SOLVERS}.sequences:dfs", "Depth-first sequencing (Kahn with a stack), device 0", "Topoformer 5"
-    ),
+    "dfs": Method(f"{_SOLVERS}.sequences:dfs", "Depth-first sequencing (Kahn with a stack), device 0", "Topoformer 5"),
     "dfs-postorder": Method(
         f"{_SOLVERS}.sequences:dfs_postorder",
         "Reverse postorder of a depth-first search, device 0",

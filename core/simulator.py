@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from .errors import ScheduleError
-from .graph import CostGraph, FloatArray, IntArray
+from .graph import CostGraph, FloatArray, IndexArray, IntArray
 from .kernels.arrays import graph_arrays
 from .kernels.cost_model import new_state, step_through
 from .problem import Problem
@@ -49,7 +49,7 @@ class Simulation:
         return float(self.clock_per_device.max())
 
 
-def needed_transfers(graph: CostGraph, placement: IntArray) -> IntArray:
+def needed_transfers(graph: CostGraph, placement: IndexArray) -> IntArray:
     """Return the sorted distinct `tensor * 64 + device` of every transfer that a placement needs."""
     pointers, consumers = graph.consumers
     tensors = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
@@ -71,7 +71,7 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     times = np.bincount(schedule.items[ops], minlength=graph.num_ops)
     if len(times) > graph.num_ops or not np.all(times == 1):
         raise ScheduleError(f"{graph.name}: the schedule does not run each op exactly once")
-    if len(schedule) and not (0 <= schedule.targets.min() and schedule.targets.max() < problem.devices):
+    if not np.all((schedule.targets >= 0) & (schedule.targets < problem.devices)):
         raise ScheduleError(f"{graph.name}: the schedule uses devices outside 0 to {problem.devices - 1}")
     placement = schedule.placement(graph)
     tensors = ~schedule.items[~ops].astype(np.int64)

@@ -147,7 +147,8 @@ def strengthen_bound(search: Search) -> None:
         search.best.op_order(),
         search.best_simulation.step_memory,
         int(search.lower_bound),
-        stop=lambda: search.interrupt.is_set() or search.seconds_left() < 0,
+        stop=search.interrupt.is_set,
+        seconds_left=search.seconds_left,
     )
     search.raise_lower_bound(bound)
 

@@ -47,7 +47,10 @@ def parse_microseconds(text: str, what: str = "latency") -> float:
 
 def parse_seconds(text: str, what: str = "time limit") -> float:
     """Parse `10s`, `2min`, or a bare number of seconds."""
-    return _duration(text, what, "10s", 1.0)
+    seconds = _duration(text, what, "10s", 1.0)
+    if seconds <= 0:
+        raise UsageError(f"{what} must be more than 0, not '{text}'")
+    return seconds
 
 
 def _duration(text: str, what: str, example: str, bare: float) -> float:
@@ -61,13 +64,11 @@ def format_bytes(value: float) -> str:
     """Write bytes for people: `63.1 MiB`, `512 B`."""
     if abs(value) < 1024:
         return f"{value:.0f} B"
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        value /= 1024
-        if abs(value) < 1024:
-            break
-    else:
-        value, unit = value / 1024, "PiB"
-    return f"{value:,.{max(0, 3 - len(str(int(abs(value)))))}f} {unit}"
+    units = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+    power = min(len(units), (int(abs(value)).bit_length() - 1) // 10)
+    value /= 1024.0**power
+    decimals = max(0, 3 - len(str(int(abs(value)))))
+    return f"{value:,.{decimals}f} {units[power - 1]}"
 
 
 def format_microseconds(value: float) -> str:

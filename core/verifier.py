@@ -27,10 +27,11 @@ class Totals:
         return max(self.peak_per_device)
 
 
-class _Buffer:
+class Buffer:
     """Bytes on one device that a tensor and its views there share."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, root: int, size: int) -> None:
+        self.root = root
         self.size = size
         self.members: set[int] = set()
 
@@ -65,8 +66,8 @@ def _check_steps(problem: Problem, schedule: Schedule) -> dict[int, int]:
     return placement
 
 
-class _Replay:
-    """The devices while a schedule runs."""
+class Replay:
+    """The devices while a schedule runs; each step begins (memory is taken) and ends (memory is freed)."""
 
     def __init__(self, problem: Problem, placement: dict[int, int]) -> None:
         graph = problem.graph
@@ -85,7 +86,7 @@ class _Replay:
         for op, device in placement.items():
             self.resident[device] += int(graph.persistent[op])
         self.peak = list(self.resident)
-        self.present: list[dict[int, _Buffer]] = [{} for _ in range(problem.devices)]
+        self.present: list[dict[int, Buffer]] = [{} for _ in range(problem.devices)]
 
     def is_needed(self, tensor: int, device: int) -> bool:
         """Whether the tensor's copy on a device has a reader or a transfer left, or is final there."""
@@ -96,7 +97,7 @@ class _Replay:
     def add(self, tensor: int, device: int, root: int | None) -> None:
         """Put a tensor on a device: into the buffer of `root`, or into one of its own."""
         if root is None:
-            buffer = _Buffer(int(self.graph.tensor_size[tensor]))
+            buffer = Buffer(tensor, int(self.graph.tensor_size[tensor]))
             self.resident[device] += buffer.size
         else:
             buffer = self.present[device][root]
@@ -115,7 +116,25 @@ class _Replay:
                 for member in buffer.members:
                     del self.present[device][member]
 
-    def run(self, op: int, device: int) -> None:
+    def begin(self, item: int, source: int, target: int) -> None:
+        """Take the memory of a step: an op, or `~tensor` for a transfer."""
+        if item >= 0:
+            self._begin_op(item, target)
+        else:
+            self._begin_transfer(~item, source, target)
+
+    def end(self, item: int, source: int, target: int) -> None:
+        """Free what nobody needs after the step."""
+        if item >= 0:
+            for tensor in self.reads[item]:
+                self.waiting[tensor][target].discard(item)
+            self.free(set(self.graph.outputs(item)) | self.reads[item], target)
+        else:
+            self.sent.add((~item, target))
+            self.unsent[~item].discard(target)
+            self.free({~item}, source)
+
+    def _begin_op(self, op: int, device: int) -> None:
         graph = self.graph
         for tensor in self.reads[op]:
             if tensor not in self.present[device]:
@@ -124,16 +143,12 @@ class _Replay:
                     f"without its input '{graph.tensor_name(tensor)}'"
                 )
         self.clock[device] += float(graph.runtime[op])
-        outputs = set(graph.outputs(op))
-        for tensor in outputs:
+        for tensor in graph.outputs(op):
             alias = int(graph.alias_of[tensor])
             self.add(tensor, device, alias if alias >= 0 else None)
         self.note_peak(device, int(graph.workspace[op]))
-        for tensor in self.reads[op]:
-            self.waiting[tensor][device].discard(op)
-        self.free(outputs | self.reads[op], device)
 
-    def transfer(self, tensor: int, source: int, target: int) -> None:
+    def _begin_transfer(self, tensor: int, source: int, target: int) -> None:
         graph = self.graph
         name = graph.tensor_name(tensor)
         if source != self.home[tensor]:
@@ -150,9 +165,6 @@ class _Replay:
         self.clock[source] = self.clock[target] = end
         self.add(tensor, target, None)
         self.note_peak(target, 0)
-        self.sent.add((tensor, target))
-        self.unsent[tensor].discard(target)
-        self.free({tensor}, source)
 
 
 def verify(
@@ -182,23 +194,19 @@ def verify(
     """
     graph = problem.graph
     placement = _check_steps(problem, schedule)
-    replay = _Replay(problem, placement)
+    replay = Replay(problem, placement)
     for item, source, target in zip(
         schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True
     ):
-        if item >= 0:
-            replay.run(item, target)
-        else:
-            replay.transfer(~item, source, target)
+        replay.begin(item, source, target)
+        replay.end(item, source, target)
     totals = Totals(replay.peak, max(replay.clock))
     if peak_per_device is not None and list(peak_per_device) != totals.peak_per_device:
         raise ScheduleError(
             f"{graph.name}: the schedule claims peaks of {peak_per_device} bytes, but takes {totals.peak_per_device}"
         )
     if runtime is not None and not math.isclose(runtime, totals.runtime, rel_tol=1e-9, abs_tol=1e-9):
-        raise ScheduleError(
-            f"{graph.name}: the schedule claims {runtime} us, but takes {totals.runtime} us"
-        )
+        raise ScheduleError(f"{graph.name}: the schedule claims {runtime} us, but takes {totals.runtime} us")
     if enforce_limit and problem.memory_limit is not None and totals.peak > problem.memory_limit:
         raise ScheduleError(
             f"{graph.name}: the schedule takes {totals.peak} bytes on a device, "

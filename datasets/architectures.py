@@ -8,6 +8,7 @@ from functools import partial
 
 from ..core.errors import UsageError
 from ..core.graph import CostGraph
+from .convnet import Variant
 from .nasnet import nasnet_a
 from .resnet import resnet50
 from .unet import fits, unet
@@ -20,14 +21,14 @@ class Architecture:
     Parameters
     ----------
     build
-        Called with the graph's name, batch, image size and whether to train.
+        Called with the graph's name and the variant.
     size
         Height and width of its images as published.
     smallest
         The smallest image that leaves every layer at least one pixel.
     """
 
-    build: Callable[[str, int, int, bool], CostGraph]
+    build: Callable[[str, Variant], CostGraph]
     size: int
     smallest: int
 
@@ -45,7 +46,11 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def architecture_graph(
-    name: str, batch: int = 1, size: int | None = None, training: bool = False
+    name: str,
+    batch: int = 1,
+    size: int | None = None,
+    training: bool = False,
+    resident_weights: bool = True,
 ) -> CostGraph:
     """Write out a network's forward pass, or one step of its training.
 
@@ -59,6 +64,8 @@ def architecture_graph(
         Height and width of the images in pixels; by default as published.
     training
         Whether to add the backward pass and the updates of the parameters.
+    resident_weights
+        Whether parameters are persistent bytes; if not they lie in another memory.
 
     Raises
     ------
@@ -73,8 +80,6 @@ def architecture_graph(
         if not low <= value <= high:
             raise UsageError(f"the {what} of {name} must be from {low} to {high}, not {value}")
     if name == "unet" and not fits(size):
-        raise UsageError(
-            f"unet cannot halve images of size {size} four times; use 188, 572 or another 188 + 16 n"
-        )
+        raise UsageError(f"unet cannot halve images of size {size} four times; use 188 plus a multiple of 16")
     title = f"{name}-{'training' if training else 'inference'}-b{batch}"
-    return chosen.build(title, batch, size, training)
+    return chosen.build(title, Variant(size, batch, training, resident_weights))

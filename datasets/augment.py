@@ -38,9 +38,7 @@ def noisy_copy(graph: CostGraph, rng: np.random.Generator) -> CostGraph:
     runtime = np.rint(graph.runtime * rng.uniform(LOW, HIGH, graph.num_ops))
     others = int(graph.workspace.sum()) + int(graph.persistent.sum())
     if sizes.sum() + others >= INT64_MAX or runtime.sum() >= INT64_MAX:
-        raise GraphError(
-            f"{graph.name}: the costs of a noisy copy would exceed 2^63 - 1; scale the graph down"
-        )
+        raise GraphError(f"{graph.name}: the costs of a noisy copy would exceed 2^63 - 1; scale the graph down")
     return replace(graph, tensor_size=frozen(sizes, np.int64), runtime=frozen(runtime, np.float64))
 
 

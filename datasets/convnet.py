@@ -18,6 +18,28 @@ Norm = Literal["here", "later", "none"]
 
 
 @dataclass(frozen=True)
+class Variant:
+    """How a network is run.
+
+    Parameters
+    ----------
+    size
+        Height and width of the images, pixels.
+    batch
+        Images at once.
+    training
+        Whether to add the backward pass and the updates of the parameters.
+    resident_weights
+        Whether parameters are persistent bytes; if not they lie in another memory.
+    """
+
+    size: int
+    batch: int = 1
+    training: bool = False
+    resident_weights: bool = True
+
+
+@dataclass(frozen=True)
 class Activation:
     """A float32 tensor of shape `(batch, channels, height, width)`, as an output port of an op."""
 
@@ -60,24 +82,22 @@ class ConvNet:
     readers. In training all are ops, what the backward pass needs stays alive until then, and stochastic
     gradient descent with momentum updates the parameters in place after the whole backward pass.
 
-    Parameters are persistent bytes of their forward op, momentum those of the update. Runtimes are a
-    roofline, not a measurement: the larger of FLOPs at 2 TFLOP/s and bytes read and written at 50 GB/s, in
-    whole microseconds, at least 1.
+    Parameters are persistent bytes of their forward op, momentum those of the update, unless they lie in
+    another memory, such as the flash of a microcontroller. Runtimes are a roofline, not a measurement: the
+    larger of FLOPs at 2 TFLOP/s and bytes read and written at 50 GB/s, in whole microseconds, at least 1.
 
     Parameters
     ----------
     name
         What to call the graph.
-    batch
-        Images at once.
-    training
-        Whether to add the backward pass and the updates.
+    variant
+        Images at once, whether to train, and where the parameters are.
     """
 
-    def __init__(self, name: str, batch: int, training: bool) -> None:
-        self.batch = batch
-        self.training = training
-        self.parameters = 0
+    def __init__(self, name: str, variant: Variant) -> None:
+        self.batch = variant.batch
+        self.training = variant.training
+        self._resident = variant.resident_weights
         self._builder = GraphBuilder(name)
         self._sizes: dict[tuple[int, int], int] = {}
         self._tape: list[_Step] = []
@@ -97,10 +117,10 @@ class ConvNet:
         flops: float,
         weights: int = 0,
         control: Sequence[int] = (),
-        final: bool | Sequence[bool] = False,
+        final: bool = False,
         touched: int = 0,
     ) -> int:
-        """Add an op; `weights` are its persistent bytes, `touched` bytes it works on beside its tensors."""
+        """Add an op; `weights` are its parameters' bytes, `touched` others it works on beside its tensors."""
         moved = sum(self._sizes[place] for place in reads) + sum(outputs) + weights + touched
         runtime = max(1, round(max(flops / FLOPS_PER_MICROSECOND, moved / BYTES_PER_MICROSECOND)))
         op = self._builder.add_op(
@@ -110,7 +130,7 @@ class ConvNet:
             outputs=outputs,
             is_final=final,
             runtime=runtime,
-            persistent=weights,
+            persistent=weights if self._resident else 0,
         )
         for port, size in enumerate(outputs):
             self._sizes[op, port] = size
@@ -145,7 +165,6 @@ class ConvNet:
         outputs = [self._bytes(*shape), *extra]
         op = self._add(name, reads, outputs, flops, weights, final=final)
         output = Activation(op, 0, *shape)
-        self.parameters += weights // FLOAT_BYTES
         if self.training:
             ports = tuple((op, port) for port in range(1, len(outputs)))
             places = tuple(reads)
@@ -249,9 +268,7 @@ class ConvNet:
         """Cut out the middle."""
         return self._layer(name, (x,), (x.channels, height, width), 0.0)
 
-    def pool(
-        self, name: str, x: Activation, kernel: int, stride: int, kind: Literal["max", "average"]
-    ) -> Activation:
+    def pool(self, name: str, x: Activation, kernel: int, stride: int, kind: Literal["max", "average"]) -> Activation:
         """Add pooling with padding; in training, max pooling's second output is where the maxima are."""
         height, width = self._shape_after(x, kernel, stride, False)
         elements = self.batch * x.channels * height * width
@@ -273,9 +290,9 @@ class ConvNet:
         """
         if self.training:
             flops = 5.0 * self._size(logits) / FLOAT_BYTES
-            final = [False, True]
-            loss = self._add("loss", [logits.place], [self._size(logits), FLOAT_BYTES], flops, final=final)
-            grad = self._add("loss/grad", [(loss, 0)], [self._size(logits)], flops)
+            softmax = self._add("softmax", [logits.place], [self._size(logits)], flops)
+            self._add("loss", [(softmax, 0)], [FLOAT_BYTES], flops, final=True)
+            grad = self._add("softmax/grad", [(softmax, 0)], [self._size(logits)], flops)
             self._gradients[logits.place] = (grad, 0)
             self._backward()
         return self._builder.build()

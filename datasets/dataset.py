@@ -9,7 +9,9 @@ from typing import Any
 
 from ..core.formats import SUFFIXES, format_graph
 from ..core.graph import CostGraph
+from ..core.problem import Task
 from .augment import encoded_copies
+from .filters import has_room
 from .folder import DatasetFolder
 from .generate import Recipe, generate
 from .split import PARTS, Ratio, split_by_size
@@ -96,6 +98,18 @@ def distinct_originals(graphs: Iterable[CostGraph], dedup: Dedup) -> tuple[list[
         else:
             seen.add(key)
             kept.append(Original(graph, topology))
+    return kept, dropped
+
+
+def improvable_originals(originals: Sequence[Original], task: Task, devices: int) -> tuple[list[Original], list[str]]:
+    """Drop each graph without room for improvement; return the others, and the names of the dropped."""
+    kept: list[Original] = []
+    dropped: list[str] = []
+    for original in originals:
+        if has_room(task, devices, original.graph):
+            kept.append(original)
+        else:
+            dropped.append(original.graph.name)
     return kept, dropped
 
 

@@ -68,9 +68,7 @@ class LayeredParameters(Parameters):
         return layered_graph(self, rng, f"layered-{index}")
 
 
-def layered_graph(
-    parameters: LayeredParameters, rng: np.random.Generator, name: str = "layered"
-) -> CostGraph:
+def layered_graph(parameters: LayeredParameters, rng: np.random.Generator, name: str = "layered") -> CostGraph:
     """Draw a layered graph.
 
     Each op has one output of its layer's output cost, and its layer's parameter cost as workspace, in bytes;
@@ -167,9 +165,7 @@ def assign_edges(layers: list[range], density: float, rng: np.random.Generator) 
     return edges
 
 
-def assign_skip_connections(
-    layers: list[range], edges: int, density: float, rng: np.random.Generator
-) -> Edges:
+def assign_skip_connections(layers: list[range], edges: int, density: float, rng: np.random.Generator) -> Edges:
     """Algorithm 3: edges that skip at least one layer, as `(producer, consumer)`; repeats are possible.
 
     Parameters

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from ..core.graph import CostGraph
-from .convnet import Activation, ConvNet
+from .convnet import Activation, ConvNet, Variant
 
 
 def nasnet_a(
     name: str,
-    batch: int,
-    size: int,
-    training: bool,
+    variant: Variant,
     *,
     penultimate: int,
     repeats: int,
@@ -21,8 +19,8 @@ def nasnet_a(
 
     Parameters
     ----------
-    name, batch, size, training
-        The graph's name, images at once, their height and width, whether to train.
+    name, variant
+        The graph's name, and how the network is run.
     penultimate
         Channels before the classifier.
     repeats
@@ -32,9 +30,9 @@ def nasnet_a(
     skip_reduction
         Whether the first normal cell behind a reduction has the same older input as the reduction.
     """
-    net = ConvNet(name, batch, training)
+    net = ConvNet(name, variant)
     filters = penultimate // 24
-    current = net.conv("stem/conv", net.image(3, size), stem, 3, 2, valid=True)
+    current = net.conv("stem/conv", net.image(3, variant.size), stem, 3, 2, valid=True)
     current, previous = _reduction_cell(net, "stem/cell1", current, current, filters // 4)
     current, previous = _reduction_cell(net, "stem/cell2", current, previous, filters // 2)
     for stage in range(3):
@@ -46,12 +44,10 @@ def nasnet_a(
             current, previous = _normal_cell(net, f"stage{stage + 1}/cell{cell}", current, previous, width)
     current = net.relu("head/relu", current)
     current = net.global_pool("head/pool", current)
-    return net.finish(net.conv("head/logits", current, 1000, 1, norm="none", final=not training))
+    return net.finish(net.conv("head/logits", current, 1000, 1, norm="none", final=not variant.training))
 
 
-def _separable(
-    net: ConvNet, name: str, x: Activation, filters: int, kernel: int, stride: int = 1
-) -> Activation:
+def _separable(net: ConvNet, name: str, x: Activation, filters: int, kernel: int, stride: int = 1) -> Activation:
     """ReLU, depthwise and pointwise convolution, batch norm, all twice; the stride is in the first."""
     for turn in (1, 2):
         x = net.relu(f"{name}/relu{turn}", x)

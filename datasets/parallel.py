@@ -14,9 +14,7 @@ def chunks(count: int, size: int) -> list[range]:
     return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
-def map_in_order(
-    function: Callable[[Item], Result], items: Iterable[Item], jobs: int = 1
-) -> Iterator[Result]:
+def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs: int = 1) -> Iterator[Result]:
     """Yield `function(item)` for each item, in their order, as soon as it is there.
 
     Parameters

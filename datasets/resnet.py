@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from ..core.graph import CostGraph
-from .convnet import Activation, ConvNet
+from .convnet import Activation, ConvNet, Variant
 
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 
 
-def resnet50(name: str, batch: int, size: int, training: bool) -> CostGraph:
+def resnet50(name: str, variant: Variant) -> CostGraph:
     """Write out ResNet-50 for ImageNet; blocks that halve the image do it in their first convolution.
 
     Parameters
     ----------
-    name, batch, size, training
-        The graph's name, images at once, their height and width, whether to train.
+    name, variant
+        The graph's name, and how the network is run.
     """
-    net = ConvNet(name, batch, training)
-    x = net.conv("stem/conv", net.image(3, size), 64, 7, 2, relu=True)
+    net = ConvNet(name, variant)
+    x = net.conv("stem/conv", net.image(3, variant.size), 64, 7, 2, relu=True)
     x = net.pool("stem/pool", x, 3, 2, "max")
     for stage, (channels, blocks) in enumerate(STAGES, start=1):
         for block in range(1, blocks + 1):
             stride = 2 if stage > 1 and block == 1 else 1
             x = _bottleneck(net, f"stage{stage}/block{block}", x, channels, stride)
     x = net.global_pool("head/pool", x)
-    return net.finish(net.conv("head/logits", x, 1000, 1, norm="none", final=not training))
+    return net.finish(net.conv("head/logits", x, 1000, 1, norm="none", final=not variant.training))
 
 
 def _bottleneck(net: ConvNet, name: str, x: Activation, channels: int, stride: int) -> Activation:

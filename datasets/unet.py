@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from ..core.graph import CostGraph
-from .convnet import Activation, ConvNet
+from .convnet import Activation, ConvNet, Variant
 
 LEVELS = (64, 128, 256, 512)
 BOTTOM = 1024
 
 
-def unet(name: str, batch: int, size: int, training: bool) -> CostGraph:
+def unet(name: str, variant: Variant) -> CostGraph:
     """Write out U-Net with unpadded convolutions, two classes and one input channel.
 
     Parameters
     ----------
-    name, batch, size, training
-        The graph's name, images at once, their height and width, whether to train. At every pooling both
-        must be even and what is left positive, as 572 and 188 do.
+    name, variant
+        The graph's name, and how the network is run. At every pooling the height of
+        the images must be even, and what is left positive, as for 572 and 188.
     """
-    net = ConvNet(name, batch, training)
-    x = net.image(1, size)
+    net = ConvNet(name, variant)
+    x = net.image(1, variant.size)
     skipped: list[Activation] = []
     for level, channels in enumerate(LEVELS, start=1):
         x = _two_convs(net, f"down{level}", x, channels)
@@ -30,7 +30,7 @@ def unet(name: str, batch: int, size: int, training: bool) -> CostGraph:
         x = net.up_conv(f"up{level}/up_conv", x, channels)
         skip = net.crop(f"up{level}/crop", skipped[level - 1], x.height, x.width)
         x = _two_convs(net, f"up{level}", net.concat(f"up{level}/concat", [skip, x]), channels)
-    return net.finish(net.conv("head/logits", x, 2, 1, norm="none", final=not training))
+    return net.finish(net.conv("head/logits", x, 2, 1, norm="none", final=not variant.training))
 
 
 def _two_convs(net: ConvNet, name: str, x: Activation, channels: int) -> Activation:

@@ -141,9 +141,7 @@ def _slot(c: Candidates, key: Any) -> Any:
 
 
 @kernel
-def expand(
-    level: Level, b: Buffers, c: Candidates, zobrist: Any, size: int, cutoff: int, floor: int, salt: Any
-) -> Any:
+def expand(level: Level, b: Buffers, c: Candidates, zobrist: Any, size: int, cutoff: int, salt: Any) -> Any:
     """Choose the next level: the `size` distinct successor states of least peak, ties at random.
 
     Equal states are collapsed to the one of least peak. Successors are priced before they are built: most
@@ -159,8 +157,6 @@ def expand(
         Beam size K.
     cutoff
         Successors whose peak reaches it are dropped.
-    floor
-        Peaks below it count as equal to it.
     salt
         A random odd number: ties are broken by each state's hash times it.
 
@@ -176,7 +172,7 @@ def expand(
     for state in range(level.hash.size):
         for at in range(level.ready_ptr[state], level.ready_ptr[state + 1]):
             op = level.ready[at]
-            peak = max(level.peak[state], level.resident[state] + b.own[op] + b.workspace[op], floor)
+            peak = max(level.peak[state], level.resident[state] + b.own[op] + b.workspace[op])
             if peak > limit:
                 continue
             key = level.hash[state] ^ zobrist[op]
@@ -214,7 +210,8 @@ def expand(
 
 @inlined
 def _contains(executed: Any, op: int) -> bool:
-    return (executed[op >> 6] >> np.uint64(op & 63)) & np.uint64(1) != 0
+    found: bool = (executed[op >> 6] >> np.uint64(op & 63)) & np.uint64(1) != 0
+    return found
 
 
 def materialise(level: Level, b: Buffers, c: Candidates, count: int) -> Level:

@@ -15,7 +15,7 @@ _PRIORITY_STEPS = np.float64(2**32)
 
 
 @inlined
-def _key(priority: float, item: int) -> int:
+def _key(priority: float, item: int) -> Any:
     """Pack a priority in [0, 1] and an item into one number: higher priority first, then the smaller item."""
     steps = np.int64(min(np.float64(priority) * _PRIORITY_STEPS, _PRIORITY_STEPS - 1.0))
     return (steps << 31) | (_LARGEST_ITEM - item)
@@ -137,9 +137,7 @@ def price(
     """Decode each chromosome; write its peak (0 without memory accounting) and makespan."""
     for at in range(chromosomes.shape[0]):
         genes = chromosomes[at]
-        decode(
-            g, s, heap, genes, devices, fixed_op, memory, latency, microseconds_per_byte, nothing, nothing
-        )
+        decode(g, s, heap, genes, devices, fixed_op, memory, latency, microseconds_per_byte, nothing, nothing)
         peak, runtime = 0, 0.0
         for device in range(devices):
             peak = max(peak, s.peak[device])

@@ -47,10 +47,7 @@ def least_peak_memory_first(
             new_resident = resident + b.own[op] - freed[op]
             better = new_peak < least_peak or (
                 new_peak == least_peak
-                and (
-                    new_resident < least_resident
-                    or (new_resident == least_resident and op < ready[chosen])
-                )
+                and (new_resident < least_resident or (new_resident == least_resident and op < ready[chosen]))
             )
             if at == 0 or better:
                 chosen, least_peak, least_resident = at, new_peak, new_resident

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import parameters as base
-from ..buffers import buffers_of
 from ..graph import CostGraph, IndexArray
 from ..kernels.beam import expand, first_level, materialise, new_candidates
 from ..parameters import parameter
@@ -82,7 +81,7 @@ def solve(search: Search, parameters: Parameters) -> None:
             search.raise_lower_bound(simulation.peak)
 
 
-def beam_search(search: Search, beam_size: int, *, cutoff: int | None = None, floor: int = 0) -> BeamResult:
+def beam_search(search: Search, beam_size: int, *, cutoff: int | None = None) -> BeamResult:
     """Run the beam over the levels of executed-op sets.
 
     The state after a set of ops is the set alone: of equal states the one of least peak is kept (state
@@ -98,11 +97,9 @@ def beam_search(search: Search, beam_size: int, *, cutoff: int | None = None, fl
         K.
     cutoff
         Orders whose peak reaches these bytes are not wanted.
-    floor
-        Peaks below these bytes count as equal.
     """
     graph = search.problem.graph
-    buffers = buffers_of(graph)
+    buffers = graph.buffers
     persistent = int(graph.persistent.sum())
     limit = UNLIMITED if cutoff is None else cutoff - persistent
     zobrist = search.rng.integers(0, 2**64, graph.num_ops, dtype=np.uint64)
@@ -115,9 +112,7 @@ def beam_search(search: Search, beam_size: int, *, cutoff: int | None = None, fl
             return BeamResult(_complete(graph, back.order(state) if back.ops else np.empty(0, np.int32)), False)
         salt = search.rng.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         candidates = new_candidates(beam_size, len(level.ready))
-        count, truncated = expand(
-            level, buffers, candidates, zobrist, beam_size, limit, max(0, floor - persistent), salt
-        )
+        count, truncated = expand(level, buffers, candidates, zobrist, beam_size, limit, salt)
         search.evaluations += len(level.hash) / graph.num_ops
         is_exact = is_exact and not truncated
         if count == 0:

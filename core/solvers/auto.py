@@ -11,8 +11,8 @@ from ..problem import Problem
 from ..registry import load, parameters_class
 from ..search import Search
 from .approximate_dp import beam_search
+from .brkga import GeneDistribution, evolve
 from .brkga import Parameters as BrkgaParameters
-from .brkga import evolve, GeneDistribution
 
 FIRST_BEAM = 64
 LARGEST_BEAM = 1_000_000
@@ -61,12 +61,13 @@ def _beams(search: Search) -> None:
         search.best_simulation.step_memory,
         int(search.lower_bound),
         stop=search.must_stop,
+        seconds_left=search.seconds_left,
     )
     search.raise_lower_bound(bound)
     beam = FIRST_BEAM
     while not search.must_stop():
         start = time.monotonic()
-        result = beam_search(search, beam, cutoff=int(search.best_value), floor=int(search.lower_bound))
+        result = beam_search(search, beam, cutoff=int(search.best_value))
         if result.order is not None:
             search.offer_order(result.order)
         if result.is_exact:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from types import TracebackType
 from typing import Any
 
@@ -91,7 +92,7 @@ class Chromosomes:
             self._price_part(0, population, peaks, runtimes)
         else:
             cuts = np.linspace(0, count, self.search.jobs + 1).astype(int)
-            parts = [slice(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+            parts = [slice(a, b) for a, b in pairwise(cuts)]
             list(
                 self._pool.map(
                     lambda w: self._price_part(w, population[parts[w]], peaks[parts[w]], runtimes[parts[w]]),

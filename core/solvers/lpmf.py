@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..buffers import Buffers, buffers_of
+from ..buffers import Buffers
 from ..graph import IndexArray
 from ..kernels.lpmf import least_peak_memory_first
 from ..parameters import Parameters
@@ -13,7 +13,7 @@ from ..search import Search
 
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer the greedy order, all ops on device 0."""
-    search.offer_order(greedy_order(buffers_of(search.problem.graph)))
+    search.offer_order(greedy_order(search.problem.graph.buffers))
 
 
 def greedy_order(buffers: Buffers) -> IndexArray:

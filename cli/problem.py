@@ -1,0 +1,44 @@
+"""From the shared options of `solve` and `compare` to a problem."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..core.graph import CostGraph
+    from ..core.problem import Problem
+
+TWO_DEVICE_METHODS = ("regal", "gas", "idrs", "gp-dfs")
+
+
+def problem_settings(
+    task: str,
+    devices: int | None,
+    memory_limit: str | None,
+    bandwidth: str | None,
+    latency: str,
+    methods: list[str],
+) -> dict[str, Any]:
+    """Read the options' texts; the keyword arguments of `Problem` but for the graph.
+
+    One device is the default for memory, two for runtime and for methods that place by nature.
+    """
+    from ..core.units import parse_bandwidth, parse_bytes, parse_microseconds
+
+    if devices is None:
+        places = all(method in TWO_DEVICE_METHODS for method in methods)
+        devices = 2 if task == "runtime" or places else 1
+    return {
+        "task": task,
+        "devices": devices,
+        "memory_limit": None if memory_limit is None else parse_bytes(memory_limit, "memory limit"),
+        "bandwidth": None if bandwidth is None else parse_bandwidth(bandwidth),
+        "latency": parse_microseconds(latency),
+    }
+
+
+def make_problem(graph: CostGraph, settings: dict[str, Any]) -> Problem:
+    """Return the problem of a graph under these settings."""
+    from ..core.problem import Problem
+
+    return Problem(graph, **settings)

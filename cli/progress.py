@@ -1,0 +1,81 @@
+"""Run a search as the command line does: Ctrl-C keeps the best so far, a terminal sees progress."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from .console import Talk
+
+if TYPE_CHECKING:
+    from ..core.problem import Problem
+    from ..core.registry import MethodSpec
+    from ..core.search import Search
+    from ..core.solve import Result
+
+_COMPILING_AFTER = 1.5
+_REDRAW_SECONDS = 0.1
+
+
+def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: Any) -> Result:
+    """Compile the kernels, saying so if that takes long, then solve.
+
+    The first Ctrl-C stops the search with its best schedule, a second one ends the program.
+    """
+    from ..core.registry import check_supported
+    from ..core.solve import solve, warm_up
+
+    check_supported(spec, problem, spec.evaluations or budget.get("evaluations"))
+    _compile(talk, problem, spec.name, warm_up)
+    interrupt = threading.Event()
+
+    def on_signal(number: int, frame: Any) -> None:
+        interrupt.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        talk.note("stopping with the best so far; press Ctrl-C again to quit at once")
+
+    previous = signal.signal(signal.SIGINT, on_signal)
+    try:
+        if not talk.shows_progress:
+            return solve(problem, spec, interrupt=interrupt, **budget)
+        with talk.console.status(f"{spec.name}: starting") as status:
+            return solve(problem, spec, interrupt=interrupt, on_progress=_Line(status), **budget)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _compile(talk: Talk, problem: Problem, name: str, warm_up: Any) -> None:
+    timer = threading.Timer(
+        _COMPILING_AFTER, talk.note, ["compiling the kernels, once per installation (up to a minute)"]
+    )
+    timer.daemon = True
+    timer.start()
+    try:
+        warm_up(problem, name)
+    finally:
+        timer.cancel()
+
+
+class _Line:
+    """One live line: what runs, the best value, the budget used."""
+
+    def __init__(self, status: Any) -> None:
+        self.status = status
+        self.start = time.monotonic()
+        self.next_draw = 0.0
+
+    def __call__(self, search: Search) -> None:
+        now = time.monotonic()
+        if now < self.next_draw:
+            return
+        self.next_draw = now + _REDRAW_SECONDS
+        best = "none yet" if search.best is None else search.problem.format_value(search.best_value)
+        bound = search.problem.format_value(search.lower_bound)
+        text = f"{search.working}: best {best}, bound {bound}, {search.evaluations:,.0f} evaluations"
+        if search.max_evaluations < float("inf"):
+            text += f" of {search.max_evaluations:,.0f}"
+        limit = search.deadline - self.start
+        text += f", {now - self.start:.0f}" + (f" of {limit:.0f} s" if search.is_timed else " s")
+        self.status.update(text)

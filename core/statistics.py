@@ -1,0 +1,298 @@
+"""Statistics of a comparison: per graph, then over graphs as the papers report them (DESIGN 8)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from .bounds import is_met
+
+Status = Literal["optimal", "feasible", "infeasible", "failed"]
+CONFIDENCE = 0.95
+_SAME = 1e-12
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One finished run: one method on one graph with one seed.
+
+    What a failed run did not get to is None. Times are of the search, not of compiling.
+
+    Parameters
+    ----------
+    graph, sha256, ops
+        The graph's name in the comparison, the hash of its content, and its size.
+    method, seed
+        The method as given, with its parameters, and the seed of the run.
+    status
+        `optimal`, `feasible`, `infeasible` (no schedule kept the memory limit) or `failed` (see `error`).
+    value
+        What the task minimises: bytes or microseconds.
+    peak_memory, runtime_us, excess
+        Bytes on the fullest device, makespan in microseconds, bytes above the memory limit.
+    lower_bound
+        What no schedule can beat, as far as this run proved it: bytes or microseconds.
+    evaluations, seconds, cpu_seconds
+        Complete schedules priced; wall time; processor time, which includes verifying the schedule.
+    timed_out
+        Whether the time limit ended the search, so that it cannot be repeated exactly.
+    found_by
+        What produced the schedule.
+    error
+        Type and message of what a failed run raised; empty otherwise.
+    """
+
+    graph: str
+    sha256: str
+    ops: int
+    method: str
+    seed: int
+    status: Status
+    value: float | None = None
+    peak_memory: int | None = None
+    runtime_us: float | None = None
+    excess: int | None = None
+    lower_bound: float | None = None
+    evaluations: float | None = None
+    seconds: float | None = None
+    cpu_seconds: float | None = None
+    timed_out: bool = False
+    found_by: str = ""
+    error: str = ""
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether the run has a schedule within the memory limit."""
+        return self.status in ("optimal", "feasible")
+
+
+class Estimate(NamedTuple):
+    """A mean over graphs and how sure it is.
+
+    Parameters
+    ----------
+    mean
+        None without any graph.
+    standard_error, half_width
+        The standard error of the mean, and half of its 95% confidence interval (Student t); None below two graphs.
+    graphs
+        Number of graphs that the mean is over.
+    left_out
+        Graphs without a percentage because its base is 0 and the value is not.
+    """
+
+    mean: float | None
+    standard_error: float | None
+    half_width: float | None
+    graphs: int
+    left_out: int = 0
+
+
+def estimate(values: Iterable[float | None]) -> Estimate:
+    """Return the mean with its 95% confidence interval; None stands for a graph left out."""
+    given = list(values)
+    known = [value for value in given if value is not None]
+    count, left_out = len(known), len(given) - len(known)
+    if not known:
+        return Estimate(None, None, None, 0, left_out)
+    mean = math.fsum(known) / count
+    if count == 1:
+        return Estimate(mean, None, None, 1, left_out)
+    from scipy.special import stdtrit
+
+    variance = math.fsum((value - mean) ** 2 for value in known) / (count - 1)
+    error = math.sqrt(variance / count)
+    quantile = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))
+    return Estimate(mean, error, quantile * error, count, left_out)
+
+
+def gap_percent(value: float, base: float) -> float | None:
+    """Return how far a value lies above a base, in percent (Topoformer 5; REGAL 5.3 for the best known).
+
+    Two zeros are 0% apart; above a base of 0 there is no percentage: None.
+    """
+    if base == 0:
+        return 0.0 if value == 0 else None
+    return 100 * (value - base) / base
+
+
+def improvement_percent(value: float, reference: float) -> float | None:
+    """Return by how much a value is below a reference, in percent of the reference (REGAL 5.3)."""
+    gap = gap_percent(value, reference)
+    return None if gap is None else 0.0 - gap
+
+
+def mean_of(values: Sequence[float]) -> float | None:
+    """Return the mean; None of nothing."""
+    return math.fsum(values) / len(values) if values else None
+
+
+@dataclass(frozen=True)
+class GraphResults:
+    """All runs on one graph.
+
+    Parameters
+    ----------
+    graph, ops
+        Its name and size.
+    cells
+        Per method, one run per seed.
+    best
+        The least value of any feasible run of any method; None if there is none.
+    bound
+        The largest lower bound that any run proved; None if all failed.
+    """
+
+    graph: str
+    ops: int
+    cells: dict[str, list[Cell]]
+    best: float | None
+    bound: float | None
+
+    def value(self, method: str) -> float | None:
+        """Mean value over the feasible seeds of a method; None if there is none."""
+        cells = self.cells.get(method, [])
+        return mean_of([cell.value for cell in cells if cell.is_feasible and cell.value is not None])
+
+    def rank(self, method: str) -> tuple[float, float] | None:
+        """Mean excess and mean value over all seeds, the smaller the better (DESIGN 3); None if one failed."""
+        cells = self.cells.get(method, [])
+        excesses = [cell.excess for cell in cells if cell.excess is not None]
+        values = [cell.value for cell in cells if cell.value is not None]
+        if not cells or len(excesses) < len(cells) or len(values) < len(cells):
+            return None
+        return math.fsum(excesses) / len(cells), math.fsum(values) / len(cells)
+
+    def meets_bound(self, method: str) -> bool:
+        """Whether every seed of a method reached the largest bound, and so the optimum."""
+        rank = self.rank(method)
+        return rank is not None and self.bound is not None and rank[0] == 0 and is_met(rank[1], self.bound)
+
+
+def by_graph(cells: Iterable[Cell]) -> list[GraphResults]:
+    """Group runs by graph, in the order in which graphs first appear."""
+    groups: dict[str, dict[str, list[Cell]]] = {}
+    for cell in cells:
+        groups.setdefault(cell.graph, {}).setdefault(cell.method, []).append(cell)
+    results = []
+    for graph, methods in groups.items():
+        runs = [cell for group in methods.values() for cell in group]
+        values = [cell.value for cell in runs if cell.is_feasible and cell.value is not None]
+        bounds = [cell.lower_bound for cell in runs if cell.lower_bound is not None]
+        results.append(GraphResults(graph, runs[0].ops, methods, min(values, default=None), max(bounds, default=None)))
+    return results
+
+
+def compare_ranks(rank: tuple[float, float], other: tuple[float, float]) -> int:
+    """Return -1 if `rank` wins, 0 for a tie but for the rounding of sums, 1 if it loses."""
+    for mine, its in zip(rank, other, strict=True):
+        if not math.isclose(mine, its, rel_tol=_SAME):
+            return -1 if mine < its else 1
+    return 0
+
+
+@dataclass(frozen=True)
+class MethodSummary:
+    """What a comparison says about one method.
+
+    Percentages are taken per graph, of the mean over its feasible seeds, then averaged over graphs.
+
+    Parameters
+    ----------
+    method
+        As given, with its parameters.
+    graphs, runs
+        How many it was run on, and how often.
+    optimal, feasible, infeasible, failed
+        Runs by status; they add up to `runs`.
+    timed_out
+        Runs, of any status, that the time limit ended.
+    optimal_graphs
+        Graphs on which every run reached the largest lower bound that any method proved.
+    improvement, gap_from_reference
+        Below and above the reference method, percent of the reference.
+    gap_from_best, gap_from_bound
+        Above the best known value, and above the largest lower bound, percent.
+    wins, ties, losses
+        Graphs on which it is better than the reference method, as good, or worse; an infeasible run is worse
+        than a feasible one, and of two the one of smaller excess is better. Graphs with a failed run are in none.
+    seconds, cpu_seconds
+        Wall and processor time per run.
+    """
+
+    method: str
+    graphs: int
+    runs: int
+    optimal: int
+    feasible: int
+    infeasible: int
+    failed: int
+    timed_out: int
+    optimal_graphs: int
+    improvement: Estimate
+    gap_from_reference: Estimate
+    gap_from_best: Estimate
+    gap_from_bound: Estimate
+    wins: int
+    ties: int
+    losses: int
+    seconds: Estimate
+    cpu_seconds: Estimate
+
+
+def summarise(cells: Sequence[Cell], methods: Sequence[str], reference: str) -> list[MethodSummary]:
+    """Summarise the runs of each method over graphs.
+
+    Parameters
+    ----------
+    cells
+        Finished runs; some may be missing.
+    methods
+        Which, in this order.
+    reference
+        The method that improvements, wins and losses are against.
+    """
+    graphs = by_graph(cells)
+    return [_summarise_method(graphs, method, reference) for method in methods]
+
+
+def _summarise_method(all_graphs: list[GraphResults], method: str, reference: str) -> MethodSummary:
+    graphs = [graph for graph in all_graphs if method in graph.cells]
+    cells = [cell for graph in graphs for cell in graph.cells[method]]
+
+    def percent(
+        formula: Callable[[float, float], float | None], base: Callable[[GraphResults], float | None]
+    ) -> Estimate:
+        pairs = [(graph.value(method), base(graph)) for graph in graphs]
+        return estimate(formula(v, b) for v, b in pairs if v is not None and b is not None)
+
+    def duration(times: Callable[[Cell], float | None]) -> Estimate:
+        known = [[t for t in map(times, graph.cells[method]) if t is not None] for graph in graphs]
+        return estimate(mean_of(times) for times in known if times)
+
+    ranks = [(graph.rank(method), graph.rank(reference)) for graph in graphs]
+    outcomes = [compare_ranks(mine, its) for mine, its in ranks if mine is not None and its is not None]
+    improvement = percent(improvement_percent, lambda graph: graph.value(reference))
+    statuses = [cell.status for cell in cells]
+    return MethodSummary(
+        method=method,
+        graphs=len(graphs),
+        runs=len(cells),
+        optimal=statuses.count("optimal"),
+        feasible=statuses.count("feasible"),
+        infeasible=statuses.count("infeasible"),
+        failed=statuses.count("failed"),
+        timed_out=sum(cell.timed_out for cell in cells),
+        optimal_graphs=sum(graph.meets_bound(method) for graph in graphs),
+        improvement=improvement,
+        gap_from_reference=percent(gap_percent, lambda graph: graph.value(reference)),
+        gap_from_best=percent(gap_percent, lambda graph: graph.best),
+        gap_from_bound=percent(gap_percent, lambda graph: graph.bound),
+        wins=outcomes.count(-1),
+        ties=outcomes.count(0),
+        losses=outcomes.count(1),
+        seconds=duration(lambda cell: cell.seconds),
+        cpu_seconds=duration(lambda cell: cell.cpu_seconds),
+    )

@@ -1,0 +1,35 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from schedopt.core.formats import write_graph
+from schedopt.core.graph import CostGraph, GraphBuilder
+from typer.testing import CliRunner, Result
+
+
+@pytest.fixture
+def run() -> Callable[..., Result]:
+    """Run the command line; returns exit code, stdout, stderr."""
+    from schedopt.cli.main import app
+
+    return lambda *arguments, **options: CliRunner().invoke(app, [str(a) for a in arguments], **options)
+
+
+@pytest.fixture
+def diamond() -> CostGraph:
+    """Two branches of one input: program order peaks at 10 + 8 + 8 bytes, branch by branch at 10 + 8 + 1."""
+    builder = GraphBuilder("diamond")
+    builder.add_op("start", outputs=[10], runtime=1)
+    builder.add_op("wide1", inputs=[(0, 0)], outputs=[8], runtime=2)
+    builder.add_op("wide2", inputs=[(0, 0)], outputs=[8], runtime=2)
+    builder.add_op("narrow1", inputs=[(1, 0)], outputs=[1], runtime=1)
+    builder.add_op("narrow2", inputs=[(2, 0)], outputs=[1], runtime=1)
+    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[1], is_final=True, runtime=1)
+    return builder.build()
+
+
+@pytest.fixture
+def diamond_file(diamond: CostGraph, tmp_path: Path) -> Path:
+    path = tmp_path / "diamond.pbtxt"
+    write_graph(diamond, path)
+    return path

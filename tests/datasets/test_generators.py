@@ -1,0 +1,101 @@
+"""The contract that every family of random graphs keeps."""
+
+import numpy as np
+import pytest
+from schedopt.core.errors import UsageError
+from schedopt.core.formats import format_graph, parse_graph
+from schedopt.datasets.filters import keep_with_room
+from schedopt.datasets.generate import Recipe, generate
+from schedopt.datasets.layered import LayeredParameters
+from schedopt.datasets.synthetic import MODELS, SyntheticParameters
+from schedopt.datasets.topology import topology_hash
+
+FAMILIES = {"layered": LayeredParameters(nodes=40)} | {
+    model: SyntheticParameters(nodes_low=40, nodes_high=40, models=(model,)) for model in MODELS
+}
+EXTRA_OPS = {"layered": 0}
+
+
+@pytest.fixture(params=FAMILIES)
+def name(request):
+    return request.param
+
+
+def files(recipe, count, jobs=1):
+    return [drawn.data for drawn in generate(recipe, count, jobs)]
+
+
+def test_same_seed_gives_the_same_bytes_and_another_seed_others(name):
+    family = FAMILIES[name]
+    assert files(Recipe(family, seed=5), 6) == files(Recipe(family, seed=5), 6)
+    assert not set(files(Recipe(family, seed=5), 6)) & set(files(Recipe(family, seed=6), 6))
+
+
+def test_number_of_jobs_does_not_matter(name):
+    recipe = Recipe(FAMILIES[name], seed=1)
+    assert files(recipe, 9) == files(recipe, 9, jobs=2)
+
+
+def test_graphs_are_valid_ordered_and_of_the_size_asked_for(name):
+    for index in range(10):
+        graph = FAMILIES[name].draw(index, np.random.default_rng(index))
+        assert graph.num_ops == 40 + EXTRA_OPS.get(name, 2)
+        assert np.array_equal(graph.input_order, np.arange(graph.num_ops))
+        assert not graph.is_final.any()
+        assert (graph.alias_of == -1).all()
+        assert parse_graph(format_graph(graph), "again") == graph
+
+
+def test_drawn_describes_its_file(name):
+    for drawn in generate(Recipe(FAMILIES[name], seed=3), 3):
+        graph = parse_graph(drawn.data, "again")
+        facts = (drawn.ops, drawn.tensors, drawn.topology)
+        assert facts == (graph.num_ops, graph.num_tensors, topology_hash(graph))
+
+
+@pytest.mark.parametrize("dedup", ["topology", "in-degrees"])
+def test_duplicates_are_drawn_again(dedup):
+    recipe = Recipe(LayeredParameters(nodes=6), dedup=dedup)
+    drawn = list(generate(recipe, 12))
+    assert len({d.key for d in drawn}) == len({d.topology for d in drawn}) == 12
+    assert sum(d.attempt for d in drawn) > 0
+    assert drawn == list(generate(recipe, 12, jobs=2))
+
+
+def test_more_graphs_are_the_same_first_graphs():
+    recipe = Recipe(LayeredParameters(nodes=5))
+    assert files(recipe, 4) == files(recipe, 8)[:4]
+
+
+def test_too_few_distinct_graphs_is_an_error_that_counts_them():
+    with pytest.raises(UsageError, match=r"found \d distinct topologies; of 100 more draws 100 repeated"):
+        list(generate(Recipe(LayeredParameters(nodes=3)), 50))
+    with pytest.raises(UsageError, match="distinct in-degree sequences"):
+        list(generate(Recipe(LayeredParameters(nodes=3), dedup="in-degrees"), 50))
+
+
+def test_filters_reject_and_say_when_they_reject_all():
+    chains = LayeredParameters(nodes=6, width_low=0.001, width_high=0.001)
+    keep = (lambda graph, rng: graph.num_ops == 0,)
+    with pytest.raises(UsageError, match="of 100 more draws 0 repeated one of them and 100 were filtered out"):
+        list(generate(Recipe(chains, keep=keep), 1))
+
+
+def test_a_rejected_graph_is_drawn_from_the_same_model_again():
+    small = SyntheticParameters(nodes_low=6, nodes_high=6)
+
+    def keep(graph, rng):
+        return rng.random() < 0.3
+
+    drawn = list(generate(Recipe(small, keep=(keep,)), 8))
+    assert sum(d.attempt for d in drawn) > 8
+    assert [d.name.rsplit("-", 1)[0] for d in drawn] == [*MODELS, *MODELS]
+
+
+def test_keep_with_room_drops_what_has_none():
+    from functools import partial
+
+    recipe = Recipe(LayeredParameters(nodes=7), keep=(partial(keep_with_room, "memory", 1),))
+    everything = Recipe(LayeredParameters(nodes=7))
+    kept, drawn = list(generate(recipe, 10)), list(generate(everything, 10))
+    assert any(a.attempt != b.attempt for a, b in zip(kept, drawn, strict=True))

@@ -1,0 +1,453 @@
+"""Brute-force twins of the kernels and of the cost model, in plain Python, and random graphs to try them on.
+
+Nothing here calls the code under test: a `Plain` graph is made from a specification (what `GraphBuilder.add_op`
+takes) or from the raw arrays of a `CostGraph`, and everything else follows from the rules of the design by sets
+and recursion. `import naive` works because pytest's `pythonpath` names this folder.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+CONTROL = "control"
+
+
+@dataclass
+class Plain:
+    """A graph as sets and lists; a tensor is `(op, port)`, a control tensor `(op, "control")`.
+
+    `alias` maps a view to the tensor it is a view of; `reads[op]` holds the tensors that an op reads, control
+    included; `readers[tensor]` the ops that read it; `index[tensor]` its place among all tensors.
+    """
+
+    runtime: list[float] = field(default_factory=list)
+    workspace: list[int] = field(default_factory=list)
+    persistent: list[int] = field(default_factory=list)
+    outputs: list[list] = field(default_factory=list)
+    reads: list[set] = field(default_factory=list)
+    size: dict = field(default_factory=dict)
+    alias: dict = field(default_factory=dict)
+    final: set = field(default_factory=set)
+
+    def __post_init__(self):
+        self.ops = range(len(self.runtime))
+        self.index = {t: i for i, t in enumerate(t for made in self.outputs for t in made)}
+        self.tensors = list(self.index)
+        self.readers = {t: {op for op in self.ops if t in self.reads[op]} for t in self.tensors}
+        self.before = [{t[0] for t in self.reads[op]} for op in self.ops]
+        self.after = [{v for v in self.ops if op in self.before[v]} for op in self.ops]
+        self.members = {}
+        for t in self.tensors:
+            self.members.setdefault(self.root(t), []).append(t)
+        self.own = [sum(self.size[t] for t in self.outputs[op] if t not in self.alias) for op in self.ops]
+
+    def root(self, tensor):
+        """Follow the alias chain to its end."""
+        while tensor in self.alias:
+            tensor = self.alias[tensor]
+        return tensor
+
+    def users(self, root):
+        """Ops that read a tensor or any view of it."""
+        return set().union(*(self.readers[t] for t in self.members[root]))
+
+    def is_kept(self, root):
+        """Whether the tensor or a view of it is final."""
+        return any(t in self.final for t in self.members[root])
+
+    def alive(self, executed):
+        """Roots whose buffer is alive on one device after a set of ops."""
+        return {
+            root
+            for root in self.members
+            if root[0] in executed and (self.is_kept(root) or not self.users(root) <= set(executed))
+        }
+
+    def resident(self, executed):
+        """Bytes alive on one device after a set of ops, persistent bytes left out."""
+        return sum(self.size[root] for root in self.alive(executed))
+
+    def ready(self, executed):
+        """Ops that can run next on one device."""
+        return [op for op in self.ops if op not in executed and self.before[op] <= set(executed)]
+
+
+def plain_of(graph):
+    """Read a `CostGraph`'s raw arrays, and none of what it derives from them."""
+    ptr = graph.output_ptr.tolist()
+    names, outputs = [], []
+    for op in range(len(graph.op_names)):
+        made = [
+            (op, CONTROL if graph.is_control[t] else t - ptr[op]) for t in range(ptr[op], ptr[op + 1])
+        ]
+        names.extend(made)
+        outputs.append(made)
+    reads = graph.read_ptr.tolist()
+    return Plain(
+        graph.runtime.tolist(),
+        graph.workspace.tolist(),
+        graph.persistent.tolist(),
+        outputs,
+        [{names[t] for t in graph.read_tensor[a:b].tolist()} for a, b in zip(reads, reads[1:], strict=False)],
+        dict(zip(names, graph.tensor_size.tolist(), strict=True)),
+        {names[t]: names[a] for t, a in enumerate(graph.alias_of.tolist()) if a >= 0},
+        {names[t] for t, final in enumerate(graph.is_final.tolist()) if final},
+    )
+
+
+def plain_of_spec(spec):
+    """Turn a list of `add_op` arguments into a `Plain` graph."""
+    op_of_id = {op["op_id"]: at for at, op in enumerate(spec)}
+    waited = {op_of_id[i] for op in spec for i in op["control"]}
+    outputs, reads, size, alias, final = [], [], {}, {}, set()
+    for at, op in enumerate(spec):
+        arguments = [(op_of_id[i], port) for i, port in op["inputs"]]
+        made = [(at, port) for port in range(len(op["outputs"]))]
+        for port, tensor in enumerate(made):
+            size[tensor] = op["outputs"][port]
+            if op["aliases"][port] >= 0:
+                alias[tensor] = arguments[op["aliases"][port]]
+            if op["is_final"][port]:
+                final.add(tensor)
+        if at in waited:
+            made.append((at, CONTROL))
+            size[at, CONTROL] = 0
+        outputs.append(made)
+        reads.append(set(arguments) | {(op_of_id[i], CONTROL) for i in op["control"]})
+    costs = ([op[key] for op in spec] for key in ("runtime", "workspace", "persistent"))
+    return Plain(*costs, outputs, reads, size, alias, final)
+
+
+# Random graphs ------------------------------------------------------------------------------------------------
+
+
+def random_spec(rng, ops, *, per_port_final=True, whole_runtimes=False, aliases=True, edges=1.4):
+    """Draw a graph with every feature, as a list of `add_op` arguments in the order of the file.
+
+    Several outputs per op or none, inputs repeated or missing (so several components), views and views of
+    views, final outputs, control edges beside data edges and repeated, workspace, persistent and zero bytes,
+    unread outputs, ids in any order, and ops that stand in the file before what they wait for.
+    """
+    ids = rng.permutation(3 * ops)[:ops].tolist()
+    spec = []
+    for at in range(ops):
+        ports = [(ids[p], port) for p in range(at) for port in range(len(spec[p]["outputs"]))]
+        count = int(min(rng.poisson(edges), 4)) if ports else 0
+        recent = ports[-6:] if rng.random() < 0.7 else ports
+        inputs = [recent[i] for i in rng.integers(0, max(1, len(recent)), count)]
+        if inputs and rng.random() < 0.2:
+            inputs.append(inputs[0])
+        control = [ids[i] for i in rng.integers(0, at, rng.integers(0, 3))] if at and rng.random() < 0.25 else []
+        sizes = [int(rng.choice([0, 1, 2, 3, 5, 8, 13, 40])) for _ in range(rng.choice([0, 1, 1, 1, 2, 3]))]
+        views = [
+            int(rng.integers(0, len(inputs))) if aliases and inputs and rng.random() < 0.3 else -1 for _ in sizes
+        ]
+        final = [bool(rng.random() < 0.15)] * len(sizes)
+        if per_port_final and rng.random() < 0.2:
+            final = [bool(rng.random() < 0.5) for _ in sizes]
+        spec.append(
+            {
+                "name": f"op{at}",
+                "op_id": ids[at],
+                "inputs": inputs,
+                "control": control,
+                "outputs": sizes,
+                "aliases": views,
+                "is_final": final,
+                "runtime": float(rng.integers(0, 9)) + (0.0 if whole_runtimes else float(rng.random())),
+                "workspace": int(rng.choice([0, 0, 0, 4, 20])),
+                "persistent": int(rng.choice([0, 0, 0, 7])),
+            }
+        )
+    if rng.random() < 0.6:
+        spec = [spec[i] for i in rng.permutation(ops)]
+    return spec
+
+
+def build(spec, name="random"):
+    """Build a specification with the code under test."""
+    from schedopt.core.graph import GraphBuilder
+
+    builder = GraphBuilder(name)
+    for op in spec:
+        builder.add_op(**op)
+    return builder.build()
+
+
+def random_graph(rng, ops, **options):
+    """Draw a graph; returns it and its plain twin, which is made from the same specification."""
+    spec = random_spec(rng, ops, **options)
+    return build(spec), plain_of_spec(spec)
+
+
+def random_order(rng, plain):
+    """Draw an order of the ops of one device."""
+    order = []
+    while len(order) < len(plain.ops):
+        order.append(int(rng.choice(plain.ready(order))))
+    return order
+
+
+# Schedules ----------------------------------------------------------------------------------------------------
+
+
+def needed_transfers(plain, placement):
+    """Every `(tensor, target)` that a placement asks to be sent."""
+    return {
+        (t, placement[reader])
+        for t in plain.tensors
+        for reader in plain.readers[t]
+        if placement[reader] != placement[t[0]]
+    }
+
+
+def runnable(plain, placement, done):
+    """Steps that can come next: an op, or a `(tensor, target)` that is still to be sent."""
+    steps = []
+    for op in plain.ops:
+        here = placement[op]
+        arrived = all(
+            t[0] in done if placement[t[0]] == here else (t, here) in done for t in plain.reads[op]
+        )
+        if op not in done and arrived:
+            steps.append(op)
+    sends = needed_transfers(plain, placement) - done
+    return steps + sorted((s for s in sends if s[0][0] in done), key=lambda s: (plain.index[s[0]], s[1]))
+
+
+def random_steps(rng, plain, devices):
+    """Draw a placement and a total order of its ops and transfers; returns both."""
+    placement = rng.integers(0, devices, len(plain.ops)).tolist()
+    done = []
+    while choices := runnable(plain, placement, set(done)):
+        done.append(choices[int(rng.integers(0, len(choices)))])
+    return placement, done
+
+
+def schedule_of(plain, placement, steps):
+    """Return the three columns of a `Schedule`: items, sources, targets."""
+    items, sources, targets = [], [], []
+    for step in steps:
+        if isinstance(step, tuple):
+            tensor, target = step
+            items.append(~plain.index[tensor])
+            sources.append(placement[tensor[0]])
+            targets.append(target)
+        else:
+            items.append(step)
+            sources.append(placement[step])
+            targets.append(placement[step])
+    return items, sources, targets
+
+
+@dataclass
+class Replay:
+    """What a schedule costs: per step the memory on its device and the clock after it; per device the peak."""
+
+    step_memory: list[int]
+    step_end: list[float]
+    peaks: list[int]
+    clocks: list[float]
+
+
+def replay(plain, placement, steps, devices, *, bandwidth=math.inf, latency=0.0):
+    """Price a schedule by working out from scratch, at every step, which buffers are alive where."""
+    sends = needed_transfers(plain, placement)
+    fixed = [sum(plain.persistent[op] for op in plain.ops if placement[op] == d) for d in range(devices)]
+    clock, peak = [0.0] * devices, list(fixed)
+    memory, ends = [], []
+    done = set()
+
+    def buffer(tensor, device):
+        """The tensor whose arrival on the device started the buffer that this one lives in."""
+        if placement[tensor[0]] == device and tensor in plain.alias:
+            return buffer(plain.alias[tensor], device)
+        return tensor
+
+    def is_needed(tensor, device):
+        if any(placement[r] == device and r not in done for r in plain.readers[tensor]):
+            return True
+        home = placement[tensor[0]] == device
+        return home and (tensor in plain.final or any(s[0] == tensor and s not in done for s in sends))
+
+    def alive(device):
+        here = [
+            t
+            for t in plain.tensors
+            if (t[0] in done if placement[t[0]] == device else (t, device) in done)
+        ]
+        return sum(plain.size[b] for b in {buffer(t, device) for t in here if is_needed(t, device)})
+
+    for step in steps:
+        if isinstance(step, tuple):
+            tensor, device = step
+            source = placement[tensor[0]]
+            took = alive(device) + fixed[device] + plain.size[tensor]
+            seconds = plain.size[tensor] / bandwidth
+            clock[source] = clock[device] = max(clock[source], clock[device]) + latency + seconds * 1e6
+        else:
+            device = placement[step]
+            took = alive(device) + fixed[device] + plain.own[step] + plain.workspace[step]
+            clock[device] += plain.runtime[step]
+        done.add(step)
+        peak[device] = max(peak[device], took)
+        memory.append(took)
+        ends.append(clock[device])
+    return Replay(memory, ends, peak, clock)
+
+
+def order_peak(plain, order):
+    """Peak of one device: at each op, the buffers alive before it, its new outputs and its workspace."""
+    peak = 0
+    for step, op in enumerate(order):
+        peak = max(peak, plain.resident(order[:step]) + plain.own[op] + plain.workspace[op])
+    return peak + sum(plain.persistent)
+
+
+def order_step_memory(plain, order):
+    """Bytes at each step of one device."""
+    return [
+        sum(plain.persistent) + plain.resident(order[:step]) + plain.own[op] + plain.workspace[op]
+        for step, op in enumerate(order)
+    ]
+
+
+# Exhaustive search --------------------------------------------------------------------------------------------
+
+
+def least_peak(plain):
+    """Least peak over all topological orders of one device, by trying them (cut at the best so far)."""
+    count = len(plain.ops)
+    resident, best = {}, [math.inf]
+
+    def extend(executed, done, peak):
+        if done == count:
+            best[0] = peak
+            return
+        if executed not in resident:
+            resident[executed] = plain.resident(executed)
+        for op in plain.ready(executed):
+            reached = max(peak, resident[executed] + plain.own[op] + plain.workspace[op])
+            if reached < best[0]:
+                extend(executed | {op}, done + 1, reached)
+
+    extend(frozenset(), 0, 0)
+    return best[0] + sum(plain.persistent)
+
+
+def all_orders(plain, executed=()):
+    """Yield every topological order."""
+    if len(executed) == len(plain.ops):
+        yield list(executed)
+    for op in plain.ready(executed):
+        yield from all_orders(plain, (*executed, op))
+
+
+def all_schedules(plain, placement, done=()):
+    """Yield every total order of a placement's ops and transfers."""
+    choices = runnable(plain, placement, set(done))
+    if not choices:
+        yield list(done)
+    for step in choices:
+        yield from all_schedules(plain, placement, (*done, step))
+
+
+def all_placements(ops, devices):
+    """Yield every assignment of ops to devices."""
+    for number in range(devices**ops):
+        yield [number // devices**op % devices for op in range(ops)]
+
+
+# Twins of the kernels -----------------------------------------------------------------------------------------
+
+
+def level_sets(plain, level, cutoff=math.inf):
+    """Exact dynamic programming, one level on: executed set -> least peak, from the sets one op smaller."""
+    following = {}
+    for executed, peak in level.items():
+        resident = plain.resident(executed)
+        for op in plain.ready(executed):
+            reached = max(peak, resident + plain.own[op] + plain.workspace[op])
+            if reached < cutoff:
+                key = executed | {op}
+                following[key] = min(following.get(key, math.inf), reached)
+    return following
+
+
+def least_arrival(plain, op):
+    """Least bytes alive after any closed set of ops that holds an op's ancestors and none of its descendants."""
+    ancestors, descendants = reachable(plain.before, op), reachable(plain.after, op)
+    free = [v for v in plain.ops if v not in ancestors | descendants | {op}]
+    best = math.inf
+    for number in range(2 ** len(free)):
+        chosen = ancestors | {v for bit, v in enumerate(free) if number >> bit & 1}
+        if all(plain.before[v] <= chosen for v in chosen):
+            best = min(best, plain.resident(chosen))
+    return best
+
+
+def reachable(neighbours, start):
+    """What a path of at least one edge leads to."""
+    found = set(neighbours[start])
+    while True:
+        more = found.union(*(neighbours[v] for v in found))
+        if more == found:
+            return found
+        found = more
+
+
+def least_peak_memory_first(plain):
+    """Of the ready ops the one that keeps the peak lowest, then leaves least resident, then of least index."""
+    order, peak = [], 0
+    while len(order) < len(plain.ops):
+        resident = plain.resident(order)
+
+        def rank(op, before=resident, so_far=peak):
+            reached = max(so_far, before + plain.own[op] + plain.workspace[op])
+            return reached, plain.resident([*order, op]), op
+
+        op = min(plain.ready(order), key=rank)
+        peak = rank(op)[0]
+        order.append(op)
+    return order, peak
+
+
+def decode(plain, genes, devices, fixed_op):
+    """Placement and steps of a chromosome (REGAL A.5): always the ready op or transfer of highest priority.
+
+    Of equal priorities ops come before transfers, then the smaller index, then the smaller device.
+    """
+    ops = len(plain.ops)
+    affinity = [list(genes[op * devices : (op + 1) * devices]) for op in plain.ops]
+    placement = [row.index(max(row)) for row in affinity]
+    placement[fixed_op] = 0
+
+    def urgency(step):
+        if isinstance(step, tuple):
+            cell = plain.index[step[0]] * devices + step[1]
+            return -genes[ops * (devices + 1) + cell], ops + cell
+        return -genes[ops * devices + step], step
+
+    done = []
+    while choices := runnable(plain, placement, set(done)):
+        done.append(min(choices, key=urgency))
+    return placement, done
+
+
+def crossover(draws, parents, elites, others, bias):
+    """Each gene from the elite parent where its draw is below the bias, else from the other parent."""
+    return [
+        [
+            parents[elites[child]][gene] if draw < bias[gene] else parents[others[child]][gene]
+            for gene, draw in enumerate(row)
+        ]
+        for child, row in enumerate(draws)
+    ]
+
+
+def as_floats(values):
+    """Return plain floats of an array of any float type."""
+    return np.asarray(values, np.float64).tolist()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -27,27 +28,27 @@ from .options import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
 
     from ..core.comparison import Comparison, Experiment
     from ..core.graph import CostGraph
-    from ..core.resume import ResumeFile
     from ..core.statistics import Cell, Estimate, GraphResults, MethodSummary
     from .console import Talk
 
-_COMPILING_AFTER = 1.5
 _PERCENTAGES = {
     "improvement": "improvement",
     "gap_from_best": "gap from the best known",
     "gap_from_bound": "gap from the lower bound",
 }
-_PERCENTAGES = {
-    "improvement": "improvement",
-    "gap_from_best": "gap from the best known",
-    "gap_from_bound": "gap from the lower bound",
+_REMARKABLE = {
+    "infeasible": "infeasible (in no percentage, and worse than any feasible run)",
+    "timed_out": "ended by the time limit",
 }
 _NOTHING = "–"
 _LEAST_WIDTH = 11
+_HTML_WIDTH = 1000
+_OUTPUTS = {".csv": "a row per run", ".json": "settings, summary and runs", ".html": "the tables"}
 _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
 
@@ -70,7 +71,7 @@ def compare(
     methods: Annotated[
         str,
         typer.Option(
-            "--methods", "-m", help="Methods, commas between, with parameters as in brkga:elites=10:evaluations=1000."
+            "--methods", "-m", help="Methods, commas between, with parameters and budgets as in brkga:evaluations=1000."
         ),
     ],
     reference: Annotated[
@@ -90,7 +91,7 @@ def compare(
     per_graph: Annotated[bool, typer.Option("--per-graph", help="Print a row per graph as well.")] = False,
     output: Annotated[
         _OptionalText,
-        typer.Option("--output", "-o", help="Write .csv (a row per run) or .json (settings, summary and runs)."),
+        typer.Option("--output", "-o", help="Write .csv (a row per run), .json (everything) or .html (the tables)."),
     ] = None,
     resume: Annotated[
         _OptionalText,
@@ -101,21 +102,22 @@ def compare(
 ) -> None:
     """Compare methods on graphs: improvement over a reference, gaps to the best known and the lower bound, time.
 
-    Each method runs on each graph under the same budget and seeds. Percentages are taken per graph, of the
-    mean over seeds, then averaged over graphs. A failing method costs its own runs only.
+    Each method runs on each graph under the same budget and seeds. A failing method costs its own runs only.
+
+    Percentages are taken per graph, of the mean over seeds, then averaged over graphs.
     """
-    from contextlib import closing
-    from json import dumps
+    from contextlib import closing, nullcontext
 
     from ..core.comparison import Experiment, Settings, parse_spec
     from ..core.resume import ResumeFile
     from ..core.units import parse_seconds
-    from .console import Talk, write
+    from .console import Talk, show, write
     from .problem import problem_settings
+    from .progress import compiling
 
     talk = Talk(quiet)
     _check_output(output)
-    specs = [parse_spec(text) for text in methods.split(",")]
+    specs = [parse_spec(text) for text in methods.split(",") if text.strip()]
     settings = Settings(
         **problem_settings(task, devices, memory_limit, bandwidth, latency, [spec.name for spec in specs]),
         evaluations=evaluations,
@@ -124,19 +126,21 @@ def compare(
         seeds=seeds,
     )
     experiment = Experiment(_read_graphs(graphs, talk), specs, settings, reference)
-    if resume is None:
-        comparison = _execute(talk, experiment, jobs, backend.value, None)
-    else:
-        with closing(ResumeFile(resume)) as file:
-            reused = experiment.reuse(file)
-            talk.note(f"{reused} of {len(experiment.runs)} runs are taken from {resume}")
-            comparison = _execute(talk, experiment, jobs, backend.value, file)
+    with nullcontext() if resume is None else closing(ResumeFile(resume)) as file:
+        if file is not None:
+            experiment.resume_from(file)
+            talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
+        with compiling(talk):
+            experiment.compile()
+        with _workers(backend.value, jobs) as workers, _progress(talk, experiment) as on_cell:
+            comparison = experiment.execute(jobs=workers, on_cell=on_cell)
     if json:
-        write(dumps(comparison.document()))
+        write(_json(comparison))
     elif comparison.cells:
-        _print_tables(comparison, per_graph)
+        for part in _report(comparison, per_graph):
+            show(part)
     if output is not None:
-        _write_output(comparison, output)
+        _write_output(comparison, per_graph, output)
         talk.note(f"wrote {output}")
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
@@ -154,76 +158,58 @@ def _check_output(output: str | None) -> None:
 
     if output is None:
         return
-    if Path(output).suffix not in (".csv", ".json"):
-        raise UsageError(f"{output}: the name must end in .csv (a row per run) or .json (everything)")
+    if Path(output).suffix not in _OUTPUTS:
+        known = ", ".join(f"{suffix} ({what})" for suffix, what in _OUTPUTS.items())
+        raise UsageError(f"{output}: the name must end in one of {known}")
     if not Path(output).absolute().parent.is_dir():
         raise FormatError(f"{output}: the folder does not exist")
 
 
-def _write_output(comparison: Comparison, output: str) -> None:
-    from json import dumps
+def _write_output(comparison: Comparison, per_graph: bool, output: str) -> None:
+    from pathlib import Path
 
     from ..core.atomic import write_atomically
 
-    is_csv = output.endswith(".csv")
-    write_atomically(output, comparison.csv() if is_csv else dumps(comparison.document(), indent=1) + "\n")
+    suffix = Path(output).suffix
+    if suffix == ".html":
+        text = _html(comparison, per_graph)
+    else:
+        text = comparison.csv() if suffix == ".csv" else _json(comparison)
+    write_atomically(output, text)
+
+
+def _json(comparison: Comparison) -> str:
+    from json import dumps
+
+    return dumps(comparison.document(), indent=1) + "\n"
+
+
+def _html(comparison: Comparison, per_graph: bool) -> str:
+    """Return the printed tables as a web page that needs no other file."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    console = Console(record=True, file=StringIO(), width=_HTML_WIDTH, highlight=False)
+    for part in _report(comparison, per_graph):
+        console.print(part)
+    return console.export_html()
 
 
 def _read_graphs(arguments: list[str], talk: Talk) -> list[CostGraph]:
-    """Read all graphs under names that tell them apart: in a folder the path from there, without suffix."""
+    """Read every graph once, named by its file, or by the whole path where files share a name."""
     from collections import Counter
     from dataclasses import replace
 
-    from ..core.formats import find_graphs, read_graph
+    from ..core.formats import find_graphs, graph_name, read_graph
 
-    names: dict[Path, list[str]] = {}
-    seen = set()
-    for argument in arguments:
-        for path in find_graphs([argument]):
-            if (key := str(path) if str(path) == "-" else path.resolve()) in seen:
-                talk.note(f"{path} is named twice and taken once")
-                continue
-            seen.add(key)
-            names[path] = _possible_names(argument, path)
-    counts = Counter(name for possible in names.values() for name in dict.fromkeys(possible))
-    graphs = []
-    for path, possible in names.items():
-        name = next((name for name in possible if counts[name] == 1), possible[-1])
-        graphs.append(replace(read_graph(path, talk.note), name=name))
-    return graphs
-
-
-def _possible_names(argument: str, path: Path) -> list[str]:
-    """Return what a graph can be called, the shortest first."""
-    from pathlib import Path
-
-    from ..core.formats import graph_name
-
-    if str(path) == argument or not Path(argument).is_dir():
-        return [graph_name(path), str(path)]
-    inside = path.relative_to(argument)
-    return [(inside.parent / graph_name(path)).as_posix(), inside.as_posix(), str(path)]
-
-
-def _execute(talk: Talk, experiment: Experiment, jobs: int, backend: str, resume: ResumeFile | None) -> Comparison:
-    """Compile, then do the runs on the chosen backend, showing progress on a terminal."""
-    if experiment.unfinished:
-        _compile(talk, experiment)
-    with _workers(backend, jobs) as workers, _progress(talk, experiment) as on_cell:
-        return experiment.execute(jobs=workers, resume=resume, on_cell=on_cell)
-
-
-def _compile(talk: Talk, experiment: Experiment) -> None:
-    from threading import Timer
-
-    text = "compiling the kernels, once per installation (up to a minute)"
-    timer = Timer(_COMPILING_AFTER, talk.note, [text])
-    timer.daemon = True
-    timer.start()
-    try:
-        experiment.compile()
-    finally:
-        timer.cancel()
+    paths: dict[Path, Path] = {}
+    for path in find_graphs(arguments):
+        if paths.setdefault(path.resolve(), path) is not path:
+            talk.note(f"{path} is named twice and taken once")
+    shared = Counter(map(graph_name, paths.values()))
+    names = {path: graph_name(path) if shared[graph_name(path)] == 1 else str(path) for path in paths.values()}
+    return [replace(read_graph(path, talk.note), name=name) for path, name in names.items()]
 
 
 @contextmanager
@@ -280,13 +266,13 @@ def _progress(talk: Talk, experiment: Experiment) -> Iterator[Callable[[Cell], N
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    problem = experiment.runs[0].problem
+    problem = experiment.unfinished[0].problem
     best: dict[str, float] = {}
 
     def describe() -> str:
-        if not experiment.unfinished:
+        run = next(iter(experiment.unfinished), None)
+        if run is None:
             return "done"
-        run = experiment.runs[experiment.unfinished[0]]
         name = run.problem.graph.name
         so_far = f", best {problem.format_value(best[name])}" if name in best else ""
         return escape(f"{run.spec.text} on {name}{so_far}")
@@ -308,45 +294,67 @@ def _progress(talk: Talk, experiment: Experiment) -> Iterator[Callable[[Cell], N
         yield on_cell
 
 
-def _print_tables(comparison: Comparison, per_graph: bool) -> None:
+class _FirstThatFits:
+    """Shows the first of some tables that is not too wide, else the last."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self.tables = tables
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        wide = options.update(width=_HTML_WIDTH)
+        fitting = (t for t in self.tables if console.measure(t, options=wide).maximum <= options.max_width)
+        yield next(fitting, self.tables[-1])
+
+
+def _report(comparison: Comparison, per_graph: bool) -> Iterator[RenderableType]:
+    """Yield what is printed: titles, tables and remarks."""
     from rich.text import Text
 
     from ..core.statistics import by_graph
-    from .console import show
 
-    results, summaries = by_graph(comparison.cells), comparison.summaries()
+    summaries = comparison.summaries()
+    yield Text(_title(comparison), style="bold")
     if per_graph:
-        show(_graph_table(comparison, results))
-    show(_summary_table(comparison, summaries))
+        yield _graph_table(comparison, by_graph(comparison.cells))
+        yield Text("* the best known" + ", mean over seeds" * (comparison.settings.seeds > 1))
+        yield Text()
+    yield _FirstThatFits([_summary_table(comparison, summaries, between) for between in " \n"])
     for line in _remarks(comparison, summaries):
-        show(Text(line))
+        yield Text(line)
 
 
-def _summary_table(comparison: Comparison, summaries: list[MethodSummary]) -> Table:
-    """Build one row per method; counts of what went wrong only where something did."""
+def _table() -> Table:
+    """Start a table that spends its width on numbers, not on lines."""
+    from rich import box
     from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+
+
+def _summary_table(comparison: Comparison, summaries: list[MethodSummary], between: str) -> Table:
+    """Build one row per method; `between` a mean and its interval is a space or, to save width, a line break."""
     from rich.text import Text
 
-    table = Table(title=Text(_title(comparison)), title_justify="left")
+    table = _table()
     table.add_column("method", overflow="fold", min_width=_LEAST_WIDTH)
-    headers = [f"improvement\nover {comparison.reference}", "gap from\nbest known", "gap from\nlower bound"]
-    headers += ["wins / ties\n/ losses", "proven\noptimal", "time, s", "CPU, s"]
-    troubles = [name for name in ("infeasible", "failed", "timed_out") if any(getattr(s, name) for s in summaries)]
-    for number, header in enumerate(headers + [name.replace("_", " ") for name in troubles]):
-        table.add_column(Text(header), justify="right", min_width=None if number else _LEAST_WIDTH)
+    headers = ("improvement", "gap from\nbest\nknown", "gap from\nlower\nbound", "wins/\nties/\nlosses")
+    for header in (*headers, "proven\noptimal", "time, s", "CPU, s"):
+        table.add_column(header, justify="right", no_wrap=True)
+
+    def write(estimate: Estimate, total: int, decimals: int = 2, unit: str = "%", sign: str = "") -> str:
+        return between.join(_estimate(estimate, total, decimals, unit, sign))
+
     for summary in summaries:
-        is_reference = summary.method == comparison.reference
-        total = summary.graphs
+        is_reference, total = summary.method == comparison.reference, summary.graphs
         table.add_row(
             Text(summary.method),
-            "reference" if is_reference else _percent(summary.improvement, total, "+"),
-            _percent(summary.gap_from_best, total),
-            _percent(summary.gap_from_bound, total),
-            _NOTHING if is_reference else f"{summary.wins} / {summary.ties} / {summary.losses}",
+            "reference" if is_reference else write(summary.improvement, total, sign="+"),
+            write(summary.gap_from_best, total),
+            write(summary.gap_from_bound, total),
+            _NOTHING if is_reference else f"{summary.wins}/{summary.ties}/{summary.losses}",
             f"{summary.optimal_graphs}",
-            _seconds(summary.seconds, total),
-            _seconds(summary.cpu_seconds, total),
-            *(f"{getattr(summary, name)} of {summary.runs}" for name in troubles),
+            write(summary.seconds, total, _decimals(summary.seconds), ""),
+            write(summary.cpu_seconds, total, _decimals(summary.cpu_seconds), ""),
         )
     return table
 
@@ -372,49 +380,46 @@ def _title(comparison: Comparison) -> str:
     return ", ".join(parts)
 
 
-def _percent(estimate: Estimate, total: int, sign: str = "") -> str:
-    return _estimate(estimate, total, sign, 2, "%")
-
-
-def _seconds(estimate: Estimate, total: int) -> str:
-    """Write a time with three digits of its mean, but no more than four decimals."""
+def _decimals(seconds: Estimate) -> int:
+    """Return how many decimals show three digits of a time, four at most."""
     from math import floor, log10
 
-    decimals = 2 - floor(log10(estimate.mean)) if estimate.mean else 0
-    return _estimate(estimate, total, "", min(4, max(0, decimals)))
+    return min(4, max(0, 2 - floor(log10(seconds.mean)))) if seconds.mean else 0
 
 
-def _estimate(estimate: Estimate, total: int, sign: str, decimals: int, unit: str = "") -> str:
-    """Write a mean with half of its interval, and the number of graphs where it is not all of them."""
+def _estimate(estimate: Estimate, total: int, decimals: int, unit: str, sign: str) -> Iterator[str]:
+    """Yield a mean, half of its interval, and the number of graphs where it is not all of them."""
     if estimate.mean is None:
-        return _NOTHING
-    interval = "" if estimate.half_width is None else f" ± {estimate.half_width:.{decimals}f}"
-    fewer = "" if estimate.graphs == total else f" (n={estimate.graphs})"
-    return f"{estimate.mean:{sign}.{decimals}f}{interval}{unit}{fewer}"
+        yield _NOTHING
+        return
+    yield f"{estimate.mean:{sign}.{decimals}f}{unit}"
+    if estimate.half_width is not None:
+        yield f"±{estimate.half_width:.{decimals}f}"
+    if estimate.graphs != total:
+        yield f"n={estimate.graphs}"
 
 
 def _graph_table(comparison: Comparison, results: list[GraphResults]) -> Table:
     """Build one row per graph: the value of each method, the best ones marked."""
-    from rich.table import Table
     from rich.text import Text
 
+    from ..core.bounds import is_met
     from ..core.units import format_bytes, format_microseconds
 
     written = format_bytes if comparison.settings.task == "memory" else format_microseconds
 
     def method_value(result: GraphResults, method: str) -> Text:
         mean = result.value(method)
-        if mean is None:
+        if mean is None or result.best is None:
             statuses = {cell.status for cell in result.cells.get(method, [])}
             return Text(" and ".join(sorted(statuses)) or _NOTHING)
-        is_best = mean == result.best
+        is_best = is_met(mean, result.best)
         return Text(written(mean) + "*" * is_best, style="bold" if is_best else "")
 
-    what = "value" if comparison.settings.seeds == 1 else "mean over seeds"
-    table = Table(title=f"{what} per graph, * the best known", title_justify="left")
+    table = _table()
     table.add_column("graph", overflow="fold")
-    for column in ("ops", "lower bound", *comparison.methods):
-        table.add_column(Text(column), justify="right")
+    for column in ("ops", "lower\nbound", *comparison.methods):
+        table.add_column(Text(re.sub(r"(?=-)|(?<=:)", "\n", column)), justify="right", overflow="fold")
     for result in results:
         bound = _NOTHING if result.bound is None else written(result.bound)
         values = [method_value(result, method) for method in comparison.methods]
@@ -423,15 +428,20 @@ def _graph_table(comparison: Comparison, results: list[GraphResults]) -> Table:
 
 
 def _remarks(comparison: Comparison, summaries: list[MethodSummary]) -> Iterator[str]:
-    """Say what the table's numbers are over, and what they leave out."""
+    """Say what the table's numbers are over, what they leave out, and what went wrong."""
     if any(summary.seconds.half_width is not None for summary in summaries):
         yield "± is half of the 95% confidence interval over graphs (Student t)"
-    if any(summary.infeasible for summary in summaries):
-        yield "infeasible runs are in no percentage; they count as worse than feasible ones"
+    if any(0 < getattr(s, column).graphs < s.graphs for s in summaries for column in _PERCENTAGES):
+        yield "n= is the number of graphs of a mean that is not over all of them"
+    if comparison.settings.task == "runtime" and not any(cell.value != 0 for cell in comparison.cells):
+        yield "every makespan is 0: the ops of these graphs have no runtimes"
+    for name, what in _REMARKABLE.items():
+        counts = [f"{s.method} {getattr(s, name)} of {s.runs}" for s in summaries if getattr(s, name)]
+        if counts:
+            yield f"runs {what}: {', '.join(counts)}"
     for summary in summaries:
         for column, what in _PERCENTAGES.items():
-            left_out = getattr(summary, column).left_out
-            if left_out:
+            if left_out := getattr(summary, column).left_out:
                 yield f"{summary.method}: {left_out} graphs left out of the {what}, whose base is 0 there"
         failures: dict[str, list[Cell]] = {}
         for cell in comparison.cells:
@@ -439,4 +449,4 @@ def _remarks(comparison: Comparison, summaries: list[MethodSummary]) -> Iterator
                 failures.setdefault(cell.error, []).append(cell)
         for error, cells in failures.items():
             first = f"first {cells[0].graph}, seed {cells[0].seed}"
-            yield f"{summary.method} failed, {len(cells)} of {summary.runs} runs ({first}): {error}"
+            yield f"{summary.method}: {len(cells)} of {summary.runs} runs failed ({first}): {error}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .console import Talk
@@ -28,7 +30,8 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     from ..core.solve import solve, warm_up
 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"))
-    _compile(talk, problem, spec.name, warm_up)
+    with compiling(talk):
+        warm_up(problem, spec.name)
     interrupt = threading.Event()
 
     def on_signal(number: int, frame: Any) -> None:
@@ -46,14 +49,15 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
         signal.signal(signal.SIGINT, previous)
 
 
-def _compile(talk: Talk, problem: Problem, name: str, warm_up: Any) -> None:
-    timer = threading.Timer(
-        _COMPILING_AFTER, talk.note, ["compiling the kernels, once per installation (up to a minute)"]
-    )
+@contextmanager
+def compiling(talk: Talk) -> Iterator[None]:
+    """Say what takes so long, if the kernels are not compiled yet."""
+    text = "compiling the kernels, once per installation (up to a minute)"
+    timer = threading.Timer(_COMPILING_AFTER, talk.note, [text])
     timer.daemon = True
     timer.start()
     try:
-        warm_up(problem, name)
+        yield
     finally:
         timer.cancel()
 

@@ -95,7 +95,8 @@ class ArrivalCut:
         into = np.where(buffers.is_final, self.sink, np.arange(count) + ops)
         self.tails = np.concatenate((buffers.producer, buffer_of_user + ops, waiter))
         self.heads = np.concatenate((into, buffers.users, buffers.predecessors))
-        unlimited = np.full(len(buffer_of_user) + len(waiter), int(buffers.size.sum()) + 1)
+        # All bytes together: no cut of buffers alone is larger, and one byte more could overflow.
+        unlimited = np.full(len(buffer_of_user) + len(waiter), buffers.size.sum(), np.int64)
         self.capacities = np.concatenate((buffers.size, unlimited))
 
     def least_resident(self, op: int) -> int:
@@ -171,5 +172,7 @@ def lower_bound(problem: Problem) -> float:
 
 
 def is_met(value: float, bound: float) -> bool:
-    """Whether a value equals its bound, but for the rounding of sums of runtimes."""
+    """Whether a value equals its bound: bytes exactly, microseconds but for the rounding of their sums."""
+    if isinstance(value, int) and isinstance(bound, int):
+        return value <= bound
     return value <= bound * (1 + 1e-12)

@@ -7,12 +7,12 @@ import hashlib
 import io
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -21,12 +21,13 @@ from .errors import SchedoptError, UsageError
 from .graph import CostGraph
 from .parameters import Parameters
 from .problem import Problem, Task
-from .registry import METHODS, MethodSpec, check_supported, parse_method
+from .registry import MethodSpec, check_supported, parse_method
 from .resume import ResumeFile, graph_hash
 from .solve import Result, solve, warm_up
-from .statistics import Cell, Estimate, MethodSummary, summarise
+from .statistics import Cell, MethodSummary, summarise
 
 T = TypeVar("T")
+RunName: TypeAlias = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
@@ -68,17 +69,20 @@ class Settings:
         """Return the problem that a graph poses."""
         return Problem(graph, self.task, self.devices, self.memory_limit, self.bandwidth, self.latency)
 
-    def budget(self, spec: MethodSpec) -> tuple[int | None, float | None]:
-        """Return the evaluations and seconds that a method gets: its own, the shared ones, or its default."""
-        evaluations, seconds = spec.evaluations or self.evaluations, spec.time_limit or self.time_limit
-        if evaluations is None and seconds is None:
-            return spec.method.default_evaluations, spec.method.default_seconds
-        return evaluations, seconds
-
 
 @dataclass(frozen=True)
 class Run:
-    """A run to do: a method on a graph with a seed; `sha256` is of the graph, `key` of all that decides the result."""
+    """A run to do: a method, with its budget, on a graph with a seed.
+
+    Parameters
+    ----------
+    problem, spec, seed
+        What to solve, how, and the seed of every random choice.
+    sha256
+        Of the graph.
+    key
+        A hash of all that decides the result.
+    """
 
     problem: Problem
     spec: MethodSpec
@@ -87,36 +91,20 @@ class Run:
     key: str
 
 
-@dataclass(frozen=True)
-class Attempt(Generic[T]):
-    """What became of a call: its value, or the error it raised."""
-
-    value: T | None
-    error: Exception | None
-
-
-def attempt(call: Callable[[], T]) -> Attempt[T]:
-    """Call something that may fail in any way: the one broad `except` of the project."""
+def attempt(call: Callable[[], T]) -> T | Exception:
+    """Call something that may fail in any way, and return its error: the one broad `except` of the project."""
     try:
-        return Attempt(call(), None)
+        return call()
     except Exception as error:
-        return Attempt(None, error)
+        return error
 
 
 def _reason(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
 
 
-def run_cell(run: Run, evaluations: int | None, time_limit: float | None) -> Cell:
-    """Do a run in this process; an error makes a failed cell that says its type and message.
-
-    Parameters
-    ----------
-    run
-        The run.
-    evaluations, time_limit
-        The shared budget; the method's own comes before it.
-    """
+def run_cell(run: Run) -> Cell:
+    """Do a run in this process; an error makes a failed cell that says its type and message."""
     graph = run.problem.graph
     identity: dict[str, Any] = {
         "graph": graph.name,
@@ -125,25 +113,10 @@ def run_cell(run: Run, evaluations: int | None, time_limit: float | None) -> Cel
         "method": run.spec.text,
         "seed": run.seed,
     }
-    done = attempt(lambda: _solve_timed(run, evaluations, time_limit))
-    if done.value is None:
-        assert done.error is not None
-        return Cell(**identity, status="failed", error=_reason(done.error))
-    result, cpu_seconds = done.value
-    return _cell(identity, result, cpu_seconds)
-
-
-def _solve_timed(run: Run, evaluations: int | None, time_limit: float | None) -> tuple[Result, float]:
-    for array in vars(run.problem.graph).values():
-        if isinstance(array, np.ndarray):
-            array.setflags(write=False)  # pickling forgets it, and the kernels would be compiled once more
-    warm_up(run.problem, run.spec.name)
-    start = time.process_time()
-    result = solve(run.problem, run.spec, evaluations=evaluations, time_limit=time_limit, seed=run.seed)
-    return result, time.process_time() - start
-
-
-def _cell(identity: dict[str, Any], result: Result, cpu_seconds: float) -> Cell:
+    done = attempt(lambda: _solve_timed(run))
+    if isinstance(done, Exception):
+        return Cell(**identity, status="failed", error=_reason(done))
+    result, cpu_seconds = done
     problem, peak, evaluations = result.problem, result.simulation.peak, round(result.evaluations, 3)
     return Cell(
         **identity,
@@ -161,6 +134,16 @@ def _cell(identity: dict[str, Any], result: Result, cpu_seconds: float) -> Cell:
     )
 
 
+def _solve_timed(run: Run) -> tuple[Result, float]:
+    for array in vars(run.problem.graph).values():
+        if isinstance(array, np.ndarray):
+            array.setflags(write=False)  # pickling forgets it, and the kernels would be compiled once more
+    warm_up(run.problem, run.spec.name)
+    start = time.process_time()
+    result = solve(run.problem, run.spec, seed=run.seed)
+    return result, time.process_time() - start
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Finished runs, in the order graph, method, seed, which does not depend on the number of jobs.
@@ -173,8 +156,8 @@ class Comparison:
         Names, as in the cells.
     cells
         The finished runs; fewer than `planned` if it was interrupted.
-    planned, reused
-        How many runs belong to it, and how many of the cells come from an earlier call.
+    planned
+        How many runs belong to it.
     """
 
     settings: Settings
@@ -183,7 +166,6 @@ class Comparison:
     graphs: tuple[str, ...]
     cells: tuple[Cell, ...]
     planned: int
-    reused: int
 
     @property
     def is_complete(self) -> bool:
@@ -196,10 +178,6 @@ class Comparison:
 
     def document(self) -> dict[str, Any]:
         """Return settings, summary per method and all cells as plain values for JSON."""
-        summaries = []
-        for summary in self.summaries():
-            columns = {field.name: getattr(summary, field.name) for field in fields(summary)}
-            summaries.append({k: v._asdict() if isinstance(v, Estimate) else v for k, v in columns.items()})
         settings = asdict(self.settings)
         settings["latency_us"], settings["time_limit_s"] = settings.pop("latency"), settings.pop("time_limit")
         return {
@@ -210,7 +188,7 @@ class Comparison:
             "graphs": len(self.graphs),
             "runs": len(self.cells),
             "complete": self.is_complete,
-            "summary": summaries,
+            "summary": [asdict(summary) for summary in self.summaries()],
             "cells": [asdict(cell) for cell in self.cells],
         }
 
@@ -228,13 +206,11 @@ def parse_spec(method: str | MethodSpec) -> MethodSpec:
     if isinstance(method, MethodSpec):
         return method
     parsed = attempt(lambda: parse_method(method))
-    if parsed.value is not None:
-        return parsed.value
-    name = method.strip().partition(":")[0]
-    if isinstance(parsed.error, SchedoptError) or name not in METHODS:
-        assert parsed.error is not None
-        raise parsed.error
-    return MethodSpec(method.strip(), name, Parameters())
+    if isinstance(parsed, SchedoptError):
+        raise parsed
+    if isinstance(parsed, Exception):
+        return MethodSpec(method.strip(), method.strip().partition(":")[0], Parameters())
+    return parsed
 
 
 def _find_reference(reference: str | None, specs: Sequence[MethodSpec]) -> str:
@@ -245,10 +221,6 @@ def _find_reference(reference: str | None, specs: Sequence[MethodSpec]) -> str:
     if len(named) != 1:
         raise UsageError(f"the reference '{reference}' must be one of the methods: {', '.join(texts)}")
     return named[0]
-
-
-def _find_repeated(names: Sequence[str]) -> str | None:
-    return next((name for number, name in enumerate(names) if name in names[:number]), None)
 
 
 class Experiment:
@@ -278,22 +250,31 @@ class Experiment:
         settings: Settings = Settings(),
         reference: str | None = None,
     ) -> None:
+        specs = [parse_spec(method) for method in methods]
         self.settings = settings
-        self.specs = [parse_spec(method) for method in methods]
         self.graphs = tuple(graph.name for graph in graphs)
-        self.methods = tuple(spec.text for spec in self.specs)
+        self.methods = tuple(spec.text for spec in specs)
         for what, names in (("method", self.methods), ("graph", self.graphs)):
             if not names:
                 raise UsageError(f"there is no {what} to compare")
-            if repeated := _find_repeated(names):
-                raise UsageError(f"the {what} '{repeated}' is given twice")
-        self.reference = _find_reference(reference, self.specs)
+            name, count = Counter(names).most_common(1)[0]
+            if count > 1:
+                raise UsageError(f"the {what} '{name}' is given twice")
+        self.reference = _find_reference(reference, specs)
         problems = [settings.problem(graph) for graph in graphs]
-        for spec in self.specs:
+        for spec in specs:
             self._check(spec, problems[0])
-        self.runs = [run for problem in problems for run in self._runs(problem)]
-        self.cells: dict[int, Cell] = {}
-        self.reused = 0
+        specs = [
+            replace(
+                spec,
+                evaluations=spec.evaluations or settings.evaluations,
+                time_limit=spec.time_limit or settings.time_limit,
+            )
+            for spec in specs
+        ]
+        self.runs = {_name(run): run for problem in problems for run in self._runs(problem, specs)}
+        self.cells: dict[RunName, Cell] = {}
+        self.resume: ResumeFile | None = None
 
     def _check(self, spec: MethodSpec, problem: Problem) -> None:
         if self.settings.evaluations is not None and not spec.method.counts_evaluations:
@@ -301,11 +282,11 @@ class Experiment:
                 f"method '{spec.name}' does not count evaluations; leave --evaluations out and limit the others "
                 "each, as in brkga:evaluations=5000, or all by --time-limit"
             )
-        check_supported(spec, problem, spec.evaluations or self.settings.evaluations)
+        check_supported(spec, problem, spec.evaluations)
 
-    def _runs(self, problem: Problem) -> Iterator[Run]:
+    def _runs(self, problem: Problem, specs: Sequence[MethodSpec]) -> Iterator[Run]:
         digest, settings = graph_hash(problem.graph), self.settings
-        for spec in self.specs:
+        for spec in specs:
             facts = {
                 "schedopt": VERSION,
                 "graph": digest,
@@ -313,45 +294,37 @@ class Experiment:
                 "parameters": asdict(spec.parameters),
                 "problem": [settings.task, settings.devices, settings.memory_limit],
                 "transfers": [settings.bandwidth, settings.latency],
-                "budget": settings.budget(spec),
+                "budget": [spec.evaluations, spec.time_limit],
             }
             for seed in range(settings.seed, settings.seed + settings.seeds):
                 text = json.dumps({**facts, "seed": seed}, sort_keys=True, default=str)
                 yield Run(problem, spec, seed, digest, hashlib.sha256(text.encode()).hexdigest())
 
     @property
-    def unfinished(self) -> list[int]:
-        """Indices of the runs still to do."""
-        return [index for index in range(len(self.runs)) if index not in self.cells]
+    def unfinished(self) -> list[Run]:
+        """The runs still to do."""
+        return [run for name, run in self.runs.items() if name not in self.cells]
 
-    def reuse(self, file: ResumeFile) -> int:
-        """Take over finished runs of an earlier call; returns how many."""
-        runs = enumerate(self.runs)
-        found = {i: file.find(run.key, run.problem.graph.name, run.spec.text) for i, run in runs}
-        self.cells.update({index: cell for index, cell in found.items() if cell is not None})
-        self.reused = len(self.cells)
-        return self.reused
+    def resume_from(self, file: ResumeFile) -> None:
+        """Take over the finished runs of a file, and write those that `execute` does to it."""
+        self.resume = file
+        for name, run in self.runs.items():
+            cell = file.find(run.key, run.problem.graph.name, run.spec.text)
+            if cell is not None:
+                self.cells[name] = cell
 
     def compile(self) -> None:
         """Compile the kernels of every method still to run; one that fails here says so in its cells."""
-        for name in dict.fromkeys(self.runs[index].spec.name for index in self.unfinished):
-            attempt(partial(warm_up, self.runs[0].problem, name))
+        for name, run in {run.spec.name: run for run in self.unfinished}.items():
+            attempt(partial(warm_up, run.problem, name))
 
-    def execute(
-        self,
-        *,
-        jobs: int | None = None,
-        resume: ResumeFile | None = None,
-        on_cell: Callable[[Cell], None] = lambda cell: None,
-    ) -> Comparison:
+    def execute(self, *, jobs: int | None = None, on_cell: Callable[[Cell], None] = lambda cell: None) -> Comparison:
         """Do the runs still to do, through joblib; Ctrl-C ends it with those finished so far.
 
         Parameters
         ----------
         jobs
             Workers; by default those of the `joblib.parallel_config` around the call, else 1.
-        resume
-            Where each finished run is written at once.
         on_cell
             Called with each finished run, in the order of finishing.
 
@@ -361,87 +334,47 @@ class Experiment:
             If the workers themselves broke down.
         """
         try:
-            with closing(_in_parallel(self._calls(), jobs)) as finished:
-                for index, cell in finished:
-                    self.cells[index] = cell
-                    if resume is not None:
-                        resume.append(self.runs[index].key, cell)
+            with closing(_in_parallel(self.unfinished, jobs)) as finished:
+                for cell in finished:
+                    name = (cell.graph, cell.method, cell.seed)
+                    self.cells[name] = cell
+                    if self.resume is not None:
+                        self.resume.append(self.runs[name].key, cell)
                     on_cell(cell)
         except KeyboardInterrupt:
             pass
-        cells = tuple(self.cells[index] for index in sorted(self.cells))
-        planned = len(self.runs)
-        return Comparison(self.settings, self.methods, self.reference, self.graphs, cells, planned, self.reused)
-
-    def _calls(self) -> list[tuple[int, Run, int | None, float | None]]:
-        settings = self.settings
-        return [(index, self.runs[index], settings.evaluations, settings.time_limit) for index in self.unfinished]
+        cells = tuple(self.cells[name] for name in self.runs if name in self.cells)
+        return Comparison(self.settings, self.methods, self.reference, self.graphs, cells, len(self.runs))
 
 
-def _run_indexed(index: int, run: Run, evaluations: int | None, time_limit: float | None) -> tuple[int, Cell]:
-    return index, run_cell(run, evaluations, time_limit)
+def _name(run: Run) -> RunName:
+    return run.problem.graph.name, run.spec.text, run.seed
 
 
-def _in_parallel(calls: list[Any], jobs: int | None) -> Generator[tuple[int, Cell], None, None]:
-    """Yield finished cells with their indices; whatever the workers' machinery raises is a usage error."""
-    with closing(_through_joblib(calls, jobs)) as results:
+def _in_parallel(runs: list[Run], jobs: int | None) -> Generator[Cell, None, None]:
+    """Yield cells as they finish; whatever the workers' machinery raises is a usage error."""
+    with closing(_through_joblib(runs, jobs)) as cells:
         while True:
-            outcome = attempt(lambda: next(results, None))
-            if outcome.error is not None:
+            cell = attempt(lambda: next(cells, None))
+            if isinstance(cell, Exception):
                 raise UsageError(
-                    f"the workers broke down ({_reason(outcome.error)}); if memory ran out use fewer --jobs, "
+                    f"the workers broke down ({_reason(cell)}); if memory ran out use fewer --jobs, "
                     "and --resume to keep what is finished"
-                ) from outcome.error
-            if outcome.value is None:
+                ) from cell
+            if cell is None:
                 return
-            yield outcome.value
+            yield cell
 
 
-def _through_joblib(calls: list[Any], jobs: int | None) -> Generator[tuple[int, Cell], None, None]:
+def _through_joblib(runs: list[Run], jobs: int | None) -> Generator[Cell, None, None]:
     from joblib import Parallel, delayed, effective_n_jobs
 
     options = {"n_jobs": jobs, "batch_size": 1, "max_nbytes": None}
     try:
         parallel = Parallel(**options, return_as="generator_unordered")
-        size = len(calls)
+        size = len(runs)
     except ValueError:  # Ray's backend only returns lists, so it gets a few runs at a time
         parallel = Parallel(**options)
         size = 4 * effective_n_jobs(jobs)
-    for start in range(0, len(calls), max(1, size)):
-        yield from parallel(delayed(_run_indexed)(*call) for call in calls[start : start + size])
-
-
-def compare(
-    graphs: Sequence[CostGraph],
-    methods: Sequence[str | MethodSpec],
-    settings: Settings = Settings(),
-    *,
-    reference: str | None = None,
-    jobs: int | None = None,
-    resume: str | Path | None = None,
-    on_cell: Callable[[Cell], None] = lambda cell: None,
-) -> Comparison:
-    """Run every method on every graph with every seed; see `Experiment` and `Experiment.execute`.
-
-    Parameters
-    ----------
-    graphs, methods, settings, reference
-        As in `Experiment`.
-    jobs, on_cell
-        As in `Experiment.execute`.
-    resume
-        A file that keeps finished runs, read first; see `ResumeFile`.
-
-    Raises
-    ------
-    UsageError, FormatError
-        Before the first run, if anything cannot be used as given.
-    """
-    experiment = Experiment(graphs, methods, settings, reference)
-    if resume is None:
-        experiment.compile()
-        return experiment.execute(jobs=jobs, on_cell=on_cell)
-    with closing(ResumeFile(resume)) as file:
-        experiment.reuse(file)
-        experiment.compile()
-        return experiment.execute(jobs=jobs, resume=file, on_cell=on_cell)
+    for start in range(0, len(runs), max(1, size)):
+        yield from parallel(delayed(run_cell)(run) for run in runs[start : start + size])

@@ -8,6 +8,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count, filterfalse
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,7 +50,7 @@ class _Node:
 class _Reader:
     """Turns nodes as written into a graph: alias conventions, dropped fields, notes."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, where: str) -> None:
         self.nodes: list[_Node] = []
         self.inputs: list[list[tuple[int, int]]] = []
         self.controls: list[list[int]] = []
@@ -57,15 +58,16 @@ class _Reader:
         self.aliases: list[list[int]] = []
         self.dropped: set[str] = set()
         self.name = name
+        self.where = where
 
     def build(self, note: Callable[[str], None]) -> CostGraph:
         uses_aliases = any(any(aliases) for aliases in self.aliases)
         if not uses_aliases and any(a and i for a, i in zip(self.aliases, self.inputs, strict=True)):
             note(
-                f"{self.name}: no output has a non-zero alias_input_port, so nothing is read as an alias; "
+                f"{self.where}: no output has a non-zero alias_input_port, so nothing is read as an alias; "
                 "write -1 for outputs that are no alias"
             )
-        builder = GraphBuilder(self.name)
+        builder = GraphBuilder(self.name, self.where)
         columns = zip(self.nodes, self.inputs, self.controls, self.outputs, self.aliases, strict=True)
         for node, inputs, control, outputs, aliases in columns:
             if node.is_final and not outputs:
@@ -131,14 +133,14 @@ def parse_graph(
             raise FormatError(f"{where}: the gzip data is truncated or damaged ({error})") from error
     if not data.strip():
         raise FormatError(f"{where}: the file is empty")
-    reader = _Reader(name)
+    reader = _Reader(name, where)
     if _looks_like_text(data):
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise FormatError(f"{where}: not UTF-8 text at byte {error.start}") from error
         if not _parse_lines(text, reader):
-            reader = _Reader(name)
+            reader = _Reader(name, where)
             _read_message(_parse_text(text, where), reader)
     else:
         _read_message(_parse_binary(data, where), reader)
@@ -150,7 +152,8 @@ def parse_graph(
 def _looks_like_text(data: bytes) -> bool:
     head = data[:4096]
     return not re.search(rb"[\x00-\x08\x0e-\x1f]", head) and bool(
-        re.match(rb"(\s|#[^\n]*\n)*(node|cost)\s*[:{<\[]", head) or data.isascii()
+        re.match(rb"(\s|#[^\n]*\n)*(node|cost)\s*[:{<\[]", head)
+        or (data.isascii() and not data.startswith(b"\n"))  # with which binary files begin
     )
 
 
@@ -161,8 +164,13 @@ def _parse_text(text: str, where: str) -> Any:
     try:
         return text_format.Parse(text, CostGraphDef())
     except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
-        reason = str(error).replace('"tensorboard.', '"').splitlines()[0]
-        raise FormatError(f"{where}: not a CostGraphDef text file, or truncated: {reason}") from error
+        raise FormatError(f"{where}: not a CostGraphDef text file, or truncated: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return what protobuf's text parser says, without the source line that it quotes."""
+    text = str(error).replace('"tensorboard.', '"').splitlines()[0]
+    return re.sub(r"^(\d+):(\d+) : (?:'.*': )?", r"line \1, column \2: ", text)
 
 
 def _parse_binary(data: bytes, where: str) -> Any:
@@ -219,10 +227,11 @@ _NODE_INTEGERS = {
 def _integer(value: str, largest: int) -> int:
     """Parse a decimal integer; raises ValueError for whatever only the full parser should judge."""
     value = value.strip()
-    if not (value.isdigit() or (value[:1] == "-" and value[1:].isdigit())) or not value.isascii():
+    digits = value.removeprefix("-")
+    if not (digits.isdigit() and digits.isascii()) or (digits[0] == "0" and digits != "0"):
         raise ValueError(value)
     number = int(value)
-    if not -largest - 1 <= number <= largest or (value[0] == "0" and number):
+    if not -largest - 1 <= number <= largest:
         raise ValueError(value)
     return number
 
@@ -250,6 +259,7 @@ def _parse_node(lines: Iterator[str], reader: _Reader) -> None:
     control: list[int] = []
     sizes: list[int] = []
     aliases: list[int] = []
+    seen: set[str] = set()
     while True:
         key, colon, value = next(lines).partition(":")
         key = key.strip()
@@ -265,6 +275,10 @@ def _parse_node(lines: Iterator[str], reader: _Reader) -> None:
                 break
             elif key:
                 raise ValueError(key)
+        elif key == "control_input":
+            control.append(_integer(value, INT32_MAX))
+        elif key in seen:
+            raise ValueError(key)
         elif key in _NODE_INTEGERS:
             attribute, largest = _NODE_INTEGERS[key]
             setattr(node, attribute, _integer(value, largest))
@@ -273,14 +287,13 @@ def _parse_node(lines: Iterator[str], reader: _Reader) -> None:
             if len(name) < 2 or name[0] != '"' or name[-1] != '"' or "\\" in name or '"' in name[1:-1]:
                 raise ValueError(name)
             node.name = name[1:-1]
-        elif key == "control_input":
-            control.append(_integer(value, INT32_MAX))
         elif key == "is_final":
             if value.strip() not in ("true", "false"):
                 raise ValueError(value)
             node.is_final = value.strip() == "true"
         else:
             raise ValueError(key)
+        seen.add(key)
     reader.nodes.append(node)
     reader.inputs.append(inputs)
     reader.controls.append(control)
@@ -289,19 +302,19 @@ def _parse_node(lines: Iterator[str], reader: _Reader) -> None:
 
 
 def _parse_block(lines: Iterator[str], first: str, second: str, largest: int) -> tuple[int, int]:
-    one = two = 0
+    one = two = None
     for line in lines:
         key, colon, value = line.partition(":")
         key = key.strip()
         if colon:
-            if key == first:
+            if key == first and one is None:
                 one = _integer(value, largest)
-            elif key == second:
+            elif key == second and two is None:
                 two = _integer(value, largest)
             else:
                 raise ValueError(key)
         elif key == "}":
-            return one, two
+            return one or 0, two or 0
         elif key:
             raise ValueError(key)
     raise ValueError("the block does not end")
@@ -334,7 +347,7 @@ def _written_nodes(graph: CostGraph) -> Iterator[_WrittenNode]:
     aliases = graph.alias_of.tolist()
     control = graph.is_control.tolist()
     final = graph.is_final.tolist()
-    runtime = graph.runtime.round().astype(int).tolist()
+    runtime = [min(round(value), INT64_MAX) for value in graph.runtime.tolist()]
     pinned: list[int] = []
     for op, name in enumerate(graph.op_names):
         arguments = [t for t in reads[read_ptr[op] : read_ptr[op + 1]] if not control[t]]
@@ -354,12 +367,12 @@ def _written_nodes(graph: CostGraph) -> Iterator[_WrittenNode]:
             runtime=runtime[op],
             is_final=all_final,
         )
-    free_id = max(ids) + 1
-    for number, tensor in enumerate(pinned):
+    free_ids = filterfalse(set(ids).__contains__, count())
+    for free_id, tensor in zip(free_ids, pinned, strict=False):
         op = producer[tensor]
         port = tensor - output_ptr[op]
         name = f"{graph.op_names[op]}:{port}/final"
-        yield _WrittenNode(name, free_id + number, [(ids[op], port)], [(0, 0)], [], is_final=True)
+        yield _WrittenNode(name, free_id, [(ids[op], port)], [(0, 0)], [], is_final=True)
 
 
 def _text_lines(node: _WrittenNode) -> Iterable[str]:

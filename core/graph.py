@@ -188,10 +188,19 @@ class CostGraph:
 
 
 class GraphBuilder:
-    """Collects ops, then checks them all and returns a `CostGraph`."""
+    """Collects ops, then checks them all and returns a `CostGraph`.
 
-    def __init__(self, name: str) -> None:
+    Parameters
+    ----------
+    name
+        Of the graph.
+    where
+        What errors call it, such as the path of its file; by default its name.
+    """
+
+    def __init__(self, name: str, where: str | None = None) -> None:
         self.name = name
+        self.where = where or name
         self._names: list[str] = []
         self._ids: list[int] = []
         self._runtime: list[float] = []
@@ -270,7 +279,7 @@ class GraphBuilder:
         """
         count = len(self._names)
         if count == 0:
-            raise GraphError(f"{self.name}: the graph has no ops")
+            raise GraphError(f"{self.where}: the graph has no ops")
         ids = self._checked_ids()
         names = self._unique_names()
         self._check_costs(names)
@@ -283,9 +292,9 @@ class GraphBuilder:
         wrong = np.flatnonzero((ports < 0) | (ports >= outputs[producers]))
         if len(wrong):
             at = wrong[0]
-            have = outputs[producers[at]]
+            have = int(outputs[producers[at]])
             raise GraphError(
-                f"{self.name}: op '{names[readers[at]]}' reads port {ports[at]} of op "
+                f"{self.where}: op '{names[readers[at]]}' reads port {ports[at]} of op "
                 f"'{names[producers[at]]}', which has {have} output{'s' * (have != 1)}"
             )
         waiters = np.repeat(np.arange(count), self._control_counts)
@@ -330,7 +339,7 @@ class GraphBuilder:
         if min(self._ids) < 0 or max(self._ids) > INT32_MAX:
             at = next(i for i, v in enumerate(self._ids) if not 0 <= v <= INT32_MAX)
             raise GraphError(
-                f"{self.name}: op '{self._names[at]}' has the id {self._ids[at]}; ids are from 0 to 2^31 - 1"
+                f"{self.where}: op '{self._names[at]}' has the id {self._ids[at]}; ids are from 0 to 2^31 - 1"
             )
         ids = np.array(self._ids, np.int64)
         unique, counts = np.unique(ids, return_counts=True)
@@ -338,7 +347,7 @@ class GraphBuilder:
             repeated = unique[counts > 1][0]
             one, two = (self._names[i] for i in np.flatnonzero(ids == repeated)[:2])
             hint = " (an op without an id counts as 0)" if repeated == 0 else ""
-            raise GraphError(f"{self.name}: ops '{one}' and '{two}' both have the id {repeated}{hint}")
+            raise GraphError(f"{self.where}: ops '{one}' and '{two}' both have the id {repeated}{hint}")
         return ids
 
     def _unique_names(self) -> list[str]:
@@ -366,7 +375,7 @@ class GraphBuilder:
         if len(missing):
             at = missing[0]
             raise GraphError(
-                f"{self.name}: op '{names[readers[at]]}' {verb} op id {targets[at]}, which is not in the graph"
+                f"{self.where}: op '{names[readers[at]]}' {verb} op id {targets[at]}, which is not in the graph"
             )
         return found
 
@@ -380,18 +389,19 @@ class GraphBuilder:
             for at, value in enumerate(values):
                 if not 0 <= value <= INT64_MAX:
                     raise GraphError(
-                        f"{self.name}: op '{names[at]}' has the {what} {value}; it must be from 0 to 2^63 - 1"
+                        f"{self.where}: op '{names[at]}' has the {what} {value}; it must be from 0 to 2^63 - 1"
                     )
         if self._sizes and not (min(self._sizes) >= 0 and max(self._sizes) <= INT64_MAX):
             at = next(i for i, v in enumerate(self._sizes) if not 0 <= v <= INT64_MAX)
             op = int(np.searchsorted(np.cumsum(self._output_counts), at, side="right"))
             raise GraphError(
-                f"{self.name}: op '{names[op]}' has an output of {self._sizes[at]} bytes; it must be from 0 to 2^63 - 1"
+                f"{self.where}: op '{names[op]}' has an output of {self._sizes[at]} bytes; "
+                "it must be from 0 to 2^63 - 1"
             )
         if sum(self._sizes) + sum(self._workspace) + sum(self._persistent) > INT64_MAX:
-            raise GraphError(f"{self.name}: the sum of all sizes exceeds 2^63 - 1 bytes")
+            raise GraphError(f"{self.where}: the sum of all sizes exceeds 2^63 - 1 bytes")
         if sum(self._runtime) > INT64_MAX:
-            raise GraphError(f"{self.name}: the sum of all runtimes exceeds 2^63 - 1 microseconds")
+            raise GraphError(f"{self.where}: the sum of all runtimes exceeds 2^63 - 1 microseconds")
 
     def _aliased_tensors(self, names: list[str], read_ptr: IndexArray, read_tensor: IndexArray) -> NDArray[np.int64]:
         """Turn each output's argument index into the tensor it aliases, -1 where there is none."""
@@ -403,7 +413,7 @@ class GraphBuilder:
         if len(wrong):
             at = wrong[0]
             raise GraphError(
-                f"{self.name}: op '{names[op[at]]}' has an output that aliases its input {argument[at]}, "
+                f"{self.where}: op '{names[op[at]]}' has an output that aliases its input {argument[at]}, "
                 f"but it has {arguments[at]} inputs"
             )
         aliased = np.full(len(argument), -1, np.int64)
@@ -431,7 +441,7 @@ class GraphBuilder:
             cycle = _find_cycle(sources, targets, np.array(waiting) > 0)
             shown = cycle if len(cycle) <= 8 else [*cycle[:6], None, cycle[-1]]
             path = " -> ".join("..." if op is None else names[op] for op in [*shown, cycle[0]])
-            raise GraphError(f"{self.name}: the graph has a cycle: {path}")
+            raise GraphError(f"{self.where}: the graph has a cycle: {path}")
         return np.array(order)
 
 

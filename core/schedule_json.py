@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..version import VERSION
-from .errors import FormatError
-from .graph import CostGraph
+from .errors import FormatError, UsageError
+from .graph import INT64_MAX, CostGraph
 from .problem import Problem
 from .schedule import Schedule
 from .solve import Result
@@ -101,14 +100,17 @@ def read_schedule(path: str | Path, graph: CostGraph) -> LoadedSchedule:
         raise FormatError(f"{path}: not a JSON file, or truncated: {error}") from error
     if not isinstance(document, dict):
         raise FormatError(f"{path}: not a schedule JSON, which is an object")
-    problem = Problem(
-        graph,
-        _field(document, "task", str, path),  # type: ignore[arg-type]
-        _field(document, "devices", int, path),
-        _field(document, "memory_limit", (int, type(None)), path),
-        _field(document, "bandwidth", (int, float, type(None)), path),
-        _field(document, "latency_us", (int, float), path),
-    )
+    try:
+        problem = Problem(
+            graph,
+            _field(document, "task", str, path),  # type: ignore[arg-type]
+            _field(document, "devices", int, path),
+            _field(document, "memory_limit", (int, type(None)), path),
+            _field(document, "bandwidth", (int, float, type(None)), path),
+            _field(document, "latency_us", (int, float), path),
+        )
+    except UsageError as error:
+        raise FormatError(f"{path}: {error}") from error
     peaks = _field(document, "peak_memory_per_device", list, path)
     if not all(isinstance(peak, int) for peak in peaks):
         raise FormatError(f"{path}: peak_memory_per_device must hold whole numbers")
@@ -125,8 +127,10 @@ def _field(document: dict[str, Any], name: str, kind: Any, path: str | Path) -> 
     if name not in document:
         raise FormatError(f"{path}: not a schedule JSON: the field '{name}' is missing")
     value = document[name]
-    if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, float) and math.isnan(value)):
+    if not isinstance(value, kind) or isinstance(value, bool):
         raise FormatError(f"{path}: the field '{name}' has the wrong type: {value!r}")
+    if isinstance(value, (int, float)) and not abs(value) <= INT64_MAX:
+        raise FormatError(f"{path}: the field '{name}' is out of range: {value!r}")
     return value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from .bounds import is_met
 
@@ -68,7 +68,8 @@ class Cell:
         return self.status in ("optimal", "feasible")
 
 
-class Estimate(NamedTuple):
+@dataclass(frozen=True)
+class Estimate:
     """A mean over graphs and how sure it is.
 
     Parameters
@@ -159,11 +160,11 @@ class GraphResults:
     def rank(self, method: str) -> tuple[float, float] | None:
         """Mean excess and mean value over all seeds, the smaller the better (DESIGN 3); None if one failed."""
         cells = self.cells.get(method, [])
-        excesses = [cell.excess for cell in cells if cell.excess is not None]
-        values = [cell.value for cell in cells if cell.value is not None]
-        if not cells or len(excesses) < len(cells) or len(values) < len(cells):
+        priced = [(cell.excess, cell.value) for cell in cells if cell.excess is not None and cell.value is not None]
+        if not priced or len(priced) < len(cells):
             return None
-        return math.fsum(excesses) / len(cells), math.fsum(values) / len(cells)
+        excess, value = (math.fsum(column) / len(cells) for column in zip(*priced, strict=True))
+        return excess, value
 
     def meets_bound(self, method: str) -> bool:
         """Whether every seed of a method reached the largest bound, and so the optimum."""
@@ -211,8 +212,8 @@ class MethodSummary:
         Runs, of any status, that the time limit ended.
     optimal_graphs
         Graphs on which every run reached the largest lower bound that any method proved.
-    improvement, gap_from_reference
-        Below and above the reference method, percent of the reference.
+    improvement
+        Below the reference method, percent of the reference.
     gap_from_best, gap_from_bound
         Above the best known value, and above the largest lower bound, percent.
     wins, ties, losses
@@ -232,7 +233,6 @@ class MethodSummary:
     timed_out: int
     optimal_graphs: int
     improvement: Estimate
-    gap_from_reference: Estimate
     gap_from_best: Estimate
     gap_from_bound: Estimate
     wins: int
@@ -274,7 +274,6 @@ def _summarise_method(all_graphs: list[GraphResults], method: str, reference: st
 
     ranks = [(graph.rank(method), graph.rank(reference)) for graph in graphs]
     outcomes = [compare_ranks(mine, its) for mine, its in ranks if mine is not None and its is not None]
-    improvement = percent(improvement_percent, lambda graph: graph.value(reference))
     statuses = [cell.status for cell in cells]
     return MethodSummary(
         method=method,
@@ -286,8 +285,7 @@ def _summarise_method(all_graphs: list[GraphResults], method: str, reference: st
         failed=statuses.count("failed"),
         timed_out=sum(cell.timed_out for cell in cells),
         optimal_graphs=sum(graph.meets_bound(method) for graph in graphs),
-        improvement=improvement,
-        gap_from_reference=percent(gap_percent, lambda graph: graph.value(reference)),
+        improvement=percent(improvement_percent, lambda graph: graph.value(reference)),
         gap_from_best=percent(gap_percent, lambda graph: graph.best),
         gap_from_bound=percent(gap_percent, lambda graph: graph.bound),
         wins=outcomes.count(-1),

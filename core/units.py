@@ -25,9 +25,10 @@ def parse_bytes(text: str, what: str = "size") -> int:
     number, unit = _split(text, what, "16GiB, 10GB or 1000000")
     if unit not in _BYTES:
         raise UsageError(f"{what} '{text}' has an unknown unit; use one of {', '.join(filter(None, _BYTES))}")
-    if number * _BYTES[unit] > 2**63 - 1:
+    value = int(text) if text.strip().isdigit() else number * _BYTES[unit]
+    if value > 2**63 - 1:
         raise UsageError(f"{what} '{text}' exceeds 2^63 - 1 bytes")
-    return int(text) if text.strip().isdigit() else round(number * _BYTES[unit])
+    return round(value)
 
 
 def parse_bandwidth(text: str) -> float:

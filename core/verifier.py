@@ -51,9 +51,8 @@ def _check_steps(problem: Problem, schedule: Schedule) -> dict[int, int]:
         if item >= graph.num_ops or ~item >= graph.num_tensors:
             raise ScheduleError(f"{graph.name}: the schedule names {what}, which the graph does not have")
         if not (0 <= target < problem.devices and 0 <= source < problem.devices):
-            raise ScheduleError(
-                f"{graph.name}: {what} uses device {max(source, target)}, but there are {problem.devices}"
-            )
+            wrong = target if 0 <= source < problem.devices else source
+            raise ScheduleError(f"{graph.name}: {what} uses device {wrong}, but there are {problem.devices}")
         if item >= 0:
             if int(item) in placement:
                 raise ScheduleError(f"{graph.name}: {what} runs twice")

@@ -22,7 +22,7 @@ for folder in "${folders[@]}"; do
     bound=$(sed -n 's/^ "lower_bound": \([0-9]*\),$/\1/p' "$work/auto.json")
     status=$(sed -n 's/^ "status": "\(.*\)",$/\1/p' "$work/auto.json")
     echo "$(peak "$work/input.json") $(peak "$work/auto.json") $bound $status $(basename "$graph")" >>"$work/rows"
-  done < <(find "$folder" -name '*.pb' -o -name '*.pbtxt' -o -name '*.gz' | sort)
+  done < <(find -L "$folder" -name '*.pb' -o -name '*.pbtxt' -o -name '*.gz' | sort)
   awk -v folder="$(basename "$folder")" -v failed="$failed" '
     { gain = 100 * (1 - $2 / $1); total += gain; if (gain > best) { best = gain; name = $5 }
       worse += $2 > $1; optimal += $4 == "optimal"; gap += $2 / $3 - 1 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -80,9 +81,7 @@ def plain_of(graph):
     ptr = graph.output_ptr.tolist()
     names, outputs = [], []
     for op in range(len(graph.op_names)):
-        made = [
-            (op, CONTROL if graph.is_control[t] else t - ptr[op]) for t in range(ptr[op], ptr[op + 1])
-        ]
+        made = [(op, CONTROL if graph.is_control[t] else t - ptr[op]) for t in range(ptr[op], ptr[op + 1])]
         names.extend(made)
         outputs.append(made)
     reads = graph.read_ptr.tolist()
@@ -91,7 +90,7 @@ def plain_of(graph):
         graph.workspace.tolist(),
         graph.persistent.tolist(),
         outputs,
-        [{names[t] for t in graph.read_tensor[a:b].tolist()} for a, b in zip(reads, reads[1:], strict=False)],
+        [{names[t] for t in graph.read_tensor[a:b].tolist()} for a, b in pairwise(reads)],
         dict(zip(names, graph.tensor_size.tolist(), strict=True)),
         {names[t]: names[a] for t, a in enumerate(graph.alias_of.tolist()) if a >= 0},
         {names[t] for t, final in enumerate(graph.is_final.tolist()) if final},
@@ -142,9 +141,7 @@ def random_spec(rng, ops, *, per_port_final=True, whole_runtimes=False, aliases=
             inputs.append(inputs[0])
         control = [ids[i] for i in rng.integers(0, at, rng.integers(0, 3))] if at and rng.random() < 0.25 else []
         sizes = [int(rng.choice([0, 1, 2, 3, 5, 8, 13, 40])) for _ in range(rng.choice([0, 1, 1, 1, 2, 3]))]
-        views = [
-            int(rng.integers(0, len(inputs))) if aliases and inputs and rng.random() < 0.3 else -1 for _ in sizes
-        ]
+        views = [int(rng.integers(0, len(inputs))) if aliases and inputs and rng.random() < 0.3 else -1 for _ in sizes]
         final = [bool(rng.random() < 0.15)] * len(sizes)
         if per_port_final and rng.random() < 0.2:
             final = [bool(rng.random() < 0.5) for _ in sizes]
@@ -209,9 +206,7 @@ def runnable(plain, placement, done):
     steps = []
     for op in plain.ops:
         here = placement[op]
-        arrived = all(
-            t[0] in done if placement[t[0]] == here else (t, here) in done for t in plain.reads[op]
-        )
+        arrived = all(t[0] in done if placement[t[0]] == here else (t, here) in done for t in plain.reads[op])
         if op not in done and arrived:
             steps.append(op)
     sends = needed_transfers(plain, placement) - done
@@ -274,11 +269,7 @@ def replay(plain, placement, steps, devices, *, bandwidth=math.inf, latency=0.0)
         return home and (tensor in plain.final or any(s[0] == tensor and s not in done for s in sends))
 
     def alive(device):
-        here = [
-            t
-            for t in plain.tensors
-            if (t[0] in done if placement[t[0]] == device else (t, device) in done)
-        ]
+        here = [t for t in plain.tensors if (t[0] in done if placement[t[0]] == device else (t, device) in done)]
         return sum(plain.size[b] for b in {buffer(t, device) for t in here if is_needed(t, device)})
 
     for step in steps:

@@ -151,8 +151,9 @@ def run_transfer(
         s.buffer[cell] = cell
         s.uses[cell] = uses
         s.resident[target] += g.tensor_size[tensor]
-        s.peak[target] = max(s.peak[target], s.resident[target])
         _release(g, s, tensor * devices + source, source, devices)
+    if memory:
+        s.peak[target] = max(s.peak[target], s.resident[target])
     return ready
 
 

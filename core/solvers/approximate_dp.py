@@ -107,13 +107,14 @@ def beam_search(search: Search, beam_size: int, *, cutoff: int | None = None) ->
     back = _Backpointers()
     is_exact = True
     for _ in range(graph.num_ops):
-        if search.must_stop():
+        cost = len(level.hash) / graph.num_ops
+        if search.must_stop() or search.evaluations_left < cost + 1:  # the order found is priced too
             state = int(np.argmin(level.peak))
             return BeamResult(_complete(graph, back.order(state) if back.ops else np.empty(0, np.int32)), False)
         salt = search.rng.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         candidates = new_candidates(beam_size, len(level.ready))
         count, truncated = expand(level, buffers, candidates, zobrist, beam_size, limit, salt)
-        search.evaluations += len(level.hash) / graph.num_ops
+        search.evaluations += cost
         is_exact = is_exact and not truncated
         if count == 0:
             return BeamResult(None, is_exact)

@@ -33,8 +33,13 @@ def solve(search: Search, parameters: Parameters) -> None:
     """Try the heuristics, then search; stop at once when the lower bound is met.
 
     One device, memory: the min-cut bound, then beams that double in width, cut at the best peak known; a
-    beam that cut no state proves the best optimal. Otherwise: BRKGA that starts from the best heuristic.
+    beam that cut no state proves the best optimal. Otherwise: BRKGA that starts from the best heuristic. A
+    schedule given to start from is one more candidate.
     """
+    if search.initial is not None:
+        search.working = "initial"
+        search.evaluations += 1
+        search.offer(search.initial)
     for name in HEURISTICS:
         _run(search, name)
         if search.must_stop():

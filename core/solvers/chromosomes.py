@@ -128,8 +128,10 @@ class Chromosomes:
             targets,
         )
         items, targets = items[:steps], targets[:steps]
-        senders = state.placement[self.arrays.producer[np.where(items < 0, ~items, 0)]]
-        return Schedule.from_steps(items, np.where(items < 0, senders, targets), targets)
+        sent = items < 0
+        sources = targets.copy()
+        sources[sent] = state.placement[self.arrays.producer[~items[sent]]]
+        return Schedule.from_steps(items, sources, targets)
 
     def encode(self, schedule: Schedule) -> NDArray[np.float32]:
         """Return a chromosome that decodes to this schedule, devices renamed so that the fixed op is on 0.

@@ -1,6 +1,7 @@
 """Every kernel against its plain-Python twin on seeded random graphs; CI runs this again with bounds checks."""
 
 import heapq
+from itertools import pairwise
 
 import naive
 import numpy as np
@@ -22,8 +23,7 @@ SEEDS = range(25)
 
 
 def csr_sets(pointers, columns):
-    pairs = zip(pointers[:-1], pointers[1:], strict=True)
-    return [columns[a:b].tolist() for a, b in pairs]
+    return [columns[a:b].tolist() for a, b in pairwise(pointers)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -127,9 +127,7 @@ def test_least_peak_memory_first_returns_its_peak():
                 freed[readers.pop() if readers else root[0]] += plain.size[root]
     waiting = np.diff(b.predecessor_ptr).astype(np.int64)
     order = np.empty(12, np.int32)
-    peak = least_peak_memory_first(
-        b, waiting, users, freed, np.zeros(12, np.bool_), np.empty(12, np.int32), order
-    )
+    peak = least_peak_memory_first(b, waiting, users, freed, np.zeros(12, np.bool_), np.empty(12, np.int32), order)
     assert (order.tolist(), peak) == naive.least_peak_memory_first(plain)
 
 
@@ -202,7 +200,7 @@ def test_levels_of_the_beam(seed, ops, size):
         level = beam.materialise(level, b, candidates, count)
         sets = sets_of(level, ops)
         hashes = {s: int(np.bitwise_xor.reduce(zobrist[list(s)])) for s in expected}
-        best = sorted(expected, key=lambda s: (expected[s], hashes[s] * int(salt) % 2**64))[:size]  # noqa: B023
+        best = sorted(expected, key=lambda s: (expected[s], hashes[s] * int(salt) % 2**64))[:size]
         exact = {s: expected[s] for s in best}
         assert dict(zip(sets, level.peak.tolist(), strict=True)) == exact
         assert len(sets) == len(exact)

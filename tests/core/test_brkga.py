@@ -1,0 +1,124 @@
+"""The genetic algorithm: its budget, jobs, memory limits, chromosomes and genes (decoding: test_kernels)."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.graph import GraphBuilder
+from schedopt.core.problem import Problem
+from schedopt.core.schedule import Schedule
+from schedopt.core.search import Search
+from schedopt.core.solve import solve
+from schedopt.core.solvers import auto
+from schedopt.core.solvers.brkga import GeneDistribution, Parameters, evolve
+from schedopt.core.solvers.chromosomes import Chromosomes
+
+
+def brkga_problem(task="memory", **values):
+    return Problem(naive.random_graph(np.random.default_rng(94), 30)[0], task, 3, **values)
+
+
+def same(one, two):
+    return all(getattr(one, name).tolist() == getattr(two, name).tolist() for name in ("items", "sources", "targets"))
+
+
+@pytest.mark.parametrize("method", ["brkga", "brkga:populations=3:exchange=2:chromosomes=20:elites=4:mutants=2"])
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_the_result_does_not_depend_on_the_number_of_jobs(method, task):
+    problem = brkga_problem(task, memory_limit=100, bandwidth=1e6)
+    results = [solve(problem, method, evaluations=500, jobs=jobs, seed=3) for jobs in (1, 2, 5)]
+    assert all(same(result.schedule, results[0].schedule) for result in results)
+    assert len({result.evaluations for result in results}) == 1
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "parameters", "rows"),
+    [
+        (1, "", [1]),
+        (100, "", [100]),
+        (101, "", [100, 1]),
+        (420, "", [100, 80, 80, 80, 80]),
+        (430, "", [100, 80, 80, 80, 80, 10]),
+        (43, ":chromosomes=10:elites=3:mutants=2:populations=2", [10, 10, 7, 7, 7, 2]),
+    ],
+)
+def test_elites_are_not_priced_again_and_the_last_generation_is_cut(monkeypatch, evaluations, parameters, rows):
+    priced = []
+    price = Chromosomes.price
+
+    def recorded(self, population):
+        if self.graph.num_ops == 30:  # not the warm-up's
+            priced.append(len(population))
+        return price(self, population)
+
+    monkeypatch.setattr(Chromosomes, "price", recorded)
+    result = solve(brkga_problem(), f"brkga{parameters}", evaluations=evaluations)
+    assert result.status == "feasible"
+    assert priced == rows
+    assert result.evaluations == evaluations
+
+
+@pytest.mark.parametrize("method", ["brkga", "auto"])
+@pytest.mark.parametrize(
+    ("limit", "status", "peak", "makespan"),
+    [
+        (None, "optimal", 125, 7.0),  # together, without a transfer
+        (100, "feasible", 65, 107.0),  # apart, since the weights do not fit beside each other
+        (30, "infeasible", 65, 107.0),  # the least excess, which is also apart
+    ],
+)
+def test_a_memory_limit_ranks_before_the_makespan(method, limit, status, peak, makespan):
+    """a feeds b; each has 60 bytes of weights, and a transfer takes 100 us."""
+    builder = GraphBuilder("pair")
+    builder.add_op("a", outputs=[5], runtime=3.0, persistent=60)
+    builder.add_op("b", inputs=[(0, 0)], runtime=4.0, persistent=60)
+    problem = Problem(builder.build(), "runtime", 2, limit, None, 100.0)
+    result = solve(problem, method, evaluations=300)
+    assert (result.status, result.simulation.peak, result.value) == (status, peak, makespan)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_schedule_survives_its_chromosome(seed):
+    graph, plain = naive.random_graph(np.random.default_rng([95, seed]), 12)
+    problem = Problem(graph, devices=3)
+    columns = naive.schedule_of(plain, *naive.random_steps(np.random.default_rng(seed), plain, 3))
+    schedule = Schedule.from_steps(*columns)
+    chromosomes = Chromosomes(Search(problem))
+    home = int(schedule.placement(graph)[problem.fixed_op])
+    rename = np.arange(3)
+    rename[[0, home]] = home, 0
+    decoded = chromosomes.decode(chromosomes.encode(schedule))
+    assert decoded.items.tolist() == schedule.items.tolist()
+    assert decoded.sources.tolist() == rename[schedule.sources].tolist()
+    assert decoded.targets.tolist() == rename[schedule.targets].tolist()
+
+
+def test_auto_starts_it_from_the_best_heuristic_or_the_schedule_given(monkeypatch):
+    starts = []
+    monkeypatch.setattr(auto, "evolve", lambda search, *others: starts.append((search.initial, search.best)))
+    problem = brkga_problem()
+    for initial in (None, Schedule.single_device(problem.graph.input_order)):
+        auto.solve(Search(problem, initial=initial), auto.Parameters())
+    assert starts[0][0] is starts[0][1] is not None
+    assert starts[1][0] is initial
+
+
+def test_genes_follow_their_distribution():
+    rng = np.random.default_rng(92)
+    alpha = np.array([1.0, 9.0, 3.0])
+    mutants = GeneDistribution(alpha, 3.0).sample(rng, 20_000, 3)
+    assert mutants.mean(0) == pytest.approx(alpha / (alpha + 3.0), abs=0.01)
+    uniform = GeneDistribution().sample(rng, 20_000, 3)
+    assert np.quantile(uniform, [0.1, 0.5, 0.9]) == pytest.approx([0.1, 0.5, 0.9], abs=0.01)
+
+
+@pytest.mark.parametrize(("bias", "from_elites"), [(1.0, True), (0.0, False)])
+def test_children_take_each_gene_by_its_bias(bias, from_elites):
+    """Warm-started elites are copied whole at bias 1 and passed over at bias 0."""
+    search = Search(brkga_problem(), max_evaluations=38)
+    known = np.tile(Chromosomes(search).encode(solve(brkga_problem(), "brkga", evaluations=500).schedule), (2, 1))
+    parameters = Parameters(chromosomes=20, elites=2, mutants=0)
+    final = evolve(search, parameters, GeneDistribution(bias=bias), known)
+    assert search.evaluations == 38
+    copies = (final == known[0]).all(1)
+    assert copies.sum() == (20 if from_elites else 2)
+    assert copies[:2].all()

@@ -1,0 +1,111 @@
+"""Units: what is read, what is refused, and what is written for people."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from schedopt.core.errors import UsageError
+from schedopt.core.units import (
+    format_bytes,
+    format_microseconds,
+    parse_bandwidth,
+    parse_bytes,
+    parse_microseconds,
+    parse_seconds,
+)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (parse_bytes, "0", 0),
+        (parse_bytes, "1000000", 10**6),
+        (parse_bytes, "512B", 512),
+        (parse_bytes, " 16 GiB ", 16 * 2**30),
+        (parse_bytes, "10GB", 10**10),
+        (parse_bytes, "1.5KiB", 1536),
+        (parse_bytes, "2kB", 2000),
+        (parse_bytes, "2KB", 2000),
+        (parse_bytes, "1e3MB", 10**9),
+        (parse_bytes, "9223372036854775807", 2**63 - 1),
+        (parse_bytes, "9007199254740993", 2**53 + 1),
+        (parse_bytes, "7EiB", 7 * 2**60),
+        (parse_bandwidth, "10GB/s", 1e10),
+        (parse_bandwidth, "1GiB/s", 2.0**30),
+        (parse_bandwidth, "25", 25.0),
+        (parse_microseconds, "5us", 5.0),
+        (parse_microseconds, "5µs", 5.0),
+        (parse_microseconds, "5", 5.0),
+        (parse_microseconds, "1ms", 1000.0),
+        (parse_microseconds, "250ns", 0.25),
+        (parse_seconds, "10s", 10.0),
+        (parse_seconds, "2min", 120.0),
+        (parse_seconds, "0.5", 0.5),
+        (parse_seconds, "1h", 3600.0),
+    ],
+)
+def test_parse(parse, text, value):
+    assert parse(text) == pytest.approx(value, rel=1e-15)
+    assert isinstance(parse(text), type(value))
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "message"),
+    [
+        (parse_bytes, "", "16GiB"),
+        (parse_bytes, "GiB", "16GiB"),
+        (parse_bytes, "-1", "'-1' is not understood"),
+        (parse_bytes, "nan", "not understood"),
+        (parse_bytes, "1,000", "not understood"),
+        (parse_bytes, "1 0", "not understood"),
+        (parse_bytes, "16G", "unknown unit.*GiB"),
+        (parse_bytes, "16gib", "unknown unit"),
+        (parse_bytes, "9223372036854775808", "exceeds"),
+        (parse_bytes, "8EiB", "exceeds"),
+        (parse_bytes, "1e400", "exceeds"),
+        (parse_bandwidth, "10GB", "10GB/s"),
+        (parse_bandwidth, "10G/s", "unknown unit"),
+        (parse_bandwidth, "10GB/min", "10GB/s"),
+        (parse_microseconds, "5 years", "unknown unit.*us"),
+        (parse_microseconds, "-5us", "latency '-5us'"),
+        (parse_seconds, "0", "more than 0"),
+        (parse_seconds, "ten", "time limit 'ten'.*10s"),
+    ],
+)
+def test_what_is_not_understood_is_shown_with_a_remedy(parse, text, message):
+    with pytest.raises(UsageError, match=message):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (63.1 * 2**20, "63.1 MiB"),
+        (999 * 2**30, "999 GiB"),
+        (2**63 - 1, "8.00 EiB"),
+    ],
+)
+def test_format_bytes(value, text):
+    assert format_bytes(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0 us"),
+        (12.34, "12.34 us"),
+        (999.9, "999.9 us"),
+        (4560.0, "4.56 ms"),
+        (1.2e6, "1.2 s"),
+        (4e9, "4,000 s"),
+    ],
+)
+def test_format_microseconds(value, text):
+    assert format_microseconds(value) == text
+
+
+@given(st.integers(0, 2**62))
+def test_what_is_written_is_read_as_about_the_same(value):
+    assert parse_bytes(format_bytes(value).replace(",", "")) == pytest.approx(value, rel=6e-3)

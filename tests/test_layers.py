@@ -1,0 +1,89 @@
+"""The house: which folder imports which, and what stays unloaded until it is needed."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LAYERS = {
+    "core": {"core"},
+    "datasets": {"core", "datasets"},
+    "policies": {"core", "datasets", "policies"},
+    "cli": {"core", "datasets", "policies", "cli"},
+}
+FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
+HEAVY = {"torch", "dgl", "numba", "ortools", "tensorboard", "scipy", "matplotlib"}
+
+
+def name_of(path):
+    return str(path.relative_to(ROOT))
+
+
+def imports(path):
+    """Every imported module as `(absolute name, is relative, names)`; relative ones are resolved."""
+    package = ["schedopt", *path.relative_to(ROOT).parent.parts]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, False, []) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *(node.module or "").split(".")]).rstrip(".")
+            yield module, node.level > 0, [alias.name for alias in node.names]
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_folder_imports_only_those_below_it(path):
+    """Relative imports inside the package, and none upwards; methods above core are named by strings alone."""
+    allowed = LAYERS[path.relative_to(ROOT).parts[0]]
+    for module, relative, names in imports(path):
+        first, *rest = module.split(".")
+        if not relative:
+            assert first != "schedopt", f"{module} is imported absolutely"
+            assert first not in {*LAYERS, "tests", "naive"}, f"{module} would be a second copy"
+        else:
+            assert first == "schedopt", f"{module} is outside the package"
+            for folder in rest[:1] or names:
+                assert folder in allowed | {"version"}, f"imports {folder}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_kernels_are_compiled_in_their_folder_only(path):
+    """What imports numba, or its wrapper `kernels.jit`, lives under core/kernels."""
+    if path.is_relative_to(ROOT / "core" / "kernels"):
+        return
+    for module, _, names in imports(path):
+        assert module.split(".")[0] != "numba"
+        assert not module.endswith("kernels.jit")
+        assert not {"njit", "jit", "kernel", "inlined"} & set(names)
+
+
+def test_every_package_folder_is_installed():
+    """A package that the list lacks would work when editable and be missing from the wheel."""
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = ast.literal_eval(text.split("\npackages = ", 1)[1].split("]", 1)[0] + "]")
+    found = {".".join(("schedopt", *path.parent.relative_to(ROOT).parts)) for path in FILES}
+    assert sorted(found | {"schedopt"}) == sorted(listed)
+    for package in found:
+        assert ROOT.joinpath(*package.split(".")[1:], "__init__.py").is_file()
+    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == set(LAYERS)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import schedopt",
+        "import sys; sys.argv = ['schedopt', '--help']; from schedopt.cli.main import main; main()",
+        "import sys; sys.argv = ['schedopt', 'solve', '--help']; from schedopt.cli.main import main; main()",
+        "import sys; sys.argv = ['schedopt', '--version']; from schedopt.cli.main import main; main()",
+    ],
+)
+def test_nothing_heavy_is_loaded_before_it_is_needed(code):
+    report = "import atexit, sys; atexit.register(lambda: print('loaded', *sys.modules, file=sys.stderr)); "
+    done = subprocess.run([sys.executable, "-c", report + code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = done.stderr.split()
+    assert "schedopt" in loaded
+    assert not HEAVY & set(loaded)

@@ -113,7 +113,7 @@ def compare(
     from ..core.units import parse_seconds
     from .console import Talk, show, write
     from .problem import problem_settings
-    from .progress import compiling
+    from .progress import compiling, interruptible
 
     talk = Talk(quiet)
     _check_output(output)
@@ -130,10 +130,12 @@ def compare(
         if file is not None:
             experiment.resume_from(file)
             talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
-        with compiling(talk):
-            experiment.compile()
-        with _workers(backend.value, jobs) as workers, _progress(talk, experiment) as on_cell:
-            comparison = experiment.execute(jobs=workers, on_cell=on_cell)
+        alone = backend is Backend.loky and jobs == 1
+        with interruptible(talk, "the runs done so far") if alone else nullcontext() as interrupt:
+            with compiling(talk):
+                experiment.compile()
+            with _workers(backend.value, jobs) as workers, _progress(talk, experiment) as on_cell:
+                comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
     if json:
         write(_json(comparison))
     elif comparison.cells:

@@ -30,21 +30,28 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     from ..core.solve import solve, warm_up
 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"))
-    with compiling(talk):
-        warm_up(problem, spec.name)
+    with interruptible(talk, "the best so far") as interrupt:
+        with compiling(talk):
+            warm_up(problem, spec.name)
+        if not talk.shows_progress:
+            return solve(problem, spec, interrupt=interrupt, **budget)
+        with talk.console.status(f"{spec.name}: starting") as status:
+            return solve(problem, spec, interrupt=interrupt, on_progress=_Line(status), **budget)
+
+
+@contextmanager
+def interruptible(talk: Talk, what: str) -> Iterator[threading.Event]:
+    """Make the first Ctrl-C set the event, which is safe in the middle of any call; the second one raises."""
     interrupt = threading.Event()
 
     def on_signal(number: int, frame: Any) -> None:
         interrupt.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        talk.note("stopping with the best so far; press Ctrl-C again to quit at once")
+        talk.note(f"stopping with {what}; press Ctrl-C again to quit at once")
 
     previous = signal.signal(signal.SIGINT, on_signal)
     try:
-        if not talk.shows_progress:
-            return solve(problem, spec, interrupt=interrupt, **budget)
-        with talk.console.status(f"{spec.name}: starting") as status:
-            return solve(problem, spec, interrupt=interrupt, on_progress=_Line(status), **budget)
+        yield interrupt
     finally:
         signal.signal(signal.SIGINT, previous)
 

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -103,7 +104,7 @@ def _reason(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
 
 
-def run_cell(run: Run) -> Cell:
+def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
     """Do a run in this process; an error makes a failed cell that says its type and message."""
     graph = run.problem.graph
     identity: dict[str, Any] = {
@@ -113,7 +114,7 @@ def run_cell(run: Run) -> Cell:
         "method": run.spec.text,
         "seed": run.seed,
     }
-    done = attempt(lambda: _solve_timed(run))
+    done = attempt(lambda: _solve_timed(run, interrupt))
     if isinstance(done, Exception):
         return Cell(**identity, status="failed", error=_reason(done))
     result, cpu_seconds = done
@@ -134,13 +135,13 @@ def run_cell(run: Run) -> Cell:
     )
 
 
-def _solve_timed(run: Run) -> tuple[Result, float]:
+def _solve_timed(run: Run, interrupt: threading.Event | None) -> tuple[Result, float]:
     for array in vars(run.problem.graph).values():
         if isinstance(array, np.ndarray):
             array.setflags(write=False)  # pickling forgets it, and the kernels would be compiled once more
     warm_up(run.problem, run.spec.name)
     start = time.process_time()
-    result = solve(run.problem, run.spec, seed=run.seed)
+    result = solve(run.problem, run.spec, seed=run.seed, interrupt=interrupt)
     return result, time.process_time() - start
 
 
@@ -318,7 +319,13 @@ class Experiment:
         for name, run in {run.spec.name: run for run in self.unfinished}.items():
             attempt(partial(warm_up, run.problem, name))
 
-    def execute(self, *, jobs: int | None = None, on_cell: Callable[[Cell], None] = lambda cell: None) -> Comparison:
+    def execute(
+        self,
+        *,
+        jobs: int | None = None,
+        on_cell: Callable[[Cell], None] = lambda cell: None,
+        interrupt: threading.Event | None = None,
+    ) -> Comparison:
         """Do the runs still to do, through joblib; Ctrl-C ends it with those finished so far.
 
         Parameters
@@ -327,6 +334,8 @@ class Experiment:
             Workers; by default those of the `joblib.parallel_config` around the call, else 1.
         on_cell
             Called with each finished run, in the order of finishing.
+        interrupt
+            If given, the runs are done one by one in this process, until it is set.
 
         Raises
         ------
@@ -334,7 +343,8 @@ class Experiment:
             If the workers themselves broke down.
         """
         try:
-            with closing(_in_parallel(self.unfinished, jobs)) as finished:
+            todo = self.unfinished
+            with closing(_in_parallel(todo, jobs) if interrupt is None else _one_by_one(todo, interrupt)) as finished:
                 for cell in finished:
                     name = (cell.graph, cell.method, cell.seed)
                     self.cells[name] = cell
@@ -349,6 +359,14 @@ class Experiment:
 
 def _name(run: Run) -> RunName:
     return run.problem.graph.name, run.spec.text, run.seed
+
+
+def _one_by_one(runs: list[Run], interrupt: threading.Event) -> Generator[Cell, None, None]:
+    for run in runs:
+        cell = run_cell(run, interrupt)
+        if interrupt.is_set():
+            return
+        yield cell
 
 
 def _in_parallel(runs: list[Run], jobs: int | None) -> Generator[Cell, None, None]:

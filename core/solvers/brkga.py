@@ -135,7 +135,8 @@ def _next_generation(
     offspring = np.empty((children + p.mutants, chromosomes.genes), np.float32)
     elites = search.rng.integers(0, p.elites, children)
     others = search.rng.integers(p.elites, p.chromosomes, children)
-    cross(search.rng, population.keys, elites, others, bias, offspring[:children])
+    search.rng.random(dtype=np.float32, out=offspring[:children])
+    cross(population.keys, elites, others, bias, offspring[:children])
     offspring[children:] = distribution.sample(search.rng, p.mutants, chromosomes.genes)
     population.keys[p.elites :] = offspring
     _price_new(search, chromosomes, population, p.elites)

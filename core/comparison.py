@@ -347,9 +347,9 @@ class Experiment:
             with closing(_in_parallel(todo, jobs) if interrupt is None else _one_by_one(todo, interrupt)) as finished:
                 for cell in finished:
                     name = (cell.graph, cell.method, cell.seed)
-                    self.cells[name] = cell
                     if self.resume is not None:
                         self.resume.append(self.runs[name].key, cell)
+                    self.cells[name] = cell
                     on_cell(cell)
         except KeyboardInterrupt:
             pass

@@ -223,17 +223,18 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, folder, tmp
     command = [sys.executable, "-c", "from schedopt.cli.main import main; main()", *map(str, slow)]
     command += ["--jobs", str(jobs), "--output", str(output), "--bandwidth", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        for _ in range(600):
+        for _ in range(1200):
             if process.poll() is not None or (file.exists() and file.read_bytes().count(b"\n")):
                 break
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
-    assert re.search(r"interrupted: [12] of 4 runs are done and kept in .*; the same command goes on", stderr)
+    said = re.search(r"interrupted: (\d) of 4 runs are done and kept in .*; the same command goes on", stderr)
+    assert said, stderr
+    assert int(said[1]) == output.read_text().count("\n") - 1 <= file.read_text().count("\n") < 4
     assert "Traceback" not in stderr
     assert "makespan, 2 graphs" in stdout
-    assert output.read_text().count("\n") - 1 == file.read_text().count("\n")
     with file.open("a") as torn:
         torn.write('{"key": "torn')
     again = run("compare", folder, "--task", "runtime", "--methods", "input", "--resume", file, "--bandwidth", "1")

@@ -216,7 +216,12 @@ def test_a_name_like_markup_is_printed_as_it_is(run, diamond, tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, folder, tmp_path, jobs):
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, diamond, tmp_path, jobs):
+    """Free transfers, or ops without runtimes, would let BRKGA meet the bound and end."""
+    folder = tmp_path / "graphs"
+    folder.mkdir()
+    for name in ("one", "two"):
+        write_graph(diamond, folder / f"{name}.pbtxt")
     file, output = tmp_path / "runs.jsonl", tmp_path / "runs.csv"
     methods = "input,brkga:evaluations=100000000"
     slow = ["compare", folder, "--task", "runtime", "--methods", methods, "--resume", file]

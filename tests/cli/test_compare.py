@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import types
+from dataclasses import replace
 
 import pytest
 from schedopt.core.formats import write_graph
@@ -220,8 +221,8 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, diamond, tm
     """Free transfers, or ops without runtimes, would let BRKGA meet the bound and end."""
     folder = tmp_path / "graphs"
     folder.mkdir()
-    for name in ("one", "two"):
-        write_graph(diamond, folder / f"{name}.pbtxt")
+    for factor in (1, 2):
+        write_graph(replace(diamond, runtime=factor * diamond.runtime), folder / f"{factor}.pbtxt")
     file, output = tmp_path / "runs.jsonl", tmp_path / "runs.csv"
     methods = "input,brkga:evaluations=100000000"
     slow = ["compare", folder, "--task", "runtime", "--methods", methods, "--resume", file]

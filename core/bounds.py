@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from .buffers import Buffers
 from .graph import CostGraph, IntArray
+from .kernels.flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow
 from .kernels.reach import reachable
 from .problem import Problem
 
-MIN_CUT_WORK = 20_000_000
-SECONDS_PER_ARC = 5e-7
+MIN_CUT_WORK = 100_000_000
+SECONDS_PER_ARC = 1e-6
+LARGEST = 2**63 - 1
 
 
 def critical_path(graph: CostGraph) -> float:
@@ -67,58 +69,62 @@ def op_needs(graph: CostGraph, devices: int) -> IntArray:
     return need
 
 
+def last_step_need(b: Buffers) -> int:
+    """Return the least bytes of any order's last step on one device, persistent bytes left out.
+
+    Every final buffer is there, and the last op frees whatever else it reads, for nobody reads it later.
+    """
+    need = b.workspace.copy()
+    unread = (np.diff(b.user_ptr) == 0) & ~b.is_final
+    np.add.at(need, b.producer[unread], b.size[unread])
+    reader = np.repeat(np.arange(len(need)), np.diff(b.used_ptr))
+    freed = ~b.is_final[b.used]
+    np.add.at(need, reader[freed], b.size[b.used[freed]])
+    can_be_last = np.diff(b.successor_ptr) == 0
+    return int(b.size[b.is_final].sum()) + int(need[can_be_last].min())
+
+
 def memory_bound(problem: Problem) -> int:
-    """Return the bound on peak memory, bytes, that needs no flow: the largest op, and persistent bytes shared."""
+    """Return the bound on peak memory, bytes, that needs no flow.
+
+    One device: the largest op or the last step. Several: the largest op with its persistent bytes, or all that
+    stays to the end (persistent bytes, final tensors that are no views) shared evenly.
+    """
     graph = problem.graph
     need = op_needs(graph, problem.devices)
     persistent = int(graph.persistent.sum())
     if problem.devices == 1:
-        return persistent + int(need.max())
-    return max(-(-persistent // problem.devices), int((need + graph.persistent).max()))
+        return persistent + max(int(need.max()), last_step_need(graph.buffers))
+    stays = persistent + int(graph.tensor_size[graph.is_final & (graph.alias_of < 0)].sum())
+    return max(-(-stays // problem.devices), int((need + graph.persistent).max()))
 
 
 class ArrivalCut:
     """The least memory in which any order can arrive at an op: a minimum cut.
 
     That is the least, over all sets of ops closed under predecessors that hold every ancestor of the op and
-    none of its descendants, of the bytes alive after the set. Ops are nodes; a buffer is a hyperedge from its
-    producer to its users: an arc of its size into a node of its own, from there unlimited arcs. Final buffers
-    stay, so their arcs lead to the sink. Unlimited arcs to predecessors keep the set closed.
+    none of its descendants, of the bytes alive after the set.
     """
 
     def __init__(self, buffers: Buffers) -> None:
-        ops, count = len(buffers.own), len(buffers.size)
         self.buffers = buffers
-        self.source, self.sink = ops + count, ops + count + 1
-        buffer_of_user = np.repeat(np.arange(count), np.diff(buffers.user_ptr))
-        waiter = np.repeat(np.arange(ops), np.diff(buffers.predecessor_ptr))
-        into = np.where(buffers.is_final, self.sink, np.arange(count) + ops)
-        self.tails = np.concatenate((buffers.producer, buffer_of_user + ops, waiter))
-        self.heads = np.concatenate((into, buffers.users, buffers.predecessors))
-        # All bytes together: no cut of buffers alone is larger, and one byte more could overflow.
-        unlimited = np.full(len(buffer_of_user) + len(waiter), buffers.size.sum(), np.int64)
-        self.capacities = np.concatenate((buffers.size, unlimited))
+        self.network = network_of(buffers)
+        self.flow = new_flow(self.network)
+
+    @property
+    def arcs(self) -> int:
+        """Number of arcs, to which the time of a flow is about proportional."""
+        return len(self.network.heads)
 
     def least_resident(self, op: int) -> int:
         """Return the least memory before `op`, bytes, persistent bytes left out."""
-        from ortools.graph.python.max_flow import SimpleMaxFlow
-
-        b = self.buffers
-        node = np.arange(self.sink + 1)
-        node[: len(b.own)][reachable(b.predecessor_ptr, b.predecessors, op)] = self.source
-        node[: len(b.own)][reachable(b.successor_ptr, b.successors, op)] = self.sink
-        node[op] = self.sink
-        tails, heads = node[self.tails], node[self.heads]
-        # Arcs into the source, out of the sink and of no size change no cut.
-        useful = (heads != self.source) & (tails != self.sink) & (tails != heads) & (self.capacities > 0)
-        tails, heads = tails[useful], heads[useful]
-        touched = np.zeros(len(node), bool)
-        touched[tails] = touched[heads] = touched[self.source] = touched[self.sink] = True
-        number = np.cumsum(touched) - 1
-        flow = SimpleMaxFlow()
-        flow.add_arcs_with_capacity(number[tails], number[heads], self.capacities[useful])
-        status = flow.solve(int(number[self.source]), int(number[self.sink]))
-        return int(flow.optimal_flow()) if status == flow.OPTIMAL else 0
+        b, label = self.buffers, self.flow.label[: len(self.buffers.own)]
+        label[:] = FREE
+        label[reachable(b.predecessor_ptr, b.predecessors, op)] = SOURCE
+        label[reachable(b.successor_ptr, b.successors, op)] = SINK
+        label[op] = SINK
+        self.flow.residual[:] = self.network.capacity
+        return int(max_flow(self.network, self.flow, LARGEST))
 
 
 def min_cut_bound(
@@ -155,11 +161,11 @@ def min_cut_bound(
     cut = ArrivalCut(buffers)
     bound = known
     for step in np.argsort(-step_memory, kind="stable"):
-        if step_memory[step] <= bound or work < len(cut.tails) or stop():
+        if step_memory[step] <= bound or work < cut.arcs or stop():
             break
-        if seconds_left() < len(cut.tails) * SECONDS_PER_ARC:
+        if seconds_left() < cut.arcs * SECONDS_PER_ARC:
             break
-        work -= len(cut.tails)
+        work -= cut.arcs
         op = int(order[step])
         term = persistent + int(buffers.own[op] + buffers.workspace[op]) + cut.least_resident(op)
         bound = max(bound, term)

@@ -68,12 +68,37 @@ METHODS: dict[str, Method] = {
         "Least peak memory first: the ready op that keeps the peak lowest, then frees most; device 0",
         "field standard",
     ),
+    "depth-first-dp": Method(
+        f"{_SOLVERS}.depth_first_dp:solve",
+        "Depth-first search with state collapsing and cost pruning; anytime, optimal when it ends",
+        "Topoformer C.3",
+        memory_on_one_device_only=True,
+        counts_evaluations=False,
+    ),
     "approximate-dp": Method(
         f"{_SOLVERS}.approximate_dp:solve",
         "Beam of the K best executed-op sets with state collapsing; exact if none was cut",
         "Topoformer C.3",
         memory_on_one_device_only=True,
         counts_evaluations=False,
+    ),
+    "order-search": Method(
+        f"{_SOLVERS}.order_search:solve",
+        "Beams in both directions, cut and tightened by proofs of what any better order must obey",
+        "ours",
+        memory_on_one_device_only=True,
+        default_seconds=10.0,
+    ),
+    "gp-dfs": Method(
+        f"{_SOLVERS}.gp_dfs:solve",
+        "Kernighan-Lin partition, then per device the depth-first order of XLA's memory scheduler",
+        "REGAL A.10",
+    ),
+    "local-search": Method(
+        f"{_SOLVERS}.local_search:solve",
+        "Random start; moves an op to another device or another place in the order; restarts",
+        "REGAL A.10",
+        default_evaluations=5000,
     ),
     "brkga": Method(
         f"{_SOLVERS}.brkga:solve",

@@ -355,13 +355,19 @@ def all_placements(ops, devices):
 # Twins of the kernels -----------------------------------------------------------------------------------------
 
 
-def level_sets(plain, level, cutoff=math.inf):
-    """Exact dynamic programming, one level on: executed set -> least peak, from the sets one op smaller."""
+def joinable(plain, executed, is_backward):
+    """Ops that can be the next of the first ops of an order, or backward of its last ones."""
+    needed = plain.after if is_backward else plain.before
+    return [op for op in plain.ops if op not in executed and needed[op] <= set(executed)]
+
+
+def level_sets(plain, level, cutoff=math.inf, is_backward=False):
+    """Exact dynamic programming, one level on: set of ops -> least peak, from the sets one op smaller."""
     following = {}
     for executed, peak in level.items():
-        resident = plain.resident(executed)
-        for op in plain.ready(executed):
-            reached = max(peak, resident + plain.own[op] + plain.workspace[op])
+        for op in joinable(plain, executed, is_backward):
+            before = frozenset(plain.ops) - executed - {op} if is_backward else executed
+            reached = max(peak, plain.resident(before) + plain.own[op] + plain.workspace[op])
             if reached < cutoff:
                 key = executed | {op}
                 following[key] = min(following.get(key, math.inf), reached)
@@ -404,6 +410,76 @@ def least_peak_memory_first(plain):
         peak = rank(op)[0]
         order.append(op)
     return order, peak
+
+
+def depth_first_orders(plain, zobrist, salt):
+    """Depth-first search over executed sets (Topoformer C.3): each better order, and how many children it tried.
+
+    Children are the ready ops from a pseudo-random one on, a stride apart. The ready list loses an op by
+    putting the last one in its place. A set is closed once searched with a peak below the best.
+    """
+    word = 2**64 - 1
+    best, orders, closed, tried = [math.inf], [], set(), [0]
+
+    def walk(executed, count):
+        mixed = (executed_hash(executed) ^ salt) * 0x9E3779B97F4A7C15 & word
+        mixed = (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 & word
+        mixed ^= mixed >> 32
+        stride = 1 + (mixed >> 32) % count
+        while math.gcd(stride, count) != 1:
+            stride += 1
+        return [(mixed + stride * at) % count for at in range(count)]
+
+    def executed_hash(executed):
+        number = 0
+        for op in executed:
+            number ^= zobrist[op]
+        return number
+
+    def extend(order, ready, peak):
+        executed = frozenset(order)
+        if len(order) == len(plain.ops):
+            best[0] = peak
+            orders.append(order)
+            return
+        for at in walk(executed, len(ready)):
+            if peak >= best[0]:
+                return
+            tried[0] += 1
+            op = ready[at]
+            reached = max(peak, plain.resident(executed) + plain.own[op] + plain.workspace[op])
+            if reached >= best[0] or executed | {op} in closed:
+                continue
+            following = ready[:]
+            following[at] = following[-1]
+            now = executed | {op}
+            became = [v for v in sorted(plain.after[op]) if plain.before[v] <= now]
+            extend([*order, op], following[:-1] + became, reached)
+        if peak < best[0]:
+            closed.add(executed)
+
+    extend([], plain.ready([]), 0)
+    return orders, tried[0]
+
+
+def lazy_steps(plain, placement, order):
+    """Ops in this order; each tensor is sent just before its first reader, an op's in the order of its reads."""
+    steps = []
+    for op in order:
+        for tensor in sorted(plain.reads[op], key=plain.index.get):
+            send = (tensor, placement[op])
+            if placement[tensor[0]] != placement[op] and send not in steps:
+                steps.append(send)
+        steps.append(op)
+    return steps
+
+
+def random_priority_order(plain, priority):
+    """Always the ready op of least priority."""
+    order = []
+    while len(order) < len(plain.ops):
+        order.append(min(plain.ready(order), key=lambda op: priority[op]))
+    return order
 
 
 def decode(plain, genes, devices, fixed_op):

@@ -1,4 +1,8 @@
-"""One level of a beam over executed-op sets with state collapsing (Topoformer C.3)."""
+"""One level of a beam over executed-op sets with state collapsing (Topoformer C.3), in either direction.
+
+Backward, a set holds the ops that run last: the beam walks the reversed order, and the memory after the other
+ops is as much a function of the set. Layered graphs have their hump late, so this way decides it first.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +15,68 @@ from ..graph import IndexArray, IntArray
 from .jit import inlined, kernel
 
 
+class Walk(NamedTuple):
+    """The direction in which sets of ops grow.
+
+    Parameters
+    ----------
+    is_backward
+        Whether sets hold the last ops of an order instead of its first.
+    waits_ptr, waits, next_ptr, next
+        CSR op -> ops that must be in the set before it, and those that wait for it.
+    step
+        Per op, bytes that its step needs beside what is resident and, backward, the buffers it frees.
+    change
+        Per op, bytes by which it changes what is resident, but for the buffers that it is the last to use.
+    start
+        Bytes resident at the empty set.
+    """
+
+    is_backward: bool
+    waits_ptr: IndexArray
+    waits: IndexArray
+    next_ptr: IndexArray
+    next: IndexArray
+    step: IntArray
+    change: IntArray
+    start: int
+
+
+def forward_walk(b: Buffers) -> Walk:
+    """Return the walk from the first op of an order to its last."""
+    before = (b.predecessor_ptr, b.predecessors)
+    return Walk(False, *before, b.successor_ptr, b.successors, b.own + b.workspace, b.own - _unread(b), 0)
+
+
+def backward_walk(b: Buffers) -> Walk:
+    """Return the walk from the last op of an order to its first."""
+    unread = _unread(b)
+    before = (b.predecessor_ptr, b.predecessors)
+    kept = int(b.size[b.is_final].sum())
+    return Walk(True, b.successor_ptr, b.successors, *before, unread + b.workspace, unread - b.own, kept)
+
+
+def _unread(b: Buffers) -> IntArray:
+    """Per op, bytes that it allocates and that are freed at once, for nothing reads or keeps them."""
+    unread = (np.diff(b.user_ptr) == 0) & ~b.is_final
+    total = np.zeros(len(b.own), np.int64)
+    np.add.at(total, b.producer[unread], b.size[unread])
+    return total
+
+
 class Level(NamedTuple):
-    """States that have executed the same number of ops.
+    """States whose sets have the same number of ops.
 
     Parameters
     ----------
     executed
-        Shape `(states, words)`: the set of executed ops as bits.
+        Shape `(states, words)`: the set as bits.
     hash
         Per state: the exclusive or of its ops' Zobrist numbers.
     resident, peak
-        Per state, bytes: what is alive after it, and the least peak of the orders that lead to it.
+        Per state, bytes: what is alive at it, and the least peak of the orders that lead to it.
     ready_ptr, ready
-        CSR state -> the ops that can run next.
+        CSR state -> the ops that can join next.
     """
 
     executed: Any
@@ -34,14 +87,14 @@ class Level(NamedTuple):
     ready: IndexArray
 
 
-def first_level(b: Buffers) -> Level:
+def first_level(walk: Walk) -> Level:
     """Return the level of the empty set."""
-    ops = len(b.own)
-    ready = np.flatnonzero(np.diff(b.predecessor_ptr) == 0).astype(np.int32)
+    ops = len(walk.step)
+    ready = np.flatnonzero(np.diff(walk.waits_ptr) == 0).astype(np.int32)
     return Level(
         executed=np.zeros((1, (ops + 63) // 64), np.uint64),
         hash=np.zeros(1, np.uint64),
-        resident=np.zeros(1, np.int64),
+        resident=np.full(1, walk.start, np.int64),
         peak=np.zeros(1, np.int64),
         ready_ptr=np.array([0, len(ready)], np.int64),
         ready=ready,
@@ -140,8 +193,26 @@ def _slot(c: Candidates, key: Any) -> Any:
     return slot
 
 
+@inlined
+def _contains(executed: Any, op: int) -> bool:
+    found: bool = (executed[op >> 6] >> np.uint64(op & 63)) & np.uint64(1) != 0
+    return found
+
+
+@inlined
+def _last_use(b: Buffers, buffer: int, op: int, executed: Any, is_backward: bool) -> bool:
+    """Whether `op` is the buffer's last user in the order: all others are in the set, or backward none is."""
+    is_last = not b.is_final[buffer]
+    user = b.user_ptr[buffer]
+    while is_last and user < b.user_ptr[buffer + 1]:
+        other = b.users[user]
+        is_last = other == op or _contains(executed, other) != is_backward
+        user += 1
+    return is_last
+
+
 @kernel
-def expand(level: Level, b: Buffers, c: Candidates, zobrist: Any, size: int, cutoff: int, salt: Any) -> Any:
+def expand(level: Level, b: Buffers, walk: Walk, c: Candidates, zobrist: Any, size: int, cutoff: int, salt: Any) -> Any:
     """Choose the next level: the `size` distinct successor states of least peak, ties at random.
 
     Equal states are collapsed to the one of least peak. Successors are priced before they are built: most
@@ -149,8 +220,8 @@ def expand(level: Level, b: Buffers, c: Candidates, zobrist: Any, size: int, cut
 
     Parameters
     ----------
-    level, b, zobrist
-        The current level, the graph, and a random number per op.
+    level, b, walk, zobrist
+        The current level, the graph, the direction, and a random number per op.
     c
         Receives the chosen successors; its table must be empty.
     size
@@ -172,7 +243,12 @@ def expand(level: Level, b: Buffers, c: Candidates, zobrist: Any, size: int, cut
     for state in range(level.hash.size):
         for at in range(level.ready_ptr[state], level.ready_ptr[state + 1]):
             op = level.ready[at]
-            peak = max(level.peak[state], level.resident[state] + b.own[op] + b.workspace[op])
+            needed = level.resident[state] + walk.step[op]
+            if walk.is_backward and needed <= limit:
+                for use in range(b.used_ptr[op], b.used_ptr[op + 1]):
+                    if _last_use(b, b.used[use], op, level.executed[state], True):
+                        needed += b.size[b.used[use]]
+            peak = max(level.peak[state], needed)
             if peak > limit:
                 continue
             key = level.hash[state] ^ zobrist[op]
@@ -208,16 +284,10 @@ def expand(level: Level, b: Buffers, c: Candidates, zobrist: Any, size: int, cut
     return count, truncated
 
 
-@inlined
-def _contains(executed: Any, op: int) -> bool:
-    found: bool = (executed[op >> 6] >> np.uint64(op & 63)) & np.uint64(1) != 0
-    return found
-
-
-def materialise(level: Level, b: Buffers, c: Candidates, count: int) -> Level:
+def materialise(level: Level, b: Buffers, walk: Walk, c: Candidates, count: int) -> Level:
     """Build the chosen successor states: their sets, what they hold, and what they can run."""
     parents, ops = c.parent[:count], c.op[:count]
-    gained = (b.successor_ptr[ops + 1] - b.successor_ptr[ops]).astype(np.int64)
+    gained = (walk.next_ptr[ops + 1] - walk.next_ptr[ops]).astype(np.int64)
     most = int((np.diff(level.ready_ptr)[parents] - 1 + gained).sum())
     following = Level(
         executed=np.empty((count, level.executed.shape[1]), np.uint64),
@@ -227,12 +297,12 @@ def materialise(level: Level, b: Buffers, c: Candidates, count: int) -> Level:
         ready_ptr=np.zeros(count + 1, np.int64),
         ready=np.empty(most, np.int32),
     )
-    filled = fill_states(level, b, parents, ops, following)
+    filled = fill_states(level, b, walk, parents, ops, following)
     return following._replace(ready=following.ready[:filled])
 
 
 @kernel
-def fill_states(level: Level, b: Buffers, parents: IndexArray, ops: IndexArray, following: Level) -> int:
+def fill_states(level: Level, b: Buffers, walk: Walk, parents: IndexArray, ops: IndexArray, following: Level) -> int:
     """Fill the sets, memory and ready ops of the next level; returns how many ready ops there are."""
     filled = 0
     for state in range(parents.size):
@@ -241,31 +311,23 @@ def fill_states(level: Level, b: Buffers, parents: IndexArray, ops: IndexArray, 
         for word in range(row.size):
             row[word] = level.executed[parent, word]
         row[op >> 6] |= np.uint64(1) << np.uint64(op & 63)
-        memory = level.resident[parent] + b.own[op]
+        memory = level.resident[parent] + walk.change[op]
         for at in range(b.used_ptr[op], b.used_ptr[op + 1]):
             buffer = b.used[at]
-            alive = b.is_final[buffer]
-            user = b.user_ptr[buffer]
-            while not alive and user < b.user_ptr[buffer + 1]:
-                alive = not _contains(row, b.users[user])
-                user += 1
-            if not alive:
-                memory -= b.size[buffer]
-        for buffer in range(b.made_ptr[op], b.made_ptr[op + 1]):
-            if b.user_ptr[buffer] == b.user_ptr[buffer + 1] and not b.is_final[buffer]:
-                memory -= b.size[buffer]
+            if _last_use(b, buffer, op, row, walk.is_backward):
+                memory += b.size[buffer] if walk.is_backward else -b.size[buffer]
         following.resident[state] = memory
         following.ready_ptr[state] = filled
         for at in range(level.ready_ptr[parent], level.ready_ptr[parent + 1]):
             if level.ready[at] != op:
                 following.ready[filled] = level.ready[at]
                 filled += 1
-        for at in range(b.successor_ptr[op], b.successor_ptr[op + 1]):
-            successor = b.successors[at]
+        for at in range(walk.next_ptr[op], walk.next_ptr[op + 1]):
+            successor = walk.next[at]
             waits = False
-            before = b.predecessor_ptr[successor]
-            while not waits and before < b.predecessor_ptr[successor + 1]:
-                waits = not _contains(row, b.predecessors[before])
+            before = walk.waits_ptr[successor]
+            while not waits and before < walk.waits_ptr[successor + 1]:
+                waits = not _contains(row, walk.waits[before])
                 before += 1
             if not waits:
                 following.ready[filled] = successor

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import parameters as base
+from ..buffers import Buffers
 from ..graph import CostGraph, IndexArray
-from ..kernels.beam import expand, first_level, materialise, new_candidates
+from ..kernels.beam import backward_walk, expand, first_level, forward_walk, materialise, new_candidates
 from ..parameters import parameter
 from ..search import Search
 
@@ -81,7 +82,14 @@ def solve(search: Search, parameters: Parameters) -> None:
             search.raise_lower_bound(simulation.peak)
 
 
-def beam_search(search: Search, beam_size: int, *, cutoff: int | None = None) -> BeamResult:
+def beam_search(
+    search: Search,
+    beam_size: int,
+    *,
+    cutoff: int | None = None,
+    buffers: Buffers | None = None,
+    is_backward: bool = False,
+) -> BeamResult:
     """Run the beam over the levels of executed-op sets.
 
     The state after a set of ops is the set alone: of equal states the one of least peak is kept (state
@@ -97,36 +105,42 @@ def beam_search(search: Search, beam_size: int, *, cutoff: int | None = None) ->
         K.
     cutoff
         Orders whose peak reaches these bytes are not wanted.
+    buffers
+        The graph's, by default; or the same with more precedences, which then hold for the order.
+    is_backward
+        Whether to build the order from its end.
     """
     graph = search.problem.graph
-    buffers = graph.buffers
-    persistent = int(graph.persistent.sum())
-    limit = UNLIMITED if cutoff is None else cutoff - persistent
+    b = graph.buffers if buffers is None else buffers
+    walk = backward_walk(b) if is_backward else forward_walk(b)
+    limit = UNLIMITED if cutoff is None else cutoff - int(graph.persistent.sum())
     zobrist = search.rng.integers(0, 2**64, graph.num_ops, dtype=np.uint64)
-    level = first_level(buffers)
+    level = first_level(walk)
     back = _Backpointers()
     is_exact = True
     for _ in range(graph.num_ops):
         cost = len(level.hash) / graph.num_ops
         if search.must_stop() or search.evaluations_left < cost + 1:  # the order found is priced too
-            state = int(np.argmin(level.peak))
-            return BeamResult(_complete(graph, back.order(state) if back.ops else np.empty(0, np.int32)), False)
+            chosen = back.order(int(np.argmin(level.peak))) if back.ops else np.empty(0, np.int32)
+            return BeamResult(_complete(graph, chosen, is_backward), False)
         salt = search.rng.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         candidates = new_candidates(beam_size, len(level.ready))
-        count, truncated = expand(level, buffers, candidates, zobrist, beam_size, limit, salt)
+        count, truncated = expand(level, b, walk, candidates, zobrist, beam_size, limit, salt)
         search.evaluations += cost
         is_exact = is_exact and not truncated
         if count == 0:
             return BeamResult(None, is_exact)
-        level = materialise(level, buffers, candidates, count)
+        level = materialise(level, b, walk, candidates, count)
         back.add(candidates.parent[:count], candidates.op[:count])
         if back.entries > 64 * beam_size + 10_000_000:
             back.prune()
-    return BeamResult(back.order(0), is_exact)
+    return BeamResult(_complete(graph, back.order(0), is_backward), is_exact)
 
 
-def _complete(graph: CostGraph, prefix: NDArray[np.int32]) -> IndexArray:
-    """Append the missing ops in input order."""
+def _complete(graph: CostGraph, chosen: NDArray[np.int32], is_backward: bool) -> IndexArray:
+    """Return the ops chosen so far and the others in input order, after them or, backward, before them."""
     missing = np.ones(graph.num_ops, bool)
-    missing[prefix] = False
-    return np.concatenate((prefix, graph.input_order[missing[graph.input_order]])).astype(np.int32)
+    missing[chosen] = False
+    others = graph.input_order[missing[graph.input_order]]
+    parts = (others, chosen[::-1]) if is_backward else (chosen, others)
+    return np.concatenate(parts).astype(np.int32)

@@ -33,6 +33,10 @@ def test_one_device_optimum(seed):
     assert simulation.peak == optimum
     assert verify(problem, schedule).peak == optimum
 
+    backward = beam_search(Search(problem, seed=seed), 10**6, is_backward=True)
+    assert backward.is_exact
+    assert naive.order_peak(plain, backward.order.tolist()) == optimum
+
     assert lower_bound(problem) == memory_bound(problem) <= optimum
     assert min_cut_bound(graph, beam.order, simulation.step_memory) <= optimum
     assert beam_search(Search(problem, seed=seed), 10**6, cutoff=optimum).order is None

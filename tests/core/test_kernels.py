@@ -178,7 +178,8 @@ def sets_of(level, ops):
 
 @pytest.mark.parametrize(("seed", "ops"), [*((seed, 8) for seed in range(12)), (100, 70)])
 @pytest.mark.parametrize("size", [1, 3, 10**6])
-def test_levels_of_the_beam(seed, ops, size):
+@pytest.mark.parametrize("is_backward", [False, True])
+def test_levels_of_the_beam(seed, ops, size, is_backward):
     """Levels are those of exact dynamic programming over sets, cut to the least peaks, ties by salted hash."""
     rng = np.random.default_rng([seed, size])
     edges = 1.4 if ops < 20 else 6.0
@@ -186,18 +187,19 @@ def test_levels_of_the_beam(seed, ops, size):
     if ops > 20 and size > 3:
         size = 20
     b = buffers_of(graph)
+    walk = beam.backward_walk(b) if is_backward else beam.forward_walk(b)
     zobrist = rng.integers(0, 2**64, ops, dtype=np.uint64)
-    level = beam.first_level(b)
+    level = beam.first_level(walk)
     exact = {frozenset(): 0}
     for _ in range(ops):
         salt = np.uint64(2 * int(rng.integers(0, 2**62)) + 1)
         candidates = beam.new_candidates(size, len(level.ready))
-        count, truncated = beam.expand(level, b, candidates, zobrist, size, 2**62, salt)
-        expected = naive.level_sets(plain, exact)
+        count, truncated = beam.expand(level, b, walk, candidates, zobrist, size, 2**62, salt)
+        expected = naive.level_sets(plain, exact, is_backward=is_backward)
         assert truncated == (len(expected) > size)
 
         parents = sets_of(level, ops)
-        level = beam.materialise(level, b, candidates, count)
+        level = beam.materialise(level, b, walk, candidates, count)
         sets = sets_of(level, ops)
         hashes = {s: int(np.bitwise_xor.reduce(zobrist[list(s)])) for s in expected}
         best = sorted(expected, key=lambda s: (expected[s], hashes[s] * int(salt) % 2**64))[:size]
@@ -209,29 +211,32 @@ def test_levels_of_the_beam(seed, ops, size):
             assert parent | {op} == executed
             assert op not in parent
             assert level.hash[at] == hashes[executed]
-            assert level.resident[at] == plain.resident(executed)
+            before = frozenset(plain.ops) - executed if is_backward else executed
+            assert level.resident[at] == plain.resident(before)
             ready = level.ready[level.ready_ptr[at] : level.ready_ptr[at + 1]].tolist()
-            assert sorted(ready) == plain.ready(executed)
+            assert sorted(ready) == naive.joinable(plain, executed, is_backward)
     assert sets == [frozenset(range(ops))]
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_cutoff_of_the_beam(seed):
+@pytest.mark.parametrize("is_backward", [False, True])
+def test_cutoff_of_the_beam(seed, is_backward):
     rng = np.random.default_rng(seed)
     graph, plain = naive.random_graph(rng, 7)
     b = buffers_of(graph)
+    walk = beam.backward_walk(b) if is_backward else beam.forward_walk(b)
     optimum = naive.least_peak(plain) - sum(plain.persistent)
     cutoff = optimum + int(rng.integers(0, 6))
     zobrist = rng.integers(0, 2**64, 7, dtype=np.uint64)
-    level, exact = beam.first_level(b), {frozenset(): 0}
+    level, exact = beam.first_level(walk), {frozenset(): 0}
     for _ in plain.ops:
         candidates = beam.new_candidates(1000, len(level.ready))
-        count, _ = beam.expand(level, b, candidates, zobrist, 1000, cutoff, np.uint64(1))
-        exact = naive.level_sets(plain, exact, cutoff)
+        count, _ = beam.expand(level, b, walk, candidates, zobrist, 1000, cutoff, np.uint64(1))
+        exact = naive.level_sets(plain, exact, cutoff, is_backward)
         assert count == len(exact)
         if not count:
             break
-        level = beam.materialise(level, b, candidates, count)
+        level = beam.materialise(level, b, walk, candidates, count)
         assert dict(zip(sets_of(level, 7), level.peak.tolist(), strict=True)) == exact
     assert bool(exact) == (optimum < cutoff)
 

@@ -23,7 +23,10 @@ CASES = [
 WARM_STARTED = ("auto", "brkga")
 # On one device any order is as fast as any other, so the makespan ends each search at once.
 SEARCHES = [
-    case for case in CASES if case[0] in ("random", "brkga", "auto", "approximate-dp") and case[1:] != ("runtime", 1)
+    case
+    for case in CASES
+    if case[0] in ("random", "brkga", "auto", "approximate-dp", "depth-first-dp", "local-search")
+    and case[1:] != ("runtime", 1)
 ]
 
 

@@ -1,0 +1,136 @@
+"""Which op must come before which, in every order of one device whose peak stays at a target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..graph import BoolArray, IndexArray
+from .flow import FREE, SINK, SOURCE, Flow, Network, max_flow, smallest_source_side
+from .jit import inlined, kernel
+
+
+@inlined
+def _has(row: Any, op: int) -> bool:
+    found: bool = (row[op >> 6] >> (op & 63)) & 1 != 0
+    return found
+
+
+@kernel
+def close(pointers: IndexArray, neighbours: IndexArray, order: IndexArray, bits: Any) -> None:
+    """Fill `bits`, shape `(ops, words)`, with the transitive closure; neighbours come earlier in `order`."""
+    for op in order:
+        for at in range(pointers[op], pointers[op + 1]):
+            other = neighbours[at]
+            for word in range(bits.shape[1]):
+                bits[op, word] |= bits[other, word]
+            bits[op, other >> 6] |= 1 << (other & 63)
+
+
+@kernel
+def relate(before: Any, after: Any, first: int, second: int) -> None:
+    """Add to both closures that `first` comes before `second`."""
+    for op in range(before.shape[0]):
+        if op == first or _has(before[first], op):
+            for word in range(before.shape[1]):
+                after[op, word] |= after[second, word]
+            after[op, second >> 6] |= 1 << (second & 63)
+        elif op == second or _has(after[second], op):
+            for word in range(before.shape[1]):
+                before[op, word] |= before[first, word]
+            before[op, first >> 6] |= 1 << (first & 63)
+
+
+@kernel
+def tighten(
+    network: Network,
+    flow: Flow,
+    trial: Flow,
+    before: Any,
+    after: Any,
+    op: int,
+    limit: int,
+    can_be_before: BoolArray,
+    can_be_after: BoolArray,
+    side: BoolArray,
+) -> Any:
+    """Find what must come before or after an op for at most `limit` bytes to be resident when it starts.
+
+    The minimum cut that separates what comes before the op from what comes after is the least that can be
+    resident. Forcing another op to the other side continues that flow; if it then exceeds the limit, the op's
+    side is settled. Each cut within the limit shows a side that is possible for all ops at once, so few are
+    tried.
+
+    Parameters
+    ----------
+    network, flow, trial
+        The buffers, and two flows to work in.
+    before, after
+        Closures that hold what is known; receive what is found.
+    op, limit
+        The op, and bytes.
+    can_be_before, can_be_after, side
+        Scratch space, per op the first two, per node the last.
+
+    Returns
+    -------
+    tuple
+        Relations found, or -1 if no order keeps the limit; flows computed.
+    """
+    ops = before.shape[0]
+    for other in range(ops):
+        if _has(before[op], other):
+            flow.label[other] = SOURCE
+        elif other == op or _has(after[op], other):
+            flow.label[other] = SINK
+        else:
+            flow.label[other] = FREE
+    for arc in range(flow.residual.size):
+        flow.residual[arc] = network.capacity[arc]
+    least = max_flow(network, flow, limit)
+    if least > limit:
+        return -1, 1
+    smallest_source_side(network, flow, side)
+    for other in range(ops):
+        can_be_before[other] = flow.level[other] < 0
+        can_be_after[other] = not side[other]
+    found = 0
+    flows = 1
+    for other in range(ops):
+        if flow.label[other] != FREE or (can_be_before[other] and can_be_after[other]):
+            continue
+        if _has(before[op], other) or _has(after[op], other):
+            continue
+        is_first = not can_be_before[other]
+        for arc in range(flow.residual.size):
+            trial.residual[arc] = flow.residual[arc]
+        for node in range(flow.label.size):
+            trial.label[node] = flow.label[node]
+        trial.label[other] = SOURCE if is_first else SINK
+        for third in range(ops):
+            if is_first and _has(before[other], third):
+                trial.label[third] = SOURCE
+            if not is_first and _has(after[other], third):
+                trial.label[third] = SINK
+        flows += 1
+        if least + max_flow(network, trial, limit - least) > limit:
+            if is_first:
+                relate(before, after, op, other)
+            else:
+                relate(before, after, other, op)
+            found += 1
+        else:
+            smallest_source_side(network, trial, side)
+            for third in range(ops):
+                can_be_before[third] = can_be_before[third] or trial.level[third] < 0
+                can_be_after[third] = can_be_after[third] or not side[third]
+    return found, flows
+
+
+@kernel
+def reduce(before: Any, direct: Any) -> None:
+    """Keep in `direct`, which is a copy of the closure `before`, only the relations that no two others imply."""
+    for op in range(before.shape[0]):
+        for other in range(before.shape[0]):
+            if _has(before[op], other):
+                for word in range(before.shape[1]):
+                    direct[op, word] &= ~before[other, word]

@@ -1,0 +1,157 @@
+"""Local search with random restarts (REGAL A.10): an op changes its device, or its place in the order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import parameters as base
+from ..errors import UsageError
+from ..graph import CostGraph, IndexArray
+from ..kernels.arrays import graph_arrays
+from ..kernels.cost_model import new_state
+from ..kernels.sequence import run_sequence
+from ..parameters import parameter
+from ..schedule import Schedule
+from ..search import Search
+
+Fitness = tuple[int, float]
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """When to restart; the paper found its restarts by grid search and does not name them."""
+
+    patience: int = parameter(1000, "moves without a better schedule before a restart", low=1)
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Walk from random schedules, by moves that do not worsen them, until the budget ends.
+
+    The start is a random topological order (one priority per op, then Kahn: FINDINGS) and a device per op,
+    uniformly at random. A move draws an op, then with equal chance another device for it or another place
+    between the ops that it waits for and those that wait for it; on one device, always a place. It is taken
+    unless the schedule becomes worse: excess over the memory limit first, then the task's value. Every
+    schedule is priced whole and counts one evaluation; a draw that leaves nothing to move counts none, but
+    counts as a move without success.
+    """
+    walk = _Walk(search)
+    while not search.must_stop():
+        walk.restart()
+        current, failures = walk.price(), 0
+        while failures < parameters.patience and not search.must_stop():
+            undo = walk.move()
+            failures += 1
+            if undo is None:
+                continue
+            fitness = walk.price()
+            if fitness < current:
+                failures = 0
+            if fitness <= current:
+                current = fitness
+            else:
+                undo()
+
+
+class _Walk:
+    """The schedule that moves change: a topological order and a placement."""
+
+    def __init__(self, search: Search) -> None:
+        self.search, self.problem = search, search.problem
+        graph = self.problem.graph
+        self.ops, self.devices = graph.num_ops, self.problem.devices
+        cells = graph.num_tensors * self.devices
+        if cells >= 2**31:
+            raise UsageError(f"{graph.name}: too many tensors times devices ({graph.num_tensors} x {self.devices})")
+        self.predecessors, self.successors = graph.predecessors, graph.successors
+        self.counts_memory = self.problem.task == "memory" or self.problem.memory_limit is not None
+        self.arrays = graph_arrays(graph)
+        self.state = new_state(self.arrays, self.devices, self.counts_memory)
+        self.placement = self.state.placement
+        self.order = np.empty(self.ops, np.int32)
+        self.place = np.empty(self.ops, np.int32)
+        most_steps = self.ops + int(np.minimum(np.diff(graph.consumers[0]), self.devices - 1).sum())
+        self.items, self.targets = np.empty(most_steps, np.int32), np.empty(most_steps, np.int32)
+        self.sent = np.zeros(cells, np.bool_)
+
+    def restart(self) -> None:
+        """Draw an order and a placement."""
+        graph, rng = self.problem.graph, self.search.rng
+        self.order[:] = random_order(graph, rng)
+        self.place[self.order] = np.arange(self.ops, dtype=np.int32)
+        self.placement[:] = rng.integers(0, self.devices, self.ops)
+
+    def price(self) -> Fitness:
+        """Price the schedule, count the evaluation, and offer it if it is the best so far."""
+        steps, peak, runtime = run_sequence(
+            self.arrays,
+            self.state,
+            self.order,
+            self.sent,
+            self.devices,
+            self.counts_memory,
+            float(self.problem.latency),
+            self.problem.microseconds_per_byte,
+            self.items,
+            self.targets,
+        )
+        self.search.evaluations += 1
+        fitness = self.problem.fitness(peak, runtime)
+        if fitness < self.search.best_fitness:
+            items, targets = self.items[:steps], self.targets[:steps]
+            producer = np.where(items < 0, self.arrays.producer[np.where(items < 0, ~items, 0)], items)
+            self.search.offer(Schedule.from_steps(items, self.placement[producer], targets))
+        return fitness
+
+    def move(self) -> Callable[[], None] | None:
+        """Make a random move; returns what takes it back, or None if the op drawn cannot move that way."""
+        rng = self.search.rng
+        op = int(rng.integers(self.ops))
+        if self.devices > 1 and rng.integers(2):
+            before = int(self.placement[op])
+            self._put_on(op, (before + int(rng.integers(1, self.devices))) % self.devices)
+            return lambda: self._put_on(op, before)
+        here = int(self.place[op])
+        first, last = self._window(op)
+        if first == last:
+            return None
+        there = int(rng.integers(first, last))
+        self._shift(here, there + (there >= here))
+        return lambda: self._shift(int(self.place[op]), here)
+
+    def _window(self, op: int) -> tuple[int, int]:
+        """Return the first and the last place at which an op keeps the order topological."""
+        (before_ptr, before), (after_ptr, after) = self.predecessors, self.successors
+        waits_for = self.place[before[before_ptr[op] : before_ptr[op + 1]]]
+        waiting = self.place[after[after_ptr[op] : after_ptr[op + 1]]]
+        return int(waits_for.max(initial=-1)) + 1, int(waiting.min(initial=self.ops)) - 1
+
+    def _put_on(self, op: int, device: int) -> None:
+        self.placement[op] = device
+
+    def _shift(self, here: int, there: int) -> None:
+        """Move the op at one place to another; those between close up."""
+        low, high = min(here, there), max(here, there) + 1
+        self.order[low:high] = np.roll(self.order[low:high], 1 if there < here else -1)
+        self.place[self.order[low:high]] = np.arange(low, high, dtype=np.int32)
+
+
+def random_order(graph: CostGraph, rng: np.random.Generator) -> IndexArray:
+    """Return the topological order that always takes the ready op of least random priority."""
+    priority = rng.random(graph.num_ops).tolist()
+    pointers, successors = (a.tolist() for a in graph.successors)
+    waiting = np.diff(graph.predecessors[0]).tolist()
+    ready = [(priority[op], op) for op in range(graph.num_ops) if not waiting[op]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, op = heapq.heappop(ready)
+        order.append(op)
+        for successor in successors[pointers[op] : pointers[op + 1]]:
+            waiting[successor] -= 1
+            if not waiting[successor]:
+                heapq.heappush(ready, (priority[successor], successor))
+    return np.array(order, np.int32)

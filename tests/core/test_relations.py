@@ -1,0 +1,87 @@
+"""What orders below a target have in common, against all orders of small graphs."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.problem import Problem
+from schedopt.core.relations import Relations
+from schedopt.core.schedule import Schedule
+from schedopt.core.search import Search
+from schedopt.core.simulator import simulate
+from schedopt.core.solve import solve
+from schedopt.core.solvers.approximate_dp import beam_search
+
+
+def never():
+    return False
+
+
+def related(buffers):
+    """Every pair (first, second) that the precedences imply."""
+    after = [set() for _ in buffers.own]
+    for op in range(len(after)):
+        after[op] = set(buffers.successors[buffers.successor_ptr[op] : buffers.successor_ptr[op + 1]].tolist())
+    return {(op, other) for op in range(len(after)) for other in naive.reachable(after, op)}
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_relations_hold_in_every_order_below_the_target(seed):
+    rng = np.random.default_rng([30, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(2, 8)))
+    orders = [(naive.order_peak(plain, order), order) for order in naive.all_orders(plain)]
+    least, largest = min(orders)[0], max(orders)[0]
+    relations = Relations(graph)
+    for target in {least - 1, least, (least + largest) // 2, largest}:
+        verdict = relations.tighten(target, rng.permutation(len(plain.ops)), never)
+        within = [order for peak, order in orders if peak <= target]
+        if verdict == "impossible":
+            assert not within
+            continue
+        assert verdict == "closed"
+        pairs = related(relations.buffers_with_relations())
+        for order in within:
+            place = {op: at for at, op in enumerate(order)}
+            assert all(place[first] < place[second] for first, second in pairs)
+        assert {(p, op) for op in plain.ops for p in plain.before[op]} <= pairs
+
+
+def test_relations_prove_more_than_single_cuts():
+    """On most small graphs the target one byte below the optimum is refuted; the flow bound refutes fewer."""
+    refuted = by_bound = 0
+    for seed in range(60):
+        rng = np.random.default_rng([31, seed])
+        graph, plain = naive.random_graph(rng, 9, edges=1.8)
+        optimum = naive.least_peak(plain)
+        refuted += Relations(graph).tighten(optimum - 1, graph.input_order, never) == "impossible"
+        by_bound += solve(Problem(graph), "input").lower_bound == optimum
+    assert refuted > by_bound
+
+
+def test_stopping_leaves_what_was_found():
+    graph, _ = naive.random_graph(np.random.default_rng(32), 12)
+    relations = Relations(graph)
+    assert relations.tighten(10**9, graph.input_order, lambda: True) == "stopped"
+    assert relations.flows == 0
+    assert len(related(relations.buffers_with_relations())) == len(related(graph.buffers))
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("is_backward", [False, True])
+def test_beams_through_the_tightened_graph_find_the_optimum(seed, is_backward):
+    rng = np.random.default_rng([33, seed])
+    graph, plain = naive.random_graph(rng, 8)
+    optimum = naive.least_peak(plain)
+    relations = Relations(graph)
+    relations.tighten(optimum, graph.input_order, never)
+    buffers = relations.buffers_with_relations()
+    result = beam_search(Search(Problem(graph)), 10**6, buffers=buffers, is_backward=is_backward)
+    assert result.is_exact
+    assert simulate(Problem(graph), Schedule.single_device(result.order)).peak == optimum
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_order_search_proves_the_optimum(seed):
+    rng = np.random.default_rng([34, seed])
+    graph, plain = naive.random_graph(rng, 2 + seed % 8)
+    result = solve(Problem(graph), "order-search", time_limit=60.0, seed=seed)
+    assert (result.value, result.status) == (naive.least_peak(plain), "optimal")

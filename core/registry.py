@@ -100,6 +100,12 @@ METHODS: dict[str, Method] = {
         "REGAL A.10",
         default_evaluations=5000,
     ),
+    "cp-sat": Method(
+        f"{_SOLVERS}.cp_sat:solve",
+        "Constraint programming (OR-Tools): exact with time enough, and a proven bound before that",
+        "REGAL A.10",
+        counts_evaluations=False,
+    ),
     "brkga": Method(
         f"{_SOLVERS}.brkga:solve",
         "Biased random-key genetic algorithm with beta mutants: placement, order and transfers",

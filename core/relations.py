@@ -8,11 +8,12 @@ from typing import Literal
 import numpy as np
 
 from .buffers import Buffers
-from .graph import CostGraph, IndexArray, csr
+from .graph import CostGraph, IndexArray, IntArray, csr
 from .kernels.flow import network_of, new_flow
-from .kernels.relations import close, reduce, tighten
+from .kernels.relations import arrive, close, reduce, tighten
 
 Verdict = Literal["impossible", "closed", "stopped"]
+LARGEST = 2**63 - 1
 
 
 class Relations:
@@ -27,9 +28,11 @@ class Relations:
     ----------
     graph
         The graph.
+    order, step_memory
+        A known order, shape `(ops,)`, and its memory at each step in bytes: it says which ops to try first.
     """
 
-    def __init__(self, graph: CostGraph) -> None:
+    def __init__(self, graph: CostGraph, order: IndexArray, step_memory: IntArray) -> None:
         b = graph.buffers
         self.buffers = b
         self.persistent = int(graph.persistent.sum())
@@ -42,17 +45,19 @@ class Relations:
         close(b.successor_ptr, b.successors, graph.input_order[::-1].copy(), self._known[1])
         self._now = self._known.copy()
         self._scratch = np.empty(ops, bool), np.empty(ops, bool), np.empty(len(self.network.pointers) - 1, bool)
+        self.need = b.own + b.workspace
+        self._likely = np.empty(ops, np.int64)
+        self._likely[order] = step_memory - self.persistent
+        self._is_measured = np.zeros(ops, bool)
         self.flows = 0
 
-    def tighten(self, target: int, order: IndexArray, stop: Callable[[], bool]) -> Verdict:
+    def tighten(self, target: int, stop: Callable[[], bool]) -> Verdict:
         """Start again from the graph's edges, and find relations until there are no more.
 
         Parameters
         ----------
         target
             Bytes that the peak must not exceed.
-        order
-            Ops in the order to try them; those that are likely to exceed the target first.
         stop
             Asked before each op.
 
@@ -62,26 +67,32 @@ class Relations:
             `impossible` if no order has such a peak, `closed` if nothing more was found, `stopped` if `stop`
             said so: what was found holds, but there may be more.
         """
-        b = self.buffers
         self._now = self._known.copy()
         before, after = self._now
-        stale = np.ones(len(b.own), bool)
+        limits = target - self.persistent - self.need
+        if limits.min() < 0:
+            return "impossible"
+        stale = np.ones(len(self.need), bool)
+        pending = np.zeros(len(self.need), bool)
         while stale.any():
-            for op in order[stale[order]]:
-                if stop():
-                    return "stopped"
-                stale[op] = False
-                limit = target - self.persistent - int(b.own[op] + b.workspace[op])
-                if limit < 0:
-                    return "impossible"
-                found, flows = tighten(
-                    self.network, self._flow, self._trial, before, after, int(op), limit, *self._scratch
-                )
-                self.flows += flows
-                if found < 0:
-                    return "impossible"
-                if found:
-                    stale[:] = True
+            if not pending.any():
+                pending[:] = stale
+            if stop():
+                return "stopped"
+            op = int(np.argmax(np.where(pending, self._likely, -LARGEST)))
+            if not self._is_measured[op]:
+                self._is_measured[op] = True
+                least = arrive(self.network, self._flow, self._known[0], self._known[1], op, LARGEST)
+                self._likely[op] = self.need[op] + least
+                self.flows += 1
+                continue
+            found, flows = tighten(
+                self.network, self._flow, self._trial, before, after, op, int(limits[op]), *self._scratch, stale
+            )
+            pending[op] = stale[op] = False
+            self.flows += flows
+            if found < 0:
+                return "impossible"
         return "closed"
 
     def buffers_with_relations(self) -> Buffers:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from .bounds import is_met, lower_bound, min_cut_bound
 from .graph import CostGraph, GraphBuilder
 from .problem import Problem
@@ -203,8 +205,8 @@ def warm_up(problem: Problem, name: str) -> None:
         tiny = Problem(tiny.graph, tiny.task, tiny.devices, 10**9, tiny.bandwidth, tiny.latency)
     for part in parts_of(name, problem):
         if part == "order-search":
-            relations = Relations(tiny.graph)
-            relations.tighten(10**9, tiny.graph.input_order, lambda: False)
+            relations = Relations(tiny.graph, tiny.graph.input_order, np.ones(tiny.graph.num_ops, np.int64))
+            relations.tighten(10**9, lambda: False)
             relations.buffers_with_relations()
         search = Search(tiny, max_evaluations=20, lower_bound=-1.0)
         load(part)(search, parameters_class(part)())

@@ -352,6 +352,47 @@ def all_placements(ops, devices):
         yield [number // devices**op % devices for op in range(ops)]
 
 
+def best_schedule(plain, devices, task, limit=math.inf, **costs):
+    """Return `(excess, value)` of the best schedule, by trying all of them, equivalent ones once.
+
+    What a step takes depends on the placement and on the set of steps before it, not on their order, so per
+    set only the least peak matters, or the clocks (and peaks above the limit) that no other way dominates.
+    """
+    best = (math.inf, math.inf)
+    for placement in all_placements(len(plain.ops), devices):
+        if placement[0] == 0:  # devices are alike
+            best = min(best, _best_of_placement(plain, placement, devices, task, limit, costs))
+    return best
+
+
+def _best_of_placement(plain, placement, devices, task, limit, costs):
+    level = {frozenset(): [((0.0,) * devices, 0, [])]}
+    while True:
+        following = {}
+        for done, labels in level.items():
+            for step in runnable(plain, placement, set(done)):
+                for _, _, path in labels:
+                    cost = replay(plain, placement, [*path, step], devices, **costs)
+                    clocks, peak = tuple(cost.clocks), max(cost.peaks)
+                    # Only what the fitness asks for tells labels apart.
+                    key = (0.0,) * devices if task == "memory" else clocks
+                    label = (key, peak if task == "memory" else max(0, peak - limit), [*path, step])
+                    known = following.setdefault(done | {step}, [])
+                    if not any(_dominates(other, label) for other in known):
+                        known[:] = [other for other in known if not _dominates(label, other)] + [label]
+        if not following:
+            break
+        level = following
+    (labels,) = level.values()
+    if task == "memory":
+        return min((max(0, peak - limit), peak) for _, peak, _ in labels)
+    return min((excess, max(clocks)) for clocks, excess, _ in labels)
+
+
+def _dominates(one, other):
+    return one[1] <= other[1] and all(a <= b for a, b in zip(one[0], other[0], strict=True))
+
+
 # Twins of the kernels -----------------------------------------------------------------------------------------
 
 

@@ -22,10 +22,10 @@ class Search(NamedTuple):
     waiting, users_left
         Per op the predecessors, per buffer the users, that have not run.
     ready
-        Shape `(ops,)`: the ops that can run next, the first `count[depth]`.
+        Shape `(ops,)`: the ops that can run next, the first `children[depth]`.
     path
         Shape `(ops,)`: the ops that have run.
-    place, tried, start, stride, count
+    place, tried, start, stride, children
         Per frame, shape `(ops + 1,)`: where in `ready` the op now running was, how many children were
         tried, the walk over them, and their number.
     hash
@@ -46,7 +46,7 @@ class Search(NamedTuple):
     tried: IndexArray
     start: IndexArray
     stride: IndexArray
-    count: IndexArray
+    children: IndexArray
     hash: Any
     resident: IntArray
     peak: IntArray
@@ -67,7 +67,7 @@ def new_search(b: Buffers, table: int, salt: Any) -> Search:
         tried=np.zeros(ops + 1, np.int32),
         start=np.zeros(ops + 1, np.int32),
         stride=np.zeros(ops + 1, np.int32),
-        count=np.zeros(ops + 1, np.int32),
+        children=np.zeros(ops + 1, np.int32),
         hash=np.zeros(ops + 1, np.uint64),
         resident=np.zeros(ops + 1, np.int64),
         peak=np.zeros(ops + 1, np.int64),
@@ -95,7 +95,7 @@ def open_frame(s: Search, depth: int, count: int, salt: Any) -> None:
             common, other = other, common % other
         if common != np.uint64(1):
             stride += np.uint64(1)
-    s.count[depth] = count
+    s.children[depth] = count
     s.tried[depth] = 0
     s.start[depth] = mixed % size
     s.stride[depth] = stride % size
@@ -126,7 +126,7 @@ def _close(closed: Any, key: Any) -> None:
 def _run(b: Buffers, s: Search, depth: int, at: int) -> int:
     """Run the ready op at a place; fills the next frame's memory and returns how many ops are ready there."""
     op = s.ready[at]
-    count = s.count[depth] - 1
+    count: int = s.children[depth] - 1
     s.path[depth] = op
     s.place[depth] = at
     s.ready[at] = s.ready[count]
@@ -154,7 +154,7 @@ def _undo(b: Buffers, s: Search, depth: int) -> None:
     """Take back the op that ran from a frame; `ready` is again as it was before."""
     op = s.path[depth]
     at = s.place[depth]
-    s.ready[s.count[depth] - 1] = s.ready[at]
+    s.ready[s.children[depth] - 1] = s.ready[at]
     s.ready[at] = op
     for use in range(b.used_ptr[op], b.used_ptr[op + 1]):
         s.users_left[b.used[use]] += 1
@@ -186,7 +186,7 @@ def search_on(b: Buffers, s: Search, zobrist: Any, salt: Any, best: int, childre
     tried = 0
     followed = 0
     while depth >= 0:
-        if depth == ops or s.peak[depth] >= best or s.tried[depth] == s.count[depth]:
+        if depth == ops or s.peak[depth] >= best or s.tried[depth] == s.children[depth]:
             # All that follows this set reaches `best`, unless the peak on the way to it did.
             if depth < ops and s.peak[depth] < best:
                 _close(s.closed, s.hash[depth])
@@ -197,7 +197,7 @@ def search_on(b: Buffers, s: Search, zobrist: Any, salt: Any, best: int, childre
         if tried == children:
             s.depth[0] = depth
             return PAUSED, tried, followed
-        at = (np.int64(s.start[depth]) + np.int64(s.tried[depth]) * s.stride[depth]) % s.count[depth]
+        at = (np.int64(s.start[depth]) + np.int64(s.tried[depth]) * s.stride[depth]) % s.children[depth]
         s.tried[depth] += 1
         tried += 1
         op = s.ready[at]

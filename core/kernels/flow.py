@@ -94,7 +94,7 @@ def new_flow(network: Network) -> Flow:
 
 
 @kernel
-def max_flow(network: Network, flow: Flow, limit: int) -> int:
+def max_flow(network: Network, flow: Flow, limit: int) -> Any:
     """Send as much more as possible from the sources to the sinks; returns how much.
 
     Nodes that carry flow may have become sources or sinks since the last call: what was sent stays valid.
@@ -141,7 +141,7 @@ def max_flow(network: Network, flow: Flow, limit: int) -> int:
 
 
 @kernel
-def _send(network: Network, flow: Flow, source: int, limit: int) -> int:
+def _send(network: Network, flow: Flow, source: int, limit: int) -> Any:
     """Send along all shortest paths from one source, until more than the limit is sent; returns how much."""
     sent = 0
     node = source

@@ -27,17 +27,34 @@ def close(pointers: IndexArray, neighbours: IndexArray, order: IndexArray, bits:
 
 
 @kernel
-def relate(before: Any, after: Any, first: int, second: int) -> None:
-    """Add to both closures that `first` comes before `second`."""
+def relate(before: Any, after: Any, first: int, second: int, stale: BoolArray) -> None:
+    """Add to both closures that `first` comes before `second`; mark the ops for which that is news."""
     for op in range(before.shape[0]):
         if op == first or _has(before[first], op):
             for word in range(before.shape[1]):
                 after[op, word] |= after[second, word]
             after[op, second >> 6] |= 1 << (second & 63)
+            stale[op] = True
         elif op == second or _has(after[second], op):
             for word in range(before.shape[1]):
                 before[op, word] |= before[first, word]
             before[op, first >> 6] |= 1 << (first & 63)
+            stale[op] = True
+
+
+@kernel
+def arrive(network: Network, flow: Flow, before: Any, after: Any, op: int, limit: int) -> Any:
+    """Return the least bytes resident when an op starts, given what comes before and after it (or over the limit)."""
+    for other in range(before.shape[0]):
+        if _has(before[op], other):
+            flow.label[other] = SOURCE
+        elif other == op or _has(after[op], other):
+            flow.label[other] = SINK
+        else:
+            flow.label[other] = FREE
+    for arc in range(flow.residual.size):
+        flow.residual[arc] = network.capacity[arc]
+    return max_flow(network, flow, limit)
 
 
 @kernel
@@ -52,6 +69,7 @@ def tighten(
     can_be_before: BoolArray,
     can_be_after: BoolArray,
     side: BoolArray,
+    stale: BoolArray,
 ) -> Any:
     """Find what must come before or after an op for at most `limit` bytes to be resident when it starts.
 
@@ -70,6 +88,8 @@ def tighten(
         The op, and bytes.
     can_be_before, can_be_after, side
         Scratch space, per op the first two, per node the last.
+    stale
+        Per op: receives for whom something was found.
 
     Returns
     -------
@@ -77,16 +97,7 @@ def tighten(
         Relations found, or -1 if no order keeps the limit; flows computed.
     """
     ops = before.shape[0]
-    for other in range(ops):
-        if _has(before[op], other):
-            flow.label[other] = SOURCE
-        elif other == op or _has(after[op], other):
-            flow.label[other] = SINK
-        else:
-            flow.label[other] = FREE
-    for arc in range(flow.residual.size):
-        flow.residual[arc] = network.capacity[arc]
-    least = max_flow(network, flow, limit)
+    least = arrive(network, flow, before, after, op, limit)
     if least > limit:
         return -1, 1
     smallest_source_side(network, flow, side)
@@ -114,9 +125,9 @@ def tighten(
         flows += 1
         if least + max_flow(network, trial, limit - least) > limit:
             if is_first:
-                relate(before, after, op, other)
+                relate(before, after, op, other, stale)
             else:
-                relate(before, after, other, op)
+                relate(before, after, other, op, stale)
             found += 1
         else:
             smallest_source_side(network, trial, side)

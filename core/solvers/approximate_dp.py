@@ -90,11 +90,7 @@ def beam_search(
     buffers: Buffers | None = None,
     is_backward: bool = False,
 ) -> BeamResult:
-    """Run the beam over the levels of executed-op sets.
-
-    The state after a set of ops is the set alone: of equal states the one of least peak is kept (state
-    collapsing), of the others the `beam_size` of least peak, ties at random. Sets are told apart by a 64-bit
-    Zobrist hash.
+    """Run the beam over the levels of executed-op sets of the whole graph.
 
     Parameters
     ----------
@@ -112,29 +108,59 @@ def beam_search(
     """
     graph = search.problem.graph
     b = graph.buffers if buffers is None else buffers
-    walk = backward_walk(b) if is_backward else forward_walk(b)
     limit = UNLIMITED if cutoff is None else cutoff - int(graph.persistent.sum())
-    zobrist = search.rng.integers(0, 2**64, graph.num_ops, dtype=np.uint64)
+    chosen, is_complete, is_exact = run_beam(search, b, beam_size, limit, is_backward)
+    if chosen is None:
+        return BeamResult(None, is_exact)
+    return BeamResult(_complete(graph, chosen, is_backward), is_exact and is_complete)
+
+
+def run_beam(
+    search: Search, b: Buffers, beam_size: int, limit: int, is_backward: bool
+) -> tuple[IndexArray | None, bool, bool]:
+    """Run the beam over the levels of executed-op sets of any buffers, which may be a part of the graph's.
+
+    The state after a set of ops is the set alone: of equal states the one of least peak is kept (state
+    collapsing), of the others the `beam_size` of least peak, ties at random. Sets are told apart by a 64-bit
+    Zobrist hash.
+
+    Parameters
+    ----------
+    search, beam_size, is_backward
+        As for `beam_search`.
+    b
+        What to order.
+    limit
+        Orders whose peak, persistent bytes left out, reaches these bytes are not wanted.
+
+    Returns
+    -------
+    tuple
+        The ops chosen, the last first if backward, or None if every state reached the limit; whether these
+        are all ops; whether no state was cut for want of room.
+    """
+    ops = len(b.own)
+    walk = backward_walk(b) if is_backward else forward_walk(b)
+    zobrist = search.rng.integers(0, 2**64, ops, dtype=np.uint64)
     level = first_level(walk)
     back = _Backpointers()
     is_exact = True
-    for _ in range(graph.num_ops):
-        cost = len(level.hash) / graph.num_ops
+    for _ in range(ops):
+        cost = len(level.hash) / search.problem.graph.num_ops
         if search.must_stop() or search.evaluations_left < cost + 1:  # the order found is priced too
-            chosen = back.order(int(np.argmin(level.peak))) if back.ops else np.empty(0, np.int32)
-            return BeamResult(_complete(graph, chosen, is_backward), False)
+            return back.order(int(np.argmin(level.peak))) if back.ops else np.empty(0, np.int32), False, is_exact
         salt = search.rng.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         candidates = new_candidates(beam_size, len(level.ready))
         count, truncated = expand(level, b, walk, candidates, zobrist, beam_size, limit, salt)
         search.evaluations += cost
         is_exact = is_exact and not truncated
         if count == 0:
-            return BeamResult(None, is_exact)
+            return None, True, is_exact
         level = materialise(level, b, walk, candidates, count)
         back.add(candidates.parent[:count], candidates.op[:count])
         if back.entries > 64 * beam_size + 10_000_000:
             back.prune()
-    return BeamResult(_complete(graph, back.order(0), is_backward), is_exact)
+    return back.order(0), True, is_exact
 
 
 def _complete(graph: CostGraph, chosen: NDArray[np.int32], is_backward: bool) -> IndexArray:

@@ -12,12 +12,17 @@ from ..bounds import min_cut_bound
 from ..buffers import Buffers
 from ..relations import Relations
 from ..search import Search
-from .approximate_dp import beam_search
+from ..windows import window_of
+from .approximate_dp import beam_search, run_beam
 
 FIRST_BEAMS = (1, 10, 100)
 LARGEST_BEAM = 1_000_000
 LARGEST_RELATED = 10_000
+DIES_EARLY = 0.5
+CLOSE = 1e-4
 PROOF_ARCS = 100_000_000
+SMALLEST_WINDOW, LARGEST_WINDOW = 20, 160
+WINDOW_BEAMS = (8, 16, 32, 64)
 Parameters = base.Parameters
 
 
@@ -25,16 +30,17 @@ def solve(search: Search, parameters: Parameters) -> None:
     """Improve the incumbent and the bound in turns until they meet or the budget ends.
 
     Narrow beams go backward from the end of the order, which decides the hump of layered graphs first. Then
-    each round tries to prove a target halfway between bound and incumbent impossible (see `Relations`), and
-    sends wider beams through the graph tightened by what any better order must obey: a beam that cuts no
-    state and finds nothing proves the incumbent optimal.
+    each round does three things. It tries to prove a target halfway between bound and incumbent impossible
+    (see `Relations`). It sends wider beams through the graph tightened by what any better order must obey: a
+    beam that cuts no state and finds nothing proves the incumbent optimal. And it reorders stretches of the
+    incumbent around its peak, each by a narrow beam (large neighbourhood search).
     """
     graph = search.problem.graph
     if search.best is None:
         search.offer_order(graph.input_order)
     _raise_min_cut(search)
     for beam_size in FIRST_BEAMS:
-        _run_beam(search, beam_size, graph.buffers, is_backward=True)
+        _run_beams(search, beam_size, graph.buffers, is_backward=True)
     rounds = _Rounds(search) if graph.num_ops <= LARGEST_RELATED else None
     beam_size = 4 * FIRST_BEAMS[-1]
     while not search.must_stop():
@@ -43,9 +49,10 @@ def solve(search: Search, parameters: Parameters) -> None:
         for is_backward in (True, False):
             if search.must_stop():
                 return
-            _run_beam(search, beam_size, rounds.tightened() if rounds else graph.buffers, is_backward)
+            _run_beams(search, beam_size, rounds.tightened() if rounds else graph.buffers, is_backward)
         if beam_size == LARGEST_BEAM:
             return
+        _reorder_windows(search, beam_size / 8)
         beam_size = min(2 * beam_size, LARGEST_BEAM)
 
 
@@ -62,14 +69,44 @@ def _raise_min_cut(search: Search) -> None:
     search.raise_lower_bound(bound)
 
 
-def _run_beam(search: Search, beam_size: int, buffers: Buffers, is_backward: bool) -> None:
-    if search.must_stop():
-        return
-    result = beam_search(search, beam_size, cutoff=int(search.best_value), buffers=buffers, is_backward=is_backward)
-    if result.order is not None:
-        search.offer_order(result.order)
-    if result.is_exact:
-        search.raise_lower_bound(search.best_value)
+def _run_beams(search: Search, beam_size: int, buffers: Buffers, is_backward: bool) -> None:
+    """Run one beam, or several that die early, for ties are broken anew: as many states as one has in full."""
+    until = search.evaluations + DIES_EARLY * beam_size
+    while not search.must_stop():
+        result = beam_search(search, beam_size, cutoff=int(search.best_value), buffers=buffers, is_backward=is_backward)
+        if result.order is not None:
+            search.offer_order(result.order)
+        if result.is_exact:
+            search.raise_lower_bound(search.best_value)
+        if search.evaluations >= until:
+            return
+
+
+def _reorder_windows(search: Search, evaluations: float) -> None:
+    """Replace stretches of the incumbent that hold large steps, as long as their own peak does not rise."""
+    assert search.best is not None and search.best_simulation is not None
+    graph, rng = search.problem.graph, search.rng
+    persistent = int(graph.persistent.sum())
+    order, memory = search.best.op_order(), search.best_simulation.step_memory
+    place = np.argsort(order)
+    until = search.evaluations + evaluations
+    while search.evaluations < until and not search.must_stop():
+        large = memory >= search.best_value - rng.random() * (search.best_value - search.lower_bound)
+        centre = int(rng.choice(np.flatnonzero(large)))
+        steps = int(rng.integers(SMALLEST_WINDOW, LARGEST_WINDOW + 1))
+        first = max(0, centre - int(rng.integers(0, steps)))
+        last = min(graph.num_ops, first + steps)
+        window, throughout = window_of(graph.buffers, order, place, first, last)
+        is_backward = bool(rng.integers(0, 2))
+        limit = int(memory[first:last].max()) - persistent - throughout + 1
+        chosen, is_complete, _ = run_beam(search, window, int(rng.choice(WINDOW_BEAMS)), limit, is_backward)
+        if chosen is None or not is_complete or search.evaluations_left < 1:
+            continue
+        inside = (chosen[::-1] if is_backward else chosen)[1:] - 1
+        order = order.copy()
+        order[first:last] = order[first:last][inside]
+        place = np.argsort(order)
+        memory = search.offer_order(order).step_memory
 
 
 class _Rounds:
@@ -77,38 +114,37 @@ class _Rounds:
 
     def __init__(self, search: Search) -> None:
         self.search = search
-        self.relations = Relations(search.problem.graph)
+        assert search.best is not None and search.best_simulation is not None
+        order, memory = search.best.op_order(), search.best_simulation.step_memory
+        self.relations = Relations(search.problem.graph, order, memory)
         self.allowance = max(1, PROOF_ARCS // len(self.relations.network.heads))
         self.unproven = int(search.best_value)
         self._tightened: tuple[float, Buffers] | None = None
 
     def prove(self) -> None:
-        """Try to prove one target impossible, and raise the bound if that works."""
-        bound = int(self.search.lower_bound)
-        self.unproven = min(self.unproven, int(self.search.best_value))
-        if self.unproven <= bound:  # all below has been tried: try it again with more work
-            self.unproven = int(self.search.best_value)
-            self.allowance *= 2
-        target = (bound + self.unproven) // 2
-        if self._tighten(target) == "impossible":
-            self.search.raise_lower_bound(target + 1)
-        else:
-            self.unproven = target
+        """Bisect between the bound and what could not be proven impossible, within the allowance of work."""
+        search, stop = self.search, self._stop()
+        while not stop():
+            bound = int(search.lower_bound)
+            self.unproven = min(self.unproven, int(search.best_value))
+            if self.unproven <= bound * (1 + CLOSE):  # all below has been tried: next time with more work
+                self.unproven = int(search.best_value)
+                self.allowance *= 2
+                return
+            target = (bound + self.unproven) // 2
+            if self.relations.tighten(target, stop) == "impossible":
+                search.raise_lower_bound(target + 1)
+            else:
+                self.unproven = target
 
     def tightened(self) -> Buffers:
         """Return the buffers with what any order better than the incumbent obeys."""
         value = self.search.best_value
         if self._tightened is None or self._tightened[0] != value:
-            if self._tighten(int(value) - 1) == "impossible":
+            if self.relations.tighten(int(value) - 1, self._stop()) == "impossible":
                 self.search.raise_lower_bound(value)
             self._tightened = (value, self.relations.buffers_with_relations())
         return self._tightened[1]
-
-    def _tighten(self, target: int) -> str:
-        search = self.search
-        assert search.best is not None and search.best_simulation is not None
-        largest_first = np.argsort(-search.best_simulation.step_memory, kind="stable")
-        return self.relations.tighten(target, search.best.op_order()[largest_first], self._stop())
 
     def _stop(self) -> Callable[[], bool]:
         """Stop when a share of the time left or the allowance is used; with evaluations alone it is repeatable."""

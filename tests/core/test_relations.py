@@ -16,6 +16,11 @@ def never():
     return False
 
 
+def make(graph):
+    order = graph.input_order
+    return Relations(graph, order, simulate(Problem(graph), Schedule.single_device(order)).step_memory)
+
+
 def related(buffers):
     """Every pair (first, second) that the precedences imply."""
     after = [set() for _ in buffers.own]
@@ -30,9 +35,9 @@ def test_relations_hold_in_every_order_below_the_target(seed):
     graph, plain = naive.random_graph(rng, int(rng.integers(2, 8)))
     orders = [(naive.order_peak(plain, order), order) for order in naive.all_orders(plain)]
     least, largest = min(orders)[0], max(orders)[0]
-    relations = Relations(graph)
+    relations = make(graph)
     for target in {least - 1, least, (least + largest) // 2, largest}:
-        verdict = relations.tighten(target, rng.permutation(len(plain.ops)), never)
+        verdict = relations.tighten(target, never)
         within = [order for peak, order in orders if peak <= target]
         if verdict == "impossible":
             assert not within
@@ -52,15 +57,15 @@ def test_relations_prove_more_than_single_cuts():
         rng = np.random.default_rng([31, seed])
         graph, plain = naive.random_graph(rng, 9, edges=1.8)
         optimum = naive.least_peak(plain)
-        refuted += Relations(graph).tighten(optimum - 1, graph.input_order, never) == "impossible"
+        refuted += make(graph).tighten(optimum - 1, never) == "impossible"
         by_bound += solve(Problem(graph), "input").lower_bound == optimum
     assert refuted > by_bound
 
 
 def test_stopping_leaves_what_was_found():
     graph, _ = naive.random_graph(np.random.default_rng(32), 12)
-    relations = Relations(graph)
-    assert relations.tighten(10**9, graph.input_order, lambda: True) == "stopped"
+    relations = make(graph)
+    assert relations.tighten(10**9, lambda: True) == "stopped"
     assert relations.flows == 0
     assert len(related(relations.buffers_with_relations())) == len(related(graph.buffers))
 
@@ -71,8 +76,8 @@ def test_beams_through_the_tightened_graph_find_the_optimum(seed, is_backward):
     rng = np.random.default_rng([33, seed])
     graph, plain = naive.random_graph(rng, 8)
     optimum = naive.least_peak(plain)
-    relations = Relations(graph)
-    relations.tighten(optimum, graph.input_order, never)
+    relations = make(graph)
+    relations.tighten(optimum, never)
     buffers = relations.buffers_with_relations()
     result = beam_search(Search(Problem(graph)), 10**6, buffers=buffers, is_backward=is_backward)
     assert result.is_exact

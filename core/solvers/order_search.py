@@ -18,7 +18,6 @@ from .approximate_dp import beam_search, run_beam
 FIRST_BEAMS = (1, 10, 100)
 LARGEST_BEAM = 1_000_000
 LARGEST_RELATED = 10_000
-DIES_EARLY = 0.5
 CLOSE = 1e-4
 PROOF_ARCS = 100_000_000
 SMALLEST_WINDOW, LARGEST_WINDOW = 20, 160
@@ -39,21 +38,22 @@ def solve(search: Search, parameters: Parameters) -> None:
     if search.best is None:
         search.offer_order(graph.input_order)
     _raise_min_cut(search)
-    for beam_size in FIRST_BEAMS:
-        _run_beams(search, beam_size, graph.buffers, is_backward=True)
+    for size in FIRST_BEAMS:
+        _run_beams(search, [size, size], 0, graph.buffers, is_backward=True)
     rounds = _Rounds(search) if graph.num_ops <= LARGEST_RELATED else None
-    beam_size = 4 * FIRST_BEAMS[-1]
+    effort = 4 * FIRST_BEAMS[-1]
+    sizes = [effort, effort]
     while not search.must_stop():
+        for is_backward in (False, True):
+            if not search.must_stop():
+                buffers = graph.buffers if rounds is None else rounds.tightened()
+                _run_beams(search, sizes, effort, buffers, is_backward)
+        if min(sizes) == LARGEST_BEAM:
+            return
         if rounds is not None:
             rounds.prove()
-        for is_backward in (True, False):
-            if search.must_stop():
-                return
-            _run_beams(search, beam_size, rounds.tightened() if rounds else graph.buffers, is_backward)
-        if beam_size == LARGEST_BEAM:
-            return
-        _reorder_windows(search, beam_size / 8)
-        beam_size = min(2 * beam_size, LARGEST_BEAM)
+        _reorder_windows(search, effort / 8)
+        effort *= 2
 
 
 def _raise_min_cut(search: Search) -> None:
@@ -69,16 +69,19 @@ def _raise_min_cut(search: Search) -> None:
     search.raise_lower_bound(bound)
 
 
-def _run_beams(search: Search, beam_size: int, buffers: Buffers, is_backward: bool) -> None:
-    """Run one beam, or several that die early, for ties are broken anew: as many states as one has in full."""
-    until = search.evaluations + DIES_EARLY * beam_size
+def _run_beams(search: Search, sizes: list[int], effort: float, buffers: Buffers, is_backward: bool) -> None:
+    """Run beams of one direction until they have cost `effort` evaluations; one that dies doubles the next."""
+    until = search.evaluations + effort
     while not search.must_stop():
-        result = beam_search(search, beam_size, cutoff=int(search.best_value), buffers=buffers, is_backward=is_backward)
+        size = sizes[is_backward]
+        result = beam_search(search, size, cutoff=int(search.best_value), buffers=buffers, is_backward=is_backward)
         if result.order is not None:
             search.offer_order(result.order)
+        else:
+            sizes[is_backward] = min(2 * size, LARGEST_BEAM)
         if result.is_exact:
             search.raise_lower_bound(search.best_value)
-        if search.evaluations >= until:
+        if search.evaluations >= until or size == LARGEST_BEAM:
             return
 
 

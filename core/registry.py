@@ -106,6 +106,12 @@ METHODS: dict[str, Method] = {
         "REGAL A.10",
         counts_evaluations=False,
     ),
+    "annealing": Method(
+        f"{_SOLVERS}.annealing:solve",
+        "Simulated annealing: keys of the lazy decoder, then moves of ops between places and devices",
+        "ours; Kirkpatrick 1983",
+        default_evaluations=5000,
+    ),
     "brkga": Method(
         f"{_SOLVERS}.brkga:solve",
         "Biased random-key genetic algorithm with beta mutants: placement, order and transfers",

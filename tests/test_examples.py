@@ -41,6 +41,7 @@ def test_real_graphs_prints_a_line_per_folder(tmp_path):
             (2, 1),
             ["500 ops, 2 graphs", "1000 ops, 2 graphs", "2000 ops, 2 graphs", "K = 10,000"],
         ),
+        ("two_devices.sh", (2,), ["makespan, 2 graphs, 2 devices", "peak memory, 2 graphs, 2 devices", "decoder=lazy"]),
         ("brkga_budget.sh", (2,), ["2 graphs, 2 devices", "brkga:evaluations=10000"]),
     ],
 )

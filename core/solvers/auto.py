@@ -6,11 +6,9 @@ from ..parameters import Parameters
 from ..problem import Problem
 from ..registry import load, parameters_class
 from ..search import Search
-from .brkga import GeneDistribution, evolve
-from .brkga import Parameters as BrkgaParameters
 
 HEURISTICS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
-LARGEST_POPULATION_BYTES = 2_000_000_000
+MOST_CELLS = 2**31
 
 
 def _is_order_only(problem: Problem) -> bool:
@@ -19,14 +17,14 @@ def _is_order_only(problem: Problem) -> bool:
 
 def parts(problem: Problem) -> list[str]:
     """Return the methods used for a problem."""
-    return [*HEURISTICS, "order-search" if _is_order_only(problem) else "brkga"]
+    return [*HEURISTICS, "order-search" if _is_order_only(problem) else "annealing"]
 
 
 def solve(search: Search, parameters: Parameters) -> None:
     """Try the heuristics, then search; stop at once when the lower bound is met.
 
-    Peak memory on one device: `order_search`. Otherwise: BRKGA that starts from the best heuristic. A schedule
-    given to start from is one more candidate.
+    Peak memory on one device: `order_search`. Otherwise: `annealing`, from the best heuristic or
+    greedy decoding. A schedule given to start from is one more candidate.
     """
     if search.initial is not None:
         search.working = "initial"
@@ -38,21 +36,10 @@ def solve(search: Search, parameters: Parameters) -> None:
             return
     if _is_order_only(search.problem):
         _run(search, "order-search")
-    else:
-        search.working = "brkga"
-        _evolve(search)
+    elif search.problem.graph.num_tensors * search.problem.devices < MOST_CELLS:
+        _run(search, "annealing")
 
 
 def _run(search: Search, name: str) -> None:
     search.working = name
     load(name)(search, parameters_class(name)())
-
-
-def _evolve(search: Search) -> None:
-    parameters = BrkgaParameters()
-    problem = search.problem
-    genes = problem.graph.num_ops * (problem.devices + 1) + problem.graph.num_tensors * problem.devices
-    if genes * parameters.chromosomes * 8 > LARGEST_POPULATION_BYTES:
-        return
-    search.initial = search.best if search.initial is None else search.initial
-    evolve(search, parameters, GeneDistribution(bias=parameters.bias))

@@ -14,6 +14,9 @@ from ..kernels.chromosome import cross
 from ..parameters import parameter
 from ..search import Search
 from .chromosomes import Chromosomes, Population, ranked
+from .lazy_chromosomes import LazyChromosomes, start_keys
+
+DECODERS = {"queue": Chromosomes, "lazy": LazyChromosomes}
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,12 @@ class Parameters(base.Parameters):
     exchange: int = parameter(15, "generations between exchanges of the populations' best", low=1)
     alpha: float = parameter(1.0, "first parameter of the mutants' beta distribution", low=1e-3)
     beta: float = parameter(1.0, "second parameter of the mutants' beta distribution", low=1e-3)
+    decoder: str = parameter("queue", "queue: the paper's; lazy: one key per op, placed while decoding")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.decoder not in DECODERS:
+            raise UsageError(f"decoder must be {' or '.join(DECODERS)}, not '{self.decoder}'")
         if self.elites + self.mutants >= self.chromosomes:
             raise UsageError(
                 f"elites and mutants ({self.elites} + {self.mutants}) must be fewer than "
@@ -74,8 +80,18 @@ class _Population:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Evolve uniform or beta mutants until the budget ends."""
-    evolve(search, parameters, GeneDistribution(parameters.alpha, parameters.beta, parameters.bias))
+    """Evolve uniform or beta mutants until the budget ends.
+
+    Lazy keys start from bottom levels; a schedule given to start from is then offered itself, as one
+    evaluation, since keys need not give it back.
+    """
+    known = None
+    if parameters.decoder == "lazy":
+        known = start_keys(search.problem)
+        if search.initial is not None:
+            search.evaluations += 1
+            search.offer(search.initial)
+    evolve(search, parameters, GeneDistribution(parameters.alpha, parameters.beta, parameters.bias), known)
 
 
 def evolve(
@@ -100,7 +116,7 @@ def evolve(
         Chromosomes that join the first population, shape `(rows, genes)`.
     """
     p = parameters
-    with Chromosomes(search) as chromosomes:
+    with DECODERS[p.decoder](search) as chromosomes:
         bias = np.ascontiguousarray(np.broadcast_to(distribution.bias, chromosomes.genes), dtype=np.float64)
         known = [] if warm_start is None else list(warm_start)
         if search.initial is not None:

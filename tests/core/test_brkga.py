@@ -8,7 +8,6 @@ from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from schedopt.core.search import Search
 from schedopt.core.solve import solve
-from schedopt.core.solvers import auto
 from schedopt.core.solvers.brkga import GeneDistribution, Parameters, evolve
 from schedopt.core.solvers.chromosomes import Chromosomes
 
@@ -90,16 +89,6 @@ def test_a_schedule_survives_its_chromosome(seed):
     assert decoded.items.tolist() == schedule.items.tolist()
     assert decoded.sources.tolist() == rename[schedule.sources].tolist()
     assert decoded.targets.tolist() == rename[schedule.targets].tolist()
-
-
-def test_auto_starts_it_from_the_best_heuristic_or_the_schedule_given(monkeypatch):
-    starts = []
-    monkeypatch.setattr(auto, "evolve", lambda search, *others: starts.append((search.initial, search.best)))
-    problem = brkga_problem()
-    for initial in (None, Schedule.single_device(problem.graph.input_order)):
-        auto.solve(Search(problem, initial=initial), auto.Parameters())
-    assert starts[0][0] is starts[0][1] is not None
-    assert starts[1][0] is initial
 
 
 def test_genes_follow_their_distribution():

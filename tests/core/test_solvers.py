@@ -20,12 +20,12 @@ CASES = [
     for task, devices in (("memory", 1), ("memory", 2), ("runtime", 1), ("runtime", 3))
     if (task, devices) == ("memory", 1) or not entry.memory_on_one_device_only
 ]
-WARM_STARTED = ("auto", "brkga")
+WARM_STARTED = ("auto", "brkga", "annealing", "brkga:decoder=lazy")
 # On one device any order is as fast as any other, so the makespan ends each search at once.
 SEARCHES = [
     case
     for case in CASES
-    if case[0] in ("random", "brkga", "auto", "approximate-dp", "depth-first-dp", "local-search")
+    if case[0] in ("random", "brkga", "annealing", "auto", "approximate-dp", "depth-first-dp", "local-search")
     and case[1:] != ("runtime", 1)
 ]
 
@@ -151,6 +151,7 @@ def test_auto_is_never_worse_than_the_input_order(seed):
         ("brkga:elite=3", "'brkga' has no parameter 'elite'; it has chromosomes"),
         ("input:n=3", "'input' has no parameter 'n'; it has none"),
         ("brkga:elites=few", "elites of 'brkga' must be a whole number, not 'few'"),
+        ("brkga:decoder=eager", "decoder must be queue or lazy, not 'eager'"),
         ("brkga:elites=0", "elites must be at least 1, not 0"),
         ("brkga:bias=0.4", "bias must be from 0.5 to 1.0, not 0.4"),
         ("brkga:bias=nan", "bias must be from"),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .buffers import Buffers
-from .graph import CostGraph, IntArray
-from .kernels.flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow
+from .graph import BoolArray, CostGraph, IntArray
+from .kernels.flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
 from .kernels.reach import reachable
 from .problem import Problem
 
@@ -127,49 +127,60 @@ class ArrivalCut:
         return int(max_flow(self.network, self.flow, LARGEST))
 
 
-def min_cut_bound(
-    graph: CostGraph,
+def min_cuts(
+    b: Buffers,
     order: NDArray[Any],
-    step_memory: NDArray[Any],
-    known: int = 0,
+    memory: NDArray[Any],
+    known: int,
     *,
     work: int = MIN_CUT_WORK,
     stop: Callable[[], bool] = lambda: False,
     seconds_left: Callable[[], float] = lambda: math.inf,
-) -> int:
-    """Return the min-cut bound on one device's peak memory, bytes (FINDINGS, Min-cut bound).
+) -> Iterator[tuple[int, BoolArray]]:
+    """Yield for op after op what no order's step of it is below, and the smallest set with which it is met.
 
-    For each op: what it allocates and its workspace, plus the least memory in which any order can arrive at
-    it. The largest over the ops is valid for every order. An op's term never exceeds the memory of its step
-    in a known order, so ops are tried by that, the largest first, until it is no more than the bound.
+    That is what the op allocates and its workspace, plus the least memory in which any order can arrive at it
+    (FINDINGS, Min-cut bound). An op's term never exceeds the memory of its step in a known order, so ops are
+    tried by that, the largest first, until it is no more than the largest term.
 
     Parameters
     ----------
-    graph
-        The graph.
-    order, step_memory
+    b
+        The buffers; bytes resident throughout are left out everywhere.
+    order, memory
         A known order, shape `(ops,)`, and its memory at each step in bytes.
     known
         A bound known already.
     work
         Arcs that all flows together may have; keeps the result repeatable and the time short.
     stop, seconds_left
-        Asked before each flow: whether to end, and whether the flow will fit; the bound so far is valid.
+        Asked before each flow: whether to end, and whether the flow will fit.
     """
-    buffers = graph.buffers
-    persistent = int(graph.persistent.sum())
-    cut = ArrivalCut(buffers)
-    bound = known
-    for step in np.argsort(-step_memory, kind="stable"):
-        if step_memory[step] <= bound or work < cut.arcs or stop():
-            break
+    cut = ArrivalCut(b)
+    side = np.empty(len(cut.flow.label), bool)
+    for step in np.argsort(-memory, kind="stable"):
+        if memory[step] <= known or work < cut.arcs or stop():
+            return
         if seconds_left() < cut.arcs * SECONDS_PER_ARC:
-            break
+            return
         work -= cut.arcs
         op = int(order[step])
-        term = persistent + int(buffers.own[op] + buffers.workspace[op]) + cut.least_resident(op)
-        bound = max(bound, term)
-    return bound
+        term = int(b.own[op] + b.workspace[op]) + cut.least_resident(op)
+        known = max(known, term)
+        smallest_source_side(cut.network, cut.flow, side)
+        yield term, side[: len(order)].copy()
+
+
+def min_cut_bound(
+    graph: CostGraph, order: NDArray[Any], step_memory: NDArray[Any], known: int = 0, **limits: Any
+) -> int:
+    """Return the min-cut bound on one device's peak memory, bytes: the largest of `min_cuts`, or what is known.
+
+    Parameters are those of `min_cuts`, with the persistent bytes.
+    """
+    persistent = int(graph.persistent.sum())
+    cuts = min_cuts(graph.buffers, order, step_memory - persistent, known - persistent, **limits)
+    return max([known, *(persistent + term for term, _ in cuts)])
 
 
 def lower_bound(problem: Problem) -> float:

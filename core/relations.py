@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from .buffers import Buffers
-from .graph import CostGraph, IndexArray, IntArray, csr
+from .graph import IndexArray, IntArray, csr
 from .kernels.flow import network_of, new_flow
 from .kernels.relations import arrive, close, reduce, tighten
 
@@ -26,33 +26,31 @@ class Relations:
 
     Parameters
     ----------
-    graph
-        The graph.
-    order, step_memory
+    b
+        The buffers; bytes resident throughout are left out everywhere.
+    order, memory
         A known order, shape `(ops,)`, and its memory at each step in bytes: it says which ops to try first.
     """
 
-    def __init__(self, graph: CostGraph, order: IndexArray, step_memory: IntArray) -> None:
-        b = graph.buffers
+    def __init__(self, b: Buffers, order: IndexArray, memory: IntArray) -> None:
         self.buffers = b
-        self.persistent = int(graph.persistent.sum())
         self.network = network_of(b)
         self._flow, self._trial = new_flow(self.network), new_flow(self.network)
         ops = len(b.own)
         words = (ops + 63) // 64
         self._known = np.zeros((2, ops, words), np.int64)
-        close(b.predecessor_ptr, b.predecessors, graph.input_order, self._known[0])
-        close(b.successor_ptr, b.successors, graph.input_order[::-1].copy(), self._known[1])
+        close(b.predecessor_ptr, b.predecessors, order, self._known[0])
+        close(b.successor_ptr, b.successors, order[::-1].copy(), self._known[1])
         self._now = self._known.copy()
         self._scratch = np.empty(ops, bool), np.empty(ops, bool), np.empty(len(self.network.pointers) - 1, bool)
         self.need = b.own + b.workspace
         self._likely = np.empty(ops, np.int64)
-        self._likely[order] = step_memory - self.persistent
+        self._likely[order] = memory
         self._is_measured = np.zeros(ops, bool)
         self.flows = 0
 
     def tighten(self, target: int, stop: Callable[[], bool]) -> Verdict:
-        """Start again from the graph's edges, and find relations until there are no more.
+        """Start again from the precedences given, and find relations until there are no more.
 
         Parameters
         ----------
@@ -69,7 +67,7 @@ class Relations:
         """
         self._now = self._known.copy()
         before, after = self._now
-        limits = target - self.persistent - self.need
+        limits = target - self.need
         if limits.min() < 0:
             return "impossible"
         stale = np.ones(len(self.need), bool)
@@ -96,7 +94,7 @@ class Relations:
         return "closed"
 
     def buffers_with_relations(self) -> Buffers:
-        """Return the graph's buffers with all relations found as precedences, reduced transitively."""
+        """Return the buffers with all relations found as precedences, reduced transitively."""
         ops = len(self.buffers.own)
         direct = self._now[0].copy()
         reduce(self._now[0], direct)

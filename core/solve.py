@@ -205,7 +205,8 @@ def warm_up(problem: Problem, name: str) -> None:
         tiny = Problem(tiny.graph, tiny.task, tiny.devices, 10**9, tiny.bandwidth, tiny.latency)
     for part in parts_of(name, problem):
         if part == "order-search":
-            relations = Relations(tiny.graph, tiny.graph.input_order, np.ones(tiny.graph.num_ops, np.int64))
+            order = tiny.graph.input_order.copy()
+            relations = Relations(tiny.graph.buffers, order, np.ones(len(order), np.int64))
             relations.tighten(10**9, lambda: False)
             relations.buffers_with_relations()
         search = Search(tiny, max_evaluations=20, lower_bound=-1.0)

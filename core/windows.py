@@ -1,4 +1,4 @@
-"""A stretch of an order as a problem of its own (one device)."""
+"""A stretch of an order as a problem of its own (one device), and where every order falls apart into such."""
 
 from __future__ import annotations
 
@@ -69,3 +69,20 @@ def window_of(b: Buffers, order: IndexArray, place: IntArray, first: int, last: 
     for array in window:
         array.setflags(write=False)
     return window, int(b.size[(made_at < first) & stays].sum())
+
+
+def separators(b: Buffers, order: IndexArray) -> IntArray:
+    """Return the places in an order at which an op stands that is before or after every other op in all orders.
+
+    All orders have the same ops on either side of it: the stretches between separators are independent, and
+    the peak is the largest of theirs.
+    """
+    ops = len(order)
+    place = np.argsort(order)
+    first_reader, last_source = np.full(ops, ops), np.full(ops, -1)
+    np.minimum.at(first_reader, np.repeat(place, np.diff(b.successor_ptr)[order[place]]), place[b.successors])
+    np.maximum.at(last_source, np.repeat(place, np.diff(b.predecessor_ptr)[order[place]]), place[b.predecessors])
+    all_lead_here = np.concatenate(([0], np.maximum.accumulate(first_reader)[:-1]))
+    all_come_from_here = np.concatenate((np.minimum.accumulate(last_source[::-1])[::-1][1:], [ops]))
+    here = np.arange(ops)
+    return np.flatnonzero((all_lead_here <= here) & (all_come_from_here >= here))

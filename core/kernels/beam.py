@@ -77,6 +77,8 @@ class Level(NamedTuple):
         Per state, bytes: what is alive at it, and the least peak of the orders that lead to it.
     ready_ptr, ready
         CSR state -> the ops that can join next.
+    safe
+        Per state: an op that may as well join at once (see `_is_safe`), or -1.
     """
 
     executed: Any
@@ -85,6 +87,7 @@ class Level(NamedTuple):
     peak: IntArray
     ready_ptr: IntArray
     ready: IndexArray
+    safe: IndexArray
 
 
 def first_level(walk: Walk) -> Level:
@@ -98,6 +101,7 @@ def first_level(walk: Walk) -> Level:
         peak=np.zeros(1, np.int64),
         ready_ptr=np.array([0, len(ready)], np.int64),
         ready=ready,
+        safe=np.full(1, -1, np.int32),
     )
 
 
@@ -243,6 +247,8 @@ def expand(level: Level, b: Buffers, walk: Walk, c: Candidates, zobrist: Any, si
     for state in range(level.hash.size):
         for at in range(level.ready_ptr[state], level.ready_ptr[state + 1]):
             op = level.ready[at]
+            if level.safe[state] >= 0 and level.safe[state] != op:
+                continue
             needed = level.resident[state] + walk.step[op]
             if walk.is_backward and needed <= limit:
                 for use in range(b.used_ptr[op], b.used_ptr[op + 1]):
@@ -284,8 +290,32 @@ def expand(level: Level, b: Buffers, walk: Walk, c: Candidates, zobrist: Any, si
     return count, truncated
 
 
-def materialise(level: Level, b: Buffers, walk: Walk, c: Candidates, count: int) -> Level:
-    """Build the chosen successor states: their sets, what they hold, and what they can run."""
+@inlined
+def _is_safe(b: Buffers, walk: Walk, op: int, executed: Any, resident: int, most: int) -> bool:
+    """Whether an op may join a state at once: its step stays within `most`, and no more is resident after it.
+
+    What is resident is a submodular function of the set, so in any continuation the op can join now instead
+    of later, and no step takes more.
+    """
+    needed, change = resident + walk.step[op], walk.change[op]
+    if needed > most or (walk.is_backward and change > 0):
+        return False
+    for at in range(b.used_ptr[op], b.used_ptr[op + 1]):
+        buffer = b.used[at]
+        if _last_use(b, buffer, op, executed, walk.is_backward):
+            if walk.is_backward:
+                needed += b.size[buffer]
+                change += b.size[buffer]
+            else:
+                change -= b.size[buffer]
+    return bool(change <= 0 and needed <= most)
+
+
+def materialise(level: Level, b: Buffers, walk: Walk, c: Candidates, count: int, floor: int) -> Level:
+    """Build the chosen successor states: their sets, what they hold, and what they can run.
+
+    A peak of up to `floor` bytes costs nothing; negative, no op counts as safe.
+    """
     parents, ops = c.parent[:count], c.op[:count]
     gained = (walk.next_ptr[ops + 1] - walk.next_ptr[ops]).astype(np.int64)
     most = int((np.diff(level.ready_ptr)[parents] - 1 + gained).sum())
@@ -296,13 +326,16 @@ def materialise(level: Level, b: Buffers, walk: Walk, c: Candidates, count: int)
         peak=c.peak[:count].copy(),
         ready_ptr=np.zeros(count + 1, np.int64),
         ready=np.empty(most, np.int32),
+        safe=np.full(count, -1, np.int32),
     )
-    filled = fill_states(level, b, walk, parents, ops, following)
+    filled = fill_states(level, b, walk, parents, ops, floor, following)
     return following._replace(ready=following.ready[:filled])
 
 
 @kernel
-def fill_states(level: Level, b: Buffers, walk: Walk, parents: IndexArray, ops: IndexArray, following: Level) -> int:
+def fill_states(
+    level: Level, b: Buffers, walk: Walk, parents: IndexArray, ops: IndexArray, floor: int, following: Level
+) -> int:
     """Fill the sets, memory and ready ops of the next level; returns how many ready ops there are."""
     filled = 0
     for state in range(parents.size):
@@ -332,5 +365,12 @@ def fill_states(level: Level, b: Buffers, walk: Walk, parents: IndexArray, ops: 
             if not waits:
                 following.ready[filled] = successor
                 filled += 1
+        if floor >= 0:
+            most = max(floor, following.peak[state])
+            for at in range(following.ready_ptr[state], filled):
+                ready = following.ready[at]
+                is_next = following.safe[state] < 0 or ready < following.safe[state]
+                if is_next and _is_safe(b, walk, ready, row, memory, most):
+                    following.safe[state] = ready
     following.ready_ptr[parents.size] = filled
     return filled

@@ -15,6 +15,7 @@ from ..parameters import parameter
 from ..search import Search
 
 UNLIMITED = 2**62
+NO_FLOOR = -(2**62)
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ def beam_search(
     cutoff: int | None = None,
     buffers: Buffers | None = None,
     is_backward: bool = False,
+    floor: int = NO_FLOOR,
 ) -> BeamResult:
     """Run the beam over the levels of executed-op sets of the whole graph.
 
@@ -105,18 +107,21 @@ def beam_search(
         The graph's, by default; or the same with more precedences, which then hold for the order.
     is_backward
         Whether to build the order from its end.
+    floor
+        Bytes that the peak of any order reaches: then ops that cannot do harm join at once, alone.
     """
     graph = search.problem.graph
     b = graph.buffers if buffers is None else buffers
-    limit = UNLIMITED if cutoff is None else cutoff - int(graph.persistent.sum())
-    chosen, is_complete, is_exact = run_beam(search, b, beam_size, limit, is_backward)
+    persistent = int(graph.persistent.sum())
+    limit = UNLIMITED if cutoff is None else cutoff - persistent
+    chosen, is_complete, is_exact = run_beam(search, b, beam_size, limit, is_backward, floor - persistent)
     if chosen is None:
         return BeamResult(None, is_exact)
     return BeamResult(_complete(graph, chosen, is_backward), is_exact and is_complete)
 
 
 def run_beam(
-    search: Search, b: Buffers, beam_size: int, limit: int, is_backward: bool
+    search: Search, b: Buffers, beam_size: int, limit: int, is_backward: bool, floor: int = NO_FLOOR
 ) -> tuple[IndexArray | None, bool, bool]:
     """Run the beam over the levels of executed-op sets of any buffers, which may be a part of the graph's.
 
@@ -132,6 +137,8 @@ def run_beam(
         What to order.
     limit
         Orders whose peak, persistent bytes left out, reaches these bytes are not wanted.
+    floor
+        As for `beam_search`, persistent bytes left out.
 
     Returns
     -------
@@ -156,7 +163,7 @@ def run_beam(
         is_exact = is_exact and not truncated
         if count == 0:
             return None, True, is_exact
-        level = materialise(level, b, walk, candidates, count)
+        level = materialise(level, b, walk, candidates, count, floor)
         back.add(candidates.parent[:count], candidates.op[:count])
         if back.entries > 64 * beam_size + 10_000_000:
             back.prune()

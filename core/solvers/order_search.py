@@ -8,12 +8,15 @@ from collections.abc import Callable
 import numpy as np
 
 from .. import parameters as base
-from ..bounds import min_cut_bound
+from ..bounds import min_cuts
 from ..buffers import Buffers
+from ..graph import IndexArray, IntArray
+from ..kernels.order_memory import order_memory
 from ..relations import Relations
+from ..schedule import Schedule
 from ..search import Search
-from ..windows import window_of
-from .approximate_dp import beam_search, run_beam
+from ..windows import separators, window_of
+from .approximate_dp import run_beam
 
 FIRST_BEAMS = (1, 10, 100)
 LARGEST_BEAM = 1_000_000
@@ -26,131 +29,247 @@ Parameters = base.Parameters
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Improve the incumbent and the bound in turns until they meet or the budget ends.
+    """Improve the stretch of largest peak until it is proven optimal, and with it the order, or the budget ends.
 
-    Narrow beams go backward from the end of the order, which decides the hump of layered graphs first. Then
-    each round does three things. It tries to prove a target halfway between bound and incumbent impossible
-    (see `Relations`). It sends wider beams through the graph tightened by what any better order must obey: a
-    beam that cuts no state and finds nothing proves the incumbent optimal. And it reorders stretches of the
-    incumbent around its peak, each by a narrow beam (large neighbourhood search).
+    Ops that are before or after every other cut the graph into stretches, which are solved apart and glued.
     """
-    graph = search.problem.graph
     if search.best is None:
-        search.offer_order(graph.input_order)
-    _raise_min_cut(search)
-    for size in FIRST_BEAMS:
-        _run_beams(search, [size, size], 0, graph.buffers, is_backward=True)
-    rounds = _Rounds(search) if graph.num_ops <= LARGEST_RELATED else None
-    effort = 4 * FIRST_BEAMS[-1]
-    sizes = [effort, effort]
-    while not search.must_stop():
-        for is_backward in (False, True):
-            if not search.must_stop():
-                buffers = graph.buffers if rounds is None else rounds.tightened()
-                _run_beams(search, sizes, effort, buffers, is_backward)
-        if min(sizes) == LARGEST_BEAM:
-            return
-        if rounds is not None:
-            rounds.prove()
-        _reorder_windows(search, effort / 8)
-        effort *= 2
-
-
-def _raise_min_cut(search: Search) -> None:
-    assert search.best is not None and search.best_simulation is not None
-    bound = min_cut_bound(
-        search.problem.graph,
-        search.best.op_order(),
-        search.best_simulation.step_memory,
-        int(search.lower_bound),
-        stop=search.must_stop,
-        seconds_left=search.seconds_left,
-    )
-    search.raise_lower_bound(bound)
-
-
-def _run_beams(search: Search, sizes: list[int], effort: float, buffers: Buffers, is_backward: bool) -> None:
-    """Run beams of one direction until they have cost `effort` evaluations; one that dies doubles the next."""
-    until = search.evaluations + effort
-    while not search.must_stop():
-        size = sizes[is_backward]
-        result = beam_search(search, size, cutoff=int(search.best_value), buffers=buffers, is_backward=is_backward)
-        if result.order is not None:
-            search.offer_order(result.order)
-        else:
-            sizes[is_backward] = min(2 * size, LARGEST_BEAM)
-        if result.is_exact:
-            search.raise_lower_bound(search.best_value)
-        if search.evaluations >= until or size == LARGEST_BEAM:
+        search.offer_order(search.problem.graph.input_order)
+    stretches = _Stretches(search)
+    while not (stretch := stretches.of_largest_peak()).must_stop:
+        if not stretch.improve():
             return
 
 
-def _reorder_windows(search: Search, evaluations: float) -> None:
-    """Replace stretches of the incumbent that hold large steps, as long as their own peak does not rise."""
-    assert search.best is not None and search.best_simulation is not None
-    graph, rng = search.problem.graph, search.rng
-    persistent = int(graph.persistent.sum())
-    order, memory = search.best.op_order(), search.best_simulation.step_memory
-    place = np.argsort(order)
-    until = search.evaluations + evaluations
-    while search.evaluations < until and not search.must_stop():
-        large = memory >= search.best_value - rng.random() * (search.best_value - search.lower_bound)
-        centre = int(rng.choice(np.flatnonzero(large)))
-        steps = int(rng.integers(SMALLEST_WINDOW, LARGEST_WINDOW + 1))
-        first = max(0, centre - int(rng.integers(0, steps)))
-        last = min(graph.num_ops, first + steps)
-        window, throughout = window_of(graph.buffers, order, place, first, last)
-        is_backward = bool(rng.integers(0, 2))
-        limit = int(memory[first:last].max()) - persistent - throughout + 1
-        chosen, is_complete, _ = run_beam(search, window, int(rng.choice(WINDOW_BEAMS)), limit, is_backward)
-        if chosen is None or not is_complete or search.evaluations_left < 1:
-            continue
-        inside = (chosen[::-1] if is_backward else chosen)[1:] - 1
-        order = order.copy()
-        order[first:last] = order[first:last][inside]
-        place = np.argsort(order)
-        memory = search.offer_order(order).step_memory
-
-
-class _Rounds:
-    """Proofs with a growing allowance of work, and the graph tightened below the incumbent."""
+class _Stretches:
+    """The incumbent, cut at its separators; a stretch becomes a problem of its own once its peak is the largest."""
 
     def __init__(self, search: Search) -> None:
-        self.search = search
         assert search.best is not None and search.best_simulation is not None
-        order, memory = search.best.op_order(), search.best_simulation.step_memory
-        self.relations = Relations(search.problem.graph, order, memory)
+        self.search, self.buffers = search, search.problem.graph.buffers
+        self.persistent = int(search.problem.graph.persistent.sum())
+        self.order = search.best.op_order().copy()
+        self.memory = search.best_simulation.step_memory.copy()
+        self.ends = np.union1d(separators(self.buffers, self.order) + 1, [len(self.order)])
+        self._known: dict[int, _Stretch] = {}
+
+    def of_largest_peak(self) -> _Stretch:
+        """Return the first stretch that holds the peak."""
+        number = int(np.searchsorted(self.ends, np.argmax(self.memory), side="right"))
+        if number not in self._known:
+            first, last = int(self.ends[number - 1]) if number else 0, int(self.ends[number])
+            window, throughout = window_of(self.buffers, self.order, np.argsort(self.order), first, last)
+            ops = self.order[first:last].copy()
+            self._known[number] = _Stretch(
+                self.search, window, self.persistent + throughout, lambda order: self._glue(first, ops[order[1:] - 1])
+            )
+        return self._known[number]
+
+    def _glue(self, first: int, ops: IndexArray) -> None:
+        """Put a better order of a stretch in its place."""
+        self.order[first : first + len(ops)] = ops
+        self.memory = self.search.offer(Schedule.single_device(self.order.copy())).step_memory
+
+
+class _Stretch:
+    """A stretch as a problem of its own, its best order, and how much has been tried.
+
+    Parameters
+    ----------
+    search
+        The run.
+    b, present
+        Buffers of the window, whose op 0 stands for all before it, and the bytes there throughout.
+    on_better
+        Called with the order whenever its peak fell.
+    """
+
+    def __init__(self, search: Search, b: Buffers, present: int, on_better: Callable[[IndexArray], None]) -> None:
+        self.search, self.buffers, self.present, self.on_better = search, b, present, on_better
+        self.order = np.arange(len(b.own), dtype=np.int32)
+        self.memory = self._memory(self.order)
+        self.effort = 0
+        self.sizes = [4 * FIRST_BEAMS[-1]] * 2
+        self.proofs: _Proofs | None = None
+
+    @property
+    def peak(self) -> int:
+        """Bytes that the best order takes at most."""
+        return int(self.memory.max())
+
+    @property
+    def bound(self) -> int:
+        """Bytes that the peak of no order of the whole graph is below."""
+        return int(self.search.lower_bound)
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether the stretch has no larger peak than the bound, or the budget has ended."""
+        return self.peak <= self.bound or self.search.must_stop()
+
+    def improve(self) -> bool:
+        """Spend some more effort, twice as much each time; False if there is nothing left to try.
+
+        First come minimum cuts, and narrow beams backward from the end, which decides the hump of layered
+        graphs first. Then each round reorders windows around the peak, each by a narrow beam (large
+        neighbourhood search); sends wider beams through the stretch tightened by what any better order must
+        obey, of which one that cuts no state and finds nothing proves the best order optimal; and tries to
+        prove a target halfway between bound and peak impossible (see `Relations`).
+        """
+        if not self.effort:
+            while self._uncross():
+                pass
+            for size in FIRST_BEAMS:
+                self._run_beam(size, self.buffers, is_backward=True)
+            if len(self.order) <= LARGEST_RELATED:
+                self.proofs = _Proofs(self)
+            self.effort = self.sizes[0]
+            return True
+        if min(self.sizes) == LARGEST_BEAM:
+            return False
+        self._reorder_windows(self.effort / 8)
+        for is_backward in (False, True):
+            if not self.must_stop:
+                buffers = self.proofs.tightened() if self.proofs else self.buffers
+                self._run_beams(buffers, is_backward)
+        if self.proofs:
+            self.proofs.prove()
+        self.effort *= 2
+        return True
+
+    def _memory(self, order: IndexArray) -> IntArray:
+        memory = np.empty(len(order), np.int64)
+        order_memory(self.buffers, order, self.present, np.empty(len(self.buffers.size), np.int32), memory)
+        return memory
+
+    def _accept(self, order: IndexArray, memory: IntArray) -> None:
+        before = self.peak
+        self.order, self.memory = order, memory
+        if self.peak < before:
+            self.on_better(order)
+
+    def _price(self, order: IndexArray) -> IntArray:
+        """Return the memory of each step, counting one evaluation."""
+        self.search.evaluations += 1
+        return self._memory(order)
+
+    def _uncross(self) -> bool:
+        """Raise the bound by minimum cuts, and try the order with each set run first; whether the peak fell.
+
+        Between a set of least memory and a set of the order, union and intersection hold no more than the
+        latter (FINDINGS, Uncrossing). Kept if neither the peak nor the squares above the bound, summed, grow.
+        """
+        before, sides = self.peak, []
+        cuts = min_cuts(
+            self.buffers,
+            self.order,
+            self.memory - self.present,
+            self.bound - self.present,
+            stop=lambda: self.must_stop,
+            seconds_left=self.search.seconds_left,
+        )
+        for term, side in cuts:
+            self.search.raise_lower_bound(self.present + term)
+            sides.append(side)
+        for side in sides:
+            if self.must_stop or self.search.evaluations_left < 1:
+                break
+            first = side[self.order]
+            order = np.concatenate((self.order[first], self.order[~first]))
+            memory = self._price(order)
+            if self._roughness(memory) <= self._roughness(self.memory):
+                self._accept(order, memory)
+        return self.peak < before
+
+    def _roughness(self, memory: IntArray) -> tuple[int, float]:
+        above = np.maximum(memory - self.bound, 0).astype(np.float64)
+        return int(memory.max()), float(above @ above)
+
+    def _run_beam(self, size: int, buffers: Buffers, is_backward: bool) -> bool:
+        """Run one beam below the peak, over the buffers or the same with more precedences; False if it died."""
+        if self.must_stop:
+            return True
+        limit, floor = self.peak - self.present, max(0, self.bound - self.present)
+        chosen, is_complete, is_exact = run_beam(self.search, buffers, size, limit, is_backward, floor)
+        if chosen is not None and is_complete:
+            order = (chosen[::-1] if is_backward else chosen).copy()
+            self._accept(order, self._price(order))
+        if is_complete and is_exact:
+            self.search.raise_lower_bound(self.peak)
+        return chosen is not None
+
+    def _run_beams(self, buffers: Buffers, is_backward: bool) -> None:
+        """Run beams of one direction until they have cost the effort; one that dies doubles the next."""
+        until = self.search.evaluations + self.effort
+        while not self.must_stop:
+            size = self.sizes[is_backward]
+            if not self._run_beam(size, buffers, is_backward):
+                self.sizes[is_backward] = min(2 * size, LARGEST_BEAM)
+            if self.search.evaluations >= until or size == LARGEST_BEAM:
+                return
+
+    def _reorder_windows(self, evaluations: float) -> None:
+        """Replace windows that hold large steps, as long as their own peak does not rise."""
+        rng = self.search.rng
+        place = np.argsort(self.order)
+        until = self.search.evaluations + evaluations
+        while self.search.evaluations < until and not self.must_stop:
+            large = self.memory >= self.peak - rng.random() * (self.peak - self.bound)
+            centre = int(rng.choice(np.flatnonzero(large)))
+            steps = int(rng.integers(SMALLEST_WINDOW, LARGEST_WINDOW + 1))
+            first = max(0, centre - int(rng.integers(0, steps)))
+            last = min(len(self.order), first + steps)
+            window, throughout = window_of(self.buffers, self.order, place, first, last)
+            is_backward = bool(rng.integers(0, 2))
+            limit = int(self.memory[first:last].max()) - self.present - throughout + 1
+            size, floor = int(rng.choice(WINDOW_BEAMS)), max(0, self.bound - self.present - throughout)
+            chosen, is_complete, _ = run_beam(self.search, window, size, limit, is_backward, floor)
+            if chosen is None or not is_complete or self.search.evaluations_left < 1:
+                continue
+            inside = (chosen[::-1] if is_backward else chosen)[1:] - 1
+            order = self.order.copy()
+            order[first:last] = order[first:last][inside]
+            place = np.argsort(order)
+            self._accept(order, self._price(order))
+
+
+class _Proofs:
+    """Proofs with a growing allowance of work, and the stretch tightened below its best order."""
+
+    def __init__(self, stretch: _Stretch) -> None:
+        self.stretch = stretch
+        self.relations = Relations(stretch.buffers, stretch.order, stretch.memory - stretch.present)
         self.allowance = max(1, PROOF_ARCS // len(self.relations.network.heads))
-        self.unproven = int(search.best_value)
-        self._tightened: tuple[float, Buffers] | None = None
+        self.unproven = stretch.peak
+        self._tightened: tuple[int, Buffers] | None = None
 
     def prove(self) -> None:
         """Bisect between the bound and what could not be proven impossible, within the allowance of work."""
-        search, stop = self.search, self._stop()
+        stretch, stop = self.stretch, self._stop()
         while not stop():
-            bound = int(search.lower_bound)
-            self.unproven = min(self.unproven, int(search.best_value))
-            if self.unproven <= bound * (1 + CLOSE):  # all below has been tried: next time with more work
-                self.unproven = int(search.best_value)
+            self.unproven = min(self.unproven, stretch.peak)
+            if self.unproven <= stretch.bound * (1 + CLOSE):  # all below has been tried: next time with more work
+                self.unproven = stretch.peak
                 self.allowance *= 2
                 return
-            target = (bound + self.unproven) // 2
-            if self.relations.tighten(target, stop) == "impossible":
-                search.raise_lower_bound(target + 1)
+            target = (stretch.bound + self.unproven) // 2
+            if self.relations.tighten(target - stretch.present, stop) == "impossible":
+                stretch.search.raise_lower_bound(target + 1)
             else:
                 self.unproven = target
 
     def tightened(self) -> Buffers:
-        """Return the buffers with what any order better than the incumbent obeys."""
-        value = self.search.best_value
-        if self._tightened is None or self._tightened[0] != value:
-            if self.relations.tighten(int(value) - 1, self._stop()) == "impossible":
-                self.search.raise_lower_bound(value)
-            self._tightened = (value, self.relations.buffers_with_relations())
+        """Return the buffers with what any order better than the best obeys."""
+        stretch = self.stretch
+        if self._tightened is None or self._tightened[0] != stretch.peak:
+            if self.relations.tighten(stretch.peak - 1 - stretch.present, self._stop()) == "impossible":
+                stretch.search.raise_lower_bound(stretch.peak)
+            self._tightened = (stretch.peak, self.relations.buffers_with_relations())
         return self._tightened[1]
 
     def _stop(self) -> Callable[[], bool]:
         """Stop when a share of the time left or the allowance is used; with evaluations alone it is repeatable."""
         most_flows = self.relations.flows + self.allowance
-        latest = time.monotonic() + 0.3 * self.search.seconds_left()
-        return lambda: self.relations.flows >= most_flows or time.monotonic() >= latest or self.search.must_stop()
+        stretch = self.stretch
+        latest = time.monotonic() + 0.3 * stretch.search.seconds_left()
+        return lambda: self.relations.flows >= most_flows or time.monotonic() >= latest or stretch.must_stop

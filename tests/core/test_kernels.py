@@ -199,7 +199,7 @@ def test_levels_of_the_beam(seed, ops, size, is_backward):
         assert truncated == (len(expected) > size)
 
         parents = sets_of(level, ops)
-        level = beam.materialise(level, b, walk, candidates, count)
+        level = beam.materialise(level, b, walk, candidates, count, -1)
         sets = sets_of(level, ops)
         hashes = {s: int(np.bitwise_xor.reduce(zobrist[list(s)])) for s in expected}
         best = sorted(expected, key=lambda s: (expected[s], hashes[s] * int(salt) % 2**64))[:size]
@@ -236,7 +236,7 @@ def test_cutoff_of_the_beam(seed, is_backward):
         assert count == len(exact)
         if not count:
             break
-        level = beam.materialise(level, b, walk, candidates, count)
+        level = beam.materialise(level, b, walk, candidates, count, -1)
         assert dict(zip(sets_of(level, 7), level.peak.tolist(), strict=True)) == exact
     assert bool(exact) == (optimum < cutoff)
 

@@ -18,7 +18,12 @@ def never():
 
 def make(graph):
     order = graph.input_order
-    return Relations(graph, order, simulate(Problem(graph), Schedule.single_device(order)).step_memory)
+    memory = simulate(Problem(graph), Schedule.single_device(order)).step_memory
+    return Relations(graph.buffers, order, memory - graph.persistent.sum())
+
+
+def tighten(relations, graph, target, stop=never):
+    return relations.tighten(target - int(graph.persistent.sum()), stop)
 
 
 def related(buffers):
@@ -37,7 +42,7 @@ def test_relations_hold_in_every_order_below_the_target(seed):
     least, largest = min(orders)[0], max(orders)[0]
     relations = make(graph)
     for target in {least - 1, least, (least + largest) // 2, largest}:
-        verdict = relations.tighten(target, never)
+        verdict = tighten(relations, graph, target)
         within = [order for peak, order in orders if peak <= target]
         if verdict == "impossible":
             assert not within
@@ -57,7 +62,7 @@ def test_relations_prove_more_than_single_cuts():
         rng = np.random.default_rng([31, seed])
         graph, plain = naive.random_graph(rng, 9, edges=1.8)
         optimum = naive.least_peak(plain)
-        refuted += make(graph).tighten(optimum - 1, never) == "impossible"
+        refuted += tighten(make(graph), graph, optimum - 1) == "impossible"
         by_bound += solve(Problem(graph), "input").lower_bound == optimum
     assert refuted > by_bound
 
@@ -65,7 +70,7 @@ def test_relations_prove_more_than_single_cuts():
 def test_stopping_leaves_what_was_found():
     graph, _ = naive.random_graph(np.random.default_rng(32), 12)
     relations = make(graph)
-    assert relations.tighten(10**9, lambda: True) == "stopped"
+    assert tighten(relations, graph, 10**9, lambda: True) == "stopped"
     assert relations.flows == 0
     assert len(related(relations.buffers_with_relations())) == len(related(graph.buffers))
 
@@ -77,7 +82,7 @@ def test_beams_through_the_tightened_graph_find_the_optimum(seed, is_backward):
     graph, plain = naive.random_graph(rng, 8)
     optimum = naive.least_peak(plain)
     relations = make(graph)
-    relations.tighten(optimum, never)
+    tighten(relations, graph, optimum)
     buffers = relations.buffers_with_relations()
     result = beam_search(Search(Problem(graph)), 10**6, buffers=buffers, is_backward=is_backward)
     assert result.is_exact

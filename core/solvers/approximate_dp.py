@@ -15,7 +15,6 @@ from ..parameters import parameter
 from ..search import Search
 
 UNLIMITED = 2**62
-NO_FLOOR = -(2**62)
 
 
 @dataclass(frozen=True)
@@ -83,45 +82,26 @@ def solve(search: Search, parameters: Parameters) -> None:
             search.raise_lower_bound(simulation.peak)
 
 
-def beam_search(
-    search: Search,
-    beam_size: int,
-    *,
-    cutoff: int | None = None,
-    buffers: Buffers | None = None,
-    is_backward: bool = False,
-    floor: int = NO_FLOOR,
-) -> BeamResult:
-    """Run the beam over the levels of executed-op sets of the whole graph.
+def beam_search(search: Search, beam_size: int, cutoff: int | None = None) -> BeamResult:
+    """Run the beam over the levels of executed-op sets of the whole graph, from the first op on.
 
     Parameters
     ----------
-    search
-        Gives the graph and the random numbers, counts expanded states as 1 / ops evaluations each, and says
-        when to stop; a stopped beam returns its best state completed in input order.
-    beam_size
-        K.
+    search, beam_size
+        As for `run_beam`; a stopped beam returns its best state completed in input order.
     cutoff
         Orders whose peak reaches these bytes are not wanted.
-    buffers
-        The graph's, by default; or the same with more precedences, which then hold for the order.
-    is_backward
-        Whether to build the order from its end.
-    floor
-        Bytes that the peak of any order reaches: then ops that cannot do harm join at once, alone.
     """
     graph = search.problem.graph
-    b = graph.buffers if buffers is None else buffers
-    persistent = int(graph.persistent.sum())
-    limit = UNLIMITED if cutoff is None else cutoff - persistent
-    chosen, is_complete, is_exact = run_beam(search, b, beam_size, limit, is_backward, floor - persistent)
+    limit = UNLIMITED if cutoff is None else cutoff - int(graph.persistent.sum())
+    chosen, is_complete, is_exact = run_beam(search, graph.buffers, beam_size, limit)
     if chosen is None:
         return BeamResult(None, is_exact)
-    return BeamResult(_complete(graph, chosen, is_backward), is_exact and is_complete)
+    return BeamResult(_complete(graph, chosen), is_exact and is_complete)
 
 
 def run_beam(
-    search: Search, b: Buffers, beam_size: int, limit: int, is_backward: bool, floor: int = NO_FLOOR
+    search: Search, b: Buffers, beam_size: int, limit: int, is_backward: bool = False, floor: int = -1
 ) -> tuple[IndexArray | None, bool, bool]:
     """Run the beam over the levels of executed-op sets of any buffers, which may be a part of the graph's.
 
@@ -131,14 +111,20 @@ def run_beam(
 
     Parameters
     ----------
-    search, beam_size, is_backward
-        As for `beam_search`.
+    search
+        Gives the random numbers, counts expanded states as 1 / ops of the graph evaluations each, and says when
+        to stop.
     b
         What to order.
+    beam_size
+        K.
     limit
         Orders whose peak, persistent bytes left out, reaches these bytes are not wanted.
+    is_backward
+        Whether to build the order from its end.
     floor
-        As for `beam_search`, persistent bytes left out.
+        Bytes that any order reaches: then an op that cannot do harm joins a set at once (safe moves, FINDINGS).
+        Negative, as in the paper, there are none.
 
     Returns
     -------
@@ -170,10 +156,8 @@ def run_beam(
     return back.order(0), True, is_exact
 
 
-def _complete(graph: CostGraph, chosen: NDArray[np.int32], is_backward: bool) -> IndexArray:
-    """Return the ops chosen so far and the others in input order, after them or, backward, before them."""
+def _complete(graph: CostGraph, chosen: NDArray[np.int32]) -> IndexArray:
+    """Return the ops chosen so far, then the others in input order."""
     missing = np.ones(graph.num_ops, bool)
     missing[chosen] = False
-    others = graph.input_order[missing[graph.input_order]]
-    parts = (others, chosen[::-1]) if is_backward else (chosen, others)
-    return np.concatenate(parts).astype(np.int32)
+    return np.concatenate((chosen, graph.input_order[missing[graph.input_order]])).astype(np.int32)

@@ -11,6 +11,7 @@ from schedopt.core.bounds import (
     lower_bound,
     memory_bound,
     min_cut_bound,
+    min_cuts,
     op_needs,
     runtime_bound,
     smallest_along_chain,
@@ -128,6 +129,21 @@ def test_min_cut_bound_is_the_largest_term_of_any_op(seed):
         memory = simulate(Problem(graph), Schedule.single_device(order)).step_memory
         assert min_cut_bound(graph, order, memory) == largest
         assert min_cut_bound(graph, order, memory, known=largest + 3) == largest + 3
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_min_cuts_name_the_set_of_least_memory(seed):
+    rng = np.random.default_rng([25, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))
+    order = np.array(naive.random_order(rng, plain))
+    memory = np.array(naive.order_step_memory(plain, order.tolist())) - sum(plain.persistent)
+    cuts = list(min_cuts(graph.buffers, order, memory, -1))
+    for op, (term, side) in zip(order[np.argsort(-memory, kind="stable")].tolist(), cuts, strict=False):
+        first = frozenset(np.flatnonzero(side).tolist())
+        assert op not in first
+        assert all(set(plain.before[other]) <= first for other in first | {op})
+        assert term == plain.resident(first) + plain.own[op] + plain.workspace[op]
+    assert cuts
 
 
 def test_min_cut_bound_keeps_its_allowance_of_work_and_stops_when_told():

@@ -11,7 +11,7 @@ from schedopt.core.schedule import Schedule
 from schedopt.core.search import Search
 from schedopt.core.simulator import simulate
 from schedopt.core.solve import solve
-from schedopt.core.solvers.approximate_dp import beam_search
+from schedopt.core.solvers.approximate_dp import UNLIMITED, beam_search, run_beam
 from schedopt.core.solvers.chromosomes import Chromosomes
 from schedopt.core.verifier import verify
 
@@ -33,9 +33,14 @@ def test_one_device_optimum(seed):
     assert simulation.peak == optimum
     assert verify(problem, schedule).peak == optimum
 
-    backward = beam_search(Search(problem, seed=seed), 10**6, is_backward=True)
-    assert backward.is_exact
-    assert naive.order_peak(plain, backward.order.tolist()) == optimum
+    for is_backward in (False, True):
+        for floor in (-1, 0, optimum - int(graph.persistent.sum())):
+            chosen, *done = run_beam(Search(problem, seed=seed), graph.buffers, 10**6, UNLIMITED, is_backward, floor)
+            assert done == [True, True]
+            assert naive.order_peak(plain, chosen[:: -1 if is_backward else 1].tolist()) == optimum
+        loose = optimum + 10 - int(graph.persistent.sum())
+        chosen, *_ = run_beam(Search(problem, seed=seed), graph.buffers, 10**6, UNLIMITED, is_backward, loose)
+        assert naive.order_peak(plain, chosen[:: -1 if is_backward else 1].tolist()) <= optimum + 10
 
     assert lower_bound(problem) == memory_bound(problem) <= optimum
     assert min_cut_bound(graph, beam.order, simulation.step_memory) <= optimum

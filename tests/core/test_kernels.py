@@ -11,6 +11,7 @@ from schedopt.core.kernels import beam, chromosome
 from schedopt.core.kernels.arrays import graph_arrays
 from schedopt.core.kernels.cost_model import new_state, step_through
 from schedopt.core.kernels.lpmf import least_peak_memory_first
+from schedopt.core.kernels.order_memory import order_memory
 from schedopt.core.kernels.reach import reachable
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
@@ -239,6 +240,16 @@ def test_cutoff_of_the_beam(seed, is_backward):
         level = beam.materialise(level, b, walk, candidates, count, -1)
         assert dict(zip(sets_of(level, 7), level.peak.tolist(), strict=True)) == exact
     assert bool(exact) == (optimum < cutoff)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_memory_of_an_order(seed):
+    rng = np.random.default_rng([26, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 30)), edges=2.0)
+    b, order = graph.buffers, np.array(naive.random_order(rng, plain), np.int32)
+    memory = np.empty(len(order), np.int64)
+    order_memory(b, order, int(graph.persistent.sum()), np.empty(len(b.size), np.int32), memory)
+    assert memory.tolist() == naive.order_step_memory(plain, order.tolist())
 
 
 # Chromosomes --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from schedopt.core.schedule import Schedule
 from schedopt.core.search import Search
 from schedopt.core.simulator import simulate
 from schedopt.core.solve import solve
-from schedopt.core.solvers.approximate_dp import beam_search
+from schedopt.core.solvers.approximate_dp import UNLIMITED, run_beam
 
 
 def never():
@@ -77,16 +77,17 @@ def test_stopping_leaves_what_was_found():
 
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("is_backward", [False, True])
-def test_beams_through_the_tightened_graph_find_the_optimum(seed, is_backward):
+@pytest.mark.parametrize("floor", [-1, 0])
+def test_beams_through_the_tightened_graph_find_the_optimum(seed, is_backward, floor):
     rng = np.random.default_rng([33, seed])
     graph, plain = naive.random_graph(rng, 8)
     optimum = naive.least_peak(plain)
     relations = make(graph)
     tighten(relations, graph, optimum)
     buffers = relations.buffers_with_relations()
-    result = beam_search(Search(Problem(graph)), 10**6, buffers=buffers, is_backward=is_backward)
-    assert result.is_exact
-    assert simulate(Problem(graph), Schedule.single_device(result.order)).peak == optimum
+    chosen, *done = run_beam(Search(Problem(graph)), buffers, 10**6, UNLIMITED, is_backward, floor)
+    assert done == [True, True]
+    assert naive.order_peak(plain, chosen[:: -1 if is_backward else 1].tolist()) == optimum
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -100,7 +100,7 @@ def test_an_interrupt_on_the_way_keeps_the_best_so_far(method, task, devices):
         if search.evaluations >= 7:
             interrupt.set()
 
-    problem = Problem(graph_of(2, 40)[0], task, devices, memory_limit=10**6)
+    problem = Problem(graph_of(1, 60)[0], task, devices, memory_limit=10**6)
     result = checked(solve(problem, method, interrupt=interrupt, on_progress=watch, **budget(method, 10**7)))
     assert result.status == "interrupted"
     assert problem.fitness(result.simulation.peak, result.simulation.runtime) <= best[-1]

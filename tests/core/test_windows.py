@@ -6,7 +6,7 @@ import pytest
 from schedopt.core.problem import Problem
 from schedopt.core.search import Search
 from schedopt.core.solvers.approximate_dp import UNLIMITED, run_beam
-from schedopt.core.windows import window_of
+from schedopt.core.windows import separators, window_of
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -36,3 +36,13 @@ def test_window_holds_what_the_whole_graph_holds_there(seed, is_backward):
     limit = min(peaks) - sum(plain.persistent) - throughout
     assert run_beam(search, window, 10**6, limit, is_backward)[0] is None
     assert run_beam(search, window, 10**6, limit + 1, is_backward)[0] is not None
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_separators_are_the_ops_before_or_after_all_others(seed):
+    rng = np.random.default_rng([41, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 12)), edges=float(rng.choice([1.4, 3.0])))
+    order = np.array(naive.random_order(rng, plain))
+    related = [naive.reachable(plain.before, op) | naive.reachable(plain.after, op) for op in plain.ops]
+    expected = [at for at, op in enumerate(order) if related[op] | {op} == set(plain.ops)]
+    assert separators(graph.buffers, order).tolist() == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,27 @@ class _Backpointers:
         return order
 
 
+class Beam(NamedTuple):
+    """How a beam ended.
+
+    Parameters
+    ----------
+    chosen
+        The ops chosen, the last first if backward, or None if every state reached the limit.
+    is_complete
+        Whether these are all ops, or there is no way to choose all.
+    is_exact
+        Whether no state was cut for want of room.
+    priced
+        Successor states looked at, to which the time is about proportional.
+    """
+
+    chosen: IndexArray | None
+    is_complete: bool
+    is_exact: bool
+    priced: int
+
+
 @dataclass(frozen=True)
 class BeamResult:
     """What a beam found.
@@ -94,15 +116,15 @@ def beam_search(search: Search, beam_size: int, cutoff: int | None = None) -> Be
     """
     graph = search.problem.graph
     limit = UNLIMITED if cutoff is None else cutoff - int(graph.persistent.sum())
-    chosen, is_complete, is_exact = run_beam(search, graph.buffers, beam_size, limit)
-    if chosen is None:
-        return BeamResult(None, is_exact)
-    return BeamResult(_complete(graph, chosen), is_exact and is_complete)
+    beam = run_beam(search, graph.buffers, beam_size, limit)
+    if beam.chosen is None:
+        return BeamResult(None, beam.is_exact)
+    return BeamResult(_complete(graph, beam.chosen), beam.is_exact and beam.is_complete)
 
 
 def run_beam(
     search: Search, b: Buffers, beam_size: int, limit: int, is_backward: bool = False, floor: int = -1
-) -> tuple[IndexArray | None, bool, bool]:
+) -> Beam:
     """Run the beam over the levels of executed-op sets of any buffers, which may be a part of the graph's.
 
     The state after a set of ops is the set alone: of equal states the one of least peak is kept (state
@@ -125,35 +147,31 @@ def run_beam(
     floor
         Bytes that any order reaches: then an op that cannot do harm joins a set at once (safe moves, FINDINGS).
         Negative, as in the paper, there are none.
-
-    Returns
-    -------
-    tuple
-        The ops chosen, the last first if backward, or None if every state reached the limit; whether these
-        are all ops; whether no state was cut for want of room.
     """
     ops = len(b.own)
     walk = backward_walk(b) if is_backward else forward_walk(b)
     zobrist = search.rng.integers(0, 2**64, ops, dtype=np.uint64)
     level = first_level(walk)
     back = _Backpointers()
-    is_exact = True
+    is_exact, priced = True, 0
     for _ in range(ops):
         cost = len(level.hash) / search.problem.graph.num_ops
         if search.must_stop() or search.evaluations_left < cost + 1:  # the order found is priced too
-            return back.order(int(np.argmin(level.peak))) if back.ops else np.empty(0, np.int32), False, is_exact
+            chosen = back.order(int(np.argmin(level.peak))) if back.ops else np.empty(0, np.int32)
+            return Beam(chosen, False, is_exact, priced)
         salt = search.rng.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         candidates = new_candidates(beam_size, len(level.ready))
         count, truncated = expand(level, b, walk, candidates, zobrist, beam_size, limit, salt)
         search.evaluations += cost
+        priced += len(level.ready)
         is_exact = is_exact and not truncated
         if count == 0:
-            return None, True, is_exact
+            return Beam(None, True, is_exact, priced)
         level = materialise(level, b, walk, candidates, count, floor)
         back.add(candidates.parent[:count], candidates.op[:count])
         if back.entries > 64 * beam_size + 10_000_000:
             back.prune()
-    return back.order(0), True, is_exact
+    return Beam(back.order(0), True, is_exact, priced)
 
 
 def _complete(graph: CostGraph, chosen: NDArray[np.int32]) -> IndexArray:

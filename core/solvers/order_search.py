@@ -16,10 +16,11 @@ from ..relations import Relations
 from ..schedule import Schedule
 from ..search import Search
 from ..windows import separators, window_of
-from .approximate_dp import run_beam
+from .approximate_dp import Beam, run_beam
 
 FIRST_BEAMS = (1, 10, 100)
-LARGEST_BEAM = 1_000_000
+FIRST_SIZE, LARGEST_SIZE = 400, 1_000_000
+FIRST_EFFORT = 2_000_000
 LARGEST_RELATED = 10_000
 CLOSE = 1e-4
 PROOF_ARCS = 100_000_000
@@ -89,7 +90,7 @@ class _Stretch:
         self.order = np.arange(len(b.own), dtype=np.int32)
         self.memory = self._memory(self.order)
         self.effort = 0
-        self.sizes = [4 * FIRST_BEAMS[-1]] * 2
+        self.sizes = [FIRST_SIZE, FIRST_SIZE]
         self.proofs: _Proofs | None = None
 
     @property
@@ -120,14 +121,15 @@ class _Stretch:
             while self._uncross():
                 pass
             for size in FIRST_BEAMS:
-                self._run_beam(size, self.buffers, is_backward=True)
+                if not self.must_stop:
+                    self._run_beam(size, self.buffers, is_backward=True)
             if len(self.order) <= LARGEST_RELATED:
                 self.proofs = _Proofs(self)
-            self.effort = self.sizes[0]
+            self.effort = FIRST_EFFORT
             return True
-        if min(self.sizes) == LARGEST_BEAM:
+        if min(self.sizes) == LARGEST_SIZE:
             return False
-        self._reorder_windows(self.effort / 8)
+        self._reorder_windows(self.effort // 8)
         for is_backward in (False, True):
             if not self.must_stop:
                 buffers = self.proofs.tightened() if self.proofs else self.buffers
@@ -185,35 +187,34 @@ class _Stretch:
         above = np.maximum(memory - self.bound, 0).astype(np.float64)
         return int(memory.max()), float(above @ above)
 
-    def _run_beam(self, size: int, buffers: Buffers, is_backward: bool) -> bool:
-        """Run one beam below the peak, over the buffers or the same with more precedences; False if it died."""
-        if self.must_stop:
-            return True
+    def _run_beam(self, size: int, buffers: Buffers, is_backward: bool) -> Beam:
+        """Run one beam below the peak, over the buffers or the same with more precedences."""
         limit, floor = self.peak - self.present, max(0, self.bound - self.present)
-        chosen, is_complete, is_exact = run_beam(self.search, buffers, size, limit, is_backward, floor)
-        if chosen is not None and is_complete:
-            order = (chosen[::-1] if is_backward else chosen).copy()
+        beam = run_beam(self.search, buffers, size, limit, is_backward, floor)
+        if beam.chosen is not None and beam.is_complete:
+            order = (beam.chosen[::-1] if is_backward else beam.chosen).copy()
             self._accept(order, self._price(order))
-        if is_complete and is_exact:
+        if beam.is_complete and beam.is_exact:
             self.search.raise_lower_bound(self.peak)
-        return chosen is not None
+        return beam
 
     def _run_beams(self, buffers: Buffers, is_backward: bool) -> None:
         """Run beams of one direction until they have cost the effort; one that dies doubles the next."""
-        until = self.search.evaluations + self.effort
-        while not self.must_stop:
+        left = self.effort
+        while left > 0 and not self.must_stop:
             size = self.sizes[is_backward]
-            if not self._run_beam(size, buffers, is_backward):
-                self.sizes[is_backward] = min(2 * size, LARGEST_BEAM)
-            if self.search.evaluations >= until or size == LARGEST_BEAM:
+            beam = self._run_beam(size, buffers, is_backward)
+            left -= beam.priced
+            if beam.chosen is None:
+                self.sizes[is_backward] = min(2 * size, LARGEST_SIZE)
+            if size == LARGEST_SIZE:
                 return
 
-    def _reorder_windows(self, evaluations: float) -> None:
+    def _reorder_windows(self, effort: int) -> None:
         """Replace windows that hold large steps, as long as their own peak does not rise."""
         rng = self.search.rng
         place = np.argsort(self.order)
-        until = self.search.evaluations + evaluations
-        while self.search.evaluations < until and not self.must_stop:
+        while effort > 0 and not self.must_stop:
             large = self.memory >= self.peak - rng.random() * (self.peak - self.bound)
             centre = int(rng.choice(np.flatnonzero(large)))
             steps = int(rng.integers(SMALLEST_WINDOW, LARGEST_WINDOW + 1))
@@ -223,10 +224,11 @@ class _Stretch:
             is_backward = bool(rng.integers(0, 2))
             limit = int(self.memory[first:last].max()) - self.present - throughout + 1
             size, floor = int(rng.choice(WINDOW_BEAMS)), max(0, self.bound - self.present - throughout)
-            chosen, is_complete, _ = run_beam(self.search, window, size, limit, is_backward, floor)
-            if chosen is None or not is_complete or self.search.evaluations_left < 1:
+            beam = run_beam(self.search, window, size, limit, is_backward, floor)
+            effort -= beam.priced
+            if beam.chosen is None or not beam.is_complete or self.search.evaluations_left < 1:
                 continue
-            inside = (chosen[::-1] if is_backward else chosen)[1:] - 1
+            inside = (beam.chosen[::-1] if is_backward else beam.chosen)[1:] - 1
             order = self.order.copy()
             order[first:last] = order[first:last][inside]
             place = np.argsort(order)

@@ -35,7 +35,7 @@ def test_one_device_optimum(seed):
 
     for is_backward in (False, True):
         for floor in (-1, 0, optimum - int(graph.persistent.sum())):
-            chosen, *done = run_beam(Search(problem, seed=seed), graph.buffers, 10**6, UNLIMITED, is_backward, floor)
+            chosen, *done, _ = run_beam(Search(problem, seed=seed), graph.buffers, 10**6, UNLIMITED, is_backward, floor)
             assert done == [True, True]
             assert naive.order_peak(plain, chosen[:: -1 if is_backward else 1].tolist()) == optimum
         loose = optimum + 10 - int(graph.persistent.sum())

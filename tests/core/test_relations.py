@@ -85,7 +85,7 @@ def test_beams_through_the_tightened_graph_find_the_optimum(seed, is_backward, f
     relations = make(graph)
     tighten(relations, graph, optimum)
     buffers = relations.buffers_with_relations()
-    chosen, *done = run_beam(Search(Problem(graph)), buffers, 10**6, UNLIMITED, is_backward, floor)
+    chosen, *done, _ = run_beam(Search(Problem(graph)), buffers, 10**6, UNLIMITED, is_backward, floor)
     assert done == [True, True]
     assert naive.order_peak(plain, chosen[:: -1 if is_backward else 1].tolist()) == optimum
 

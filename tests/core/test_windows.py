@@ -19,7 +19,7 @@ def test_window_holds_what_the_whole_graph_holds_there(seed, is_backward):
     last = int(rng.integers(first + 1, len(order) + 1))
     window, throughout = window_of(graph.buffers, order, np.argsort(order), first, last)
     search = Search(Problem(graph), seed=seed)
-    chosen, is_complete, is_exact = run_beam(search, window, 10**6, UNLIMITED, is_backward)
+    chosen, is_complete, is_exact, _ = run_beam(search, window, 10**6, UNLIMITED, is_backward)
     assert is_complete
     assert is_exact
 

@@ -17,6 +17,7 @@ from .problem import Problem
 
 MIN_CUT_WORK = 100_000_000
 SECONDS_PER_ARC = 1e-6
+BUILDING = 2
 LARGEST = 2**63 - 1
 
 
@@ -111,11 +112,6 @@ class ArrivalCut:
         self.network = network_of(buffers)
         self.flow = new_flow(self.network)
 
-    @property
-    def arcs(self) -> int:
-        """Number of arcs, to which the time of a flow is about proportional."""
-        return len(self.network.heads)
-
     def least_resident(self, op: int) -> int:
         """Return the least memory before `op`, bytes, persistent bytes left out."""
         b, label = self.buffers, self.flow.label[: len(self.buffers.own)]
@@ -156,14 +152,17 @@ def min_cuts(
     stop, seconds_left
         Asked before each flow: whether to end, and whether the flow will fit.
     """
+    arcs = 2 * (len(b.size) + len(b.users) + len(b.predecessors))
+    if work < arcs or seconds_left() < BUILDING * arcs * SECONDS_PER_ARC:
+        return
     cut = ArrivalCut(b)
     side = np.empty(len(cut.flow.label), bool)
     for step in np.argsort(-memory, kind="stable"):
-        if memory[step] <= known or work < cut.arcs or stop():
+        if memory[step] <= known or work < arcs or stop():
             return
-        if seconds_left() < cut.arcs * SECONDS_PER_ARC:
+        if seconds_left() < arcs * SECONDS_PER_ARC:
             return
-        work -= cut.arcs
+        work -= arcs
         op = int(order[step])
         term = int(b.own[op] + b.workspace[op]) + cut.least_resident(op)
         known = max(known, term)

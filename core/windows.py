@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from .buffers import Buffers
 from .graph import IndexArray, IntArray, csr
 
 
-def window_of(b: Buffers, order: IndexArray, place: IntArray, first: int, last: int) -> tuple[Buffers, int]:
+def window_of(
+    b: Buffers, order: IndexArray, place: IntArray, memory: IntArray, first: int, last: int
+) -> tuple[Buffers, int]:
     """Return the problem of reordering the steps `first` to `last - 1`, and the bytes that are there throughout.
 
     Op 0 of the window is virtual: it comes before all others and holds what earlier ops hand over. Op `i` is
@@ -18,57 +23,63 @@ def window_of(b: Buffers, order: IndexArray, place: IntArray, first: int, last: 
     ----------
     b
         The whole graph's buffers.
-    order, place
-        The order, shape `(ops,)`, and its inverse.
+    order, place, memory
+        The order, shape `(ops,)`, its inverse, and the bytes that each step takes.
     first, last
         The stretch of steps.
     """
     inside = order[first:last]
-    local = np.zeros(len(order), np.int64)
-    local[inside] = np.arange(1, len(inside) + 1)
-    buffer_of_user = np.repeat(np.arange(len(b.size)), np.diff(b.user_ptr))
-    used_at = place[b.users]
-    is_used = np.zeros(len(b.size), bool)
-    is_used[buffer_of_user[(used_at >= first) & (used_at < last)]] = True
-    stays = b.is_final.copy()
-    stays[buffer_of_user[used_at >= last]] = True
-    made_at = place[b.producer]
-    is_made = (made_at >= first) & (made_at < last)
-    comes_in = (made_at < first) & is_used & ~stays
-
-    kept = np.flatnonzero(is_made | comes_in)
-    producer = np.where(is_made[kept], local[b.producer[kept]], 0)
-    by_producer = np.argsort(producer, kind="stable")
-    kept, producer = kept[by_producer], producer[by_producer]
-    number = np.full(len(b.size), -1, np.int64)
-    number[kept] = np.arange(len(kept))
-    uses = (local[b.users] > 0) & (number[buffer_of_user] >= 0)
-    buffers, users = number[buffer_of_user[uses]], local[b.users[uses]]
-
     ops = len(inside) + 1
-    waiting = np.repeat(np.arange(len(order)), np.diff(b.predecessor_ptr))
-    waiting, awaited = local[waiting], local[b.predecessors]
-    within = (waiting > 0) & (awaited > 0)
-    waiting, awaited = waiting[within], awaited[within]
+    reading, read = _rows(b.used_ptr, b.used, inside)
+    _, made = _rows(b.made_ptr, np.arange(len(b.size)), inside)
+    buffers = np.union1d(read, made)
+    user_of, user = _rows(b.user_ptr, b.users, buffers)
+    stays = b.is_final[buffers].copy()
+    stays[user_of[place[user] >= last]] = True
+    is_made = place[b.producer[buffers]] >= first
+    comes_in = ~is_made & ~stays
+
+    kept = is_made | comes_in
+    producer = np.where(is_made, place[b.producer[buffers]] - first + 1, 0)[kept]
+    by_producer = np.argsort(producer, kind="stable")
+    number = np.full(len(buffers), -1)
+    number[np.flatnonzero(kept)[by_producer]] = np.arange(len(producer))
+    used = number[np.searchsorted(buffers, read)]
+    reader, used = reading[used >= 0] + 1, used[used >= 0]
+
+    waits, on = _rows(b.predecessor_ptr, b.predecessors, inside)
+    on = place[on] - first + 1
+    waiting, awaited = waits[on > 0] + 1, on[on > 0]
     is_first = np.ones(ops, bool)
     is_first[waiting] = is_first[0] = False
     waiting = np.concatenate((waiting, np.flatnonzero(is_first)))
     awaited = np.concatenate((awaited, np.zeros(is_first.sum(), np.int64)))
+    entering = int(b.size[buffers[comes_in]].sum())
+    chosen = buffers[kept][by_producer]
     window = Buffers(
-        b.size[kept],
-        producer.astype(np.int32),
-        stays[kept],
-        *csr(buffers, users, len(kept)),
-        *csr(users, buffers, ops),
-        np.searchsorted(producer, np.arange(ops + 1)).astype(np.int32),
-        np.concatenate(([b.size[comes_in].sum()], b.own[inside])),
+        b.size[chosen],
+        producer[by_producer].astype(np.int32),
+        stays[kept][by_producer],
+        *csr(used, reader, len(chosen)),
+        *csr(reader, used, ops),
+        np.searchsorted(producer[by_producer], np.arange(ops + 1)).astype(np.int32),
+        np.concatenate(([entering], b.own[inside])),
         np.concatenate(([0], b.workspace[inside])),
         *csr(waiting, awaited, ops),
         *csr(awaited, waiting, ops),
     )
     for array in window:
         array.setflags(write=False)
-    return window, int(b.size[(made_at < first) & stays].sum())
+    resident = int(memory[first] - b.own[inside[0]] - b.workspace[inside[0]])
+    return window, resident - entering
+
+
+def _rows(pointers: IndexArray, values: NDArray[Any], rows: NDArray[Any]) -> tuple[IntArray, NDArray[Any]]:
+    """Return the values of some rows of a CSR matrix, and which of the rows each is from."""
+    lengths = np.diff(pointers)[rows]
+    place = np.repeat(np.arange(len(rows)), lengths)
+    skipped = np.concatenate(([0], np.cumsum(lengths)[:-1]))
+    return place, values[np.arange(lengths.sum()) + (pointers[rows] - skipped)[place]]
 
 
 def separators(b: Buffers, order: IndexArray) -> IntArray:

@@ -48,7 +48,6 @@ class _Stretches:
     def __init__(self, search: Search) -> None:
         assert search.best is not None and search.best_simulation is not None
         self.search, self.buffers = search, search.problem.graph.buffers
-        self.persistent = int(search.problem.graph.persistent.sum())
         self.order = search.best.op_order().copy()
         self.memory = search.best_simulation.step_memory.copy()
         self.ends = np.union1d(separators(self.buffers, self.order) + 1, [len(self.order)])
@@ -59,10 +58,11 @@ class _Stretches:
         number = int(np.searchsorted(self.ends, np.argmax(self.memory), side="right"))
         if number not in self._known:
             first, last = int(self.ends[number - 1]) if number else 0, int(self.ends[number])
-            window, throughout = window_of(self.buffers, self.order, np.argsort(self.order), first, last)
+            place = np.argsort(self.order)
+            window, throughout = window_of(self.buffers, self.order, place, self.memory, first, last)
             ops = self.order[first:last].copy()
             self._known[number] = _Stretch(
-                self.search, window, self.persistent + throughout, lambda order: self._glue(first, ops[order[1:] - 1])
+                self.search, window, throughout, lambda order: self._glue(first, ops[order[1:] - 1])
             )
         return self._known[number]
 
@@ -90,7 +90,7 @@ class _Stretch:
         self.order = np.arange(len(b.own), dtype=np.int32)
         self.memory = self._memory(self.order)
         self.effort = 0
-        self.sizes = [FIRST_SIZE, FIRST_SIZE]
+        self.sizes = [1, 1]
         self.proofs: _Proofs | None = None
 
     @property
@@ -111,21 +111,19 @@ class _Stretch:
     def improve(self) -> bool:
         """Spend some more effort, twice as much each time; False if there is nothing left to try.
 
-        First come minimum cuts, and narrow beams backward from the end, which decides the hump of layered
-        graphs first. Then each round reorders windows around the peak, each by a narrow beam (large
-        neighbourhood search); sends wider beams through the stretch tightened by what any better order must
-        obey, of which one that cuts no state and finds nothing proves the best order optimal; and tries to
-        prove a target halfway between bound and peak impossible (see `Relations`).
+        First come minimum cuts and, but for very large graphs, narrow beams backward from the end, which
+        decides the hump of layered graphs first. Then each round reorders windows around the peak, each by a
+        narrow beam (large neighbourhood search); sends wider beams through the stretch tightened by what any
+        better order must obey, of which one that cuts no state and finds nothing proves the best order
+        optimal; and tries to prove a target halfway between bound and peak impossible (see `Relations`).
         """
         if not self.effort:
             while self._uncross():
                 pass
-            for size in FIRST_BEAMS:
-                if not self.must_stop:
-                    self._run_beam(size, self.buffers, is_backward=True)
-            if len(self.order) <= LARGEST_RELATED:
-                self.proofs = _Proofs(self)
             self.effort = FIRST_EFFORT
+            if len(self.order) <= LARGEST_RELATED:
+                self._run_first_beams()
+                self.proofs, self.sizes = _Proofs(self), [FIRST_SIZE, FIRST_SIZE]
             return True
         if min(self.sizes) == LARGEST_SIZE:
             return False
@@ -198,6 +196,11 @@ class _Stretch:
             self.search.raise_lower_bound(self.peak)
         return beam
 
+    def _run_first_beams(self) -> None:
+        for size in FIRST_BEAMS:
+            if not self.must_stop:
+                self._run_beam(size, self.buffers, is_backward=True)
+
     def _run_beams(self, buffers: Buffers, is_backward: bool) -> None:
         """Run beams of one direction until they have cost the effort; one that dies doubles the next."""
         left = self.effort
@@ -220,10 +223,10 @@ class _Stretch:
             steps = int(rng.integers(SMALLEST_WINDOW, LARGEST_WINDOW + 1))
             first = max(0, centre - int(rng.integers(0, steps)))
             last = min(len(self.order), first + steps)
-            window, throughout = window_of(self.buffers, self.order, place, first, last)
+            window, throughout = window_of(self.buffers, self.order, place, self.memory, first, last)
             is_backward = bool(rng.integers(0, 2))
-            limit = int(self.memory[first:last].max()) - self.present - throughout + 1
-            size, floor = int(rng.choice(WINDOW_BEAMS)), max(0, self.bound - self.present - throughout)
+            limit = int(self.memory[first:last].max()) - throughout + 1
+            size, floor = int(rng.choice(WINDOW_BEAMS)), max(0, self.bound - throughout)
             beam = run_beam(self.search, window, size, limit, is_backward, floor)
             effort -= beam.priced
             if beam.chosen is None or not beam.is_complete or self.search.evaluations_left < 1:

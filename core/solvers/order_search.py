@@ -24,6 +24,7 @@ FIRST_EFFORT = 2_000_000
 LARGEST_RELATED = 10_000
 CLOSE = 1e-4
 PROOF_ARCS = 100_000_000
+CUT_SHARE, PROOF_SHARE = 0.3, 0.3
 SMALLEST_WINDOW, LARGEST_WINDOW = 20, 160
 WINDOW_BEAMS = (8, 16, 32, 64)
 Parameters = base.Parameters
@@ -160,12 +161,13 @@ class _Stretch:
         latter (FINDINGS, Uncrossing). Kept if neither the peak nor the squares above the bound, summed, grow.
         """
         before, sides = self.peak, []
+        latest = time.monotonic() + CUT_SHARE * self.search.seconds_left()
         cuts = min_cuts(
             self.buffers,
             self.order,
             self.memory - self.present,
             self.bound - self.present,
-            stop=lambda: self.must_stop,
+            stop=lambda: self.must_stop or time.monotonic() >= latest,
             seconds_left=self.search.seconds_left,
         )
         for term, side in cuts:
@@ -276,5 +278,5 @@ class _Proofs:
         """Stop when a share of the time left or the allowance is used; with evaluations alone it is repeatable."""
         most_flows = self.relations.flows + self.allowance
         stretch = self.stretch
-        latest = time.monotonic() + 0.3 * stretch.search.seconds_left()
+        latest = time.monotonic() + PROOF_SHARE * stretch.search.seconds_left()
         return lambda: self.relations.flows >= most_flows or time.monotonic() >= latest or stretch.must_stop

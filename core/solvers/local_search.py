@@ -5,8 +5,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import parameters as base
 from ..errors import UsageError
@@ -31,16 +33,22 @@ class Parameters(base.Parameters):
 def solve(search: Search, parameters: Parameters) -> None:
     """Walk from random schedules, by moves that do not worsen them, until the budget ends.
 
-    The start is a random topological order (one priority per op, then Kahn: FINDINGS) and a device per op,
-    uniformly at random. A move draws an op, then with equal chance another device for it or another place
+    A start is a random topological order (one priority per op, then Kahn: FINDINGS) and a device per op,
+    uniformly at random; the first is the schedule given, if there is one, its transfers sent just before
+    their first readers. A move draws an op, then with equal chance another device for it or another place
     between the ops that it waits for and those that wait for it; on one device, always a place. It is taken
     unless the schedule becomes worse: excess over the memory limit first, then the task's value. Every
     schedule is priced whole and counts one evaluation; a draw that leaves nothing to move counts none, but
     counts as a move without success.
     """
     walk = _Walk(search)
+    start = search.initial
     while not search.must_stop():
-        walk.restart()
+        if start is None:
+            walk.restart()
+        else:
+            walk.start_from(start)
+            start = None
         current, failures = walk.price(), 0
         while failures < parameters.patience and not search.must_stop():
             undo = walk.move()
@@ -80,9 +88,16 @@ class _Walk:
     def restart(self) -> None:
         """Draw an order and a placement."""
         graph, rng = self.problem.graph, self.search.rng
-        self.order[:] = random_order(graph, rng)
-        self.place[self.order] = np.arange(self.ops, dtype=np.int32)
-        self.placement[:] = rng.integers(0, self.devices, self.ops)
+        self._set(random_order(graph, rng), rng.integers(0, self.devices, self.ops))
+
+    def start_from(self, schedule: Schedule) -> None:
+        """Take over the order and the placement of a schedule."""
+        self._set(schedule.op_order(), schedule.placement(self.problem.graph))
+
+    def _set(self, order: IndexArray, placement: NDArray[Any]) -> None:
+        self.order[:] = order
+        self.place[order] = np.arange(self.ops, dtype=np.int32)
+        self.placement[:] = placement
 
     def price(self) -> Fitness:
         """Price the schedule, count the evaluation, and offer it if it is the best so far."""

@@ -112,6 +112,8 @@ def _title(comparison: Comparison) -> str:
         return f"{number:,} {noun}{'s' * (number != 1)}"
 
     parts = [f"{what}, {count(len(comparison.graphs), 'graph')}, {count(settings.devices, 'device')}"]
+    if settings.memory_limit_share is not None:
+        parts.append(f"at most {100 * settings.memory_limit_share:g}% of the input order's peak each")
     if settings.memory_limit is not None:
         from ..core.units import format_bytes
 
@@ -174,8 +176,12 @@ def _graph_table(comparison: Comparison, results: list[GraphResults]) -> Table:
 
 def _remarks(comparison: Comparison, summaries: list[MethodSummary]) -> Iterator[str]:
     """Say what the table's numbers are over, what they leave out, and what went wrong."""
-    if any(summary.seconds.half_width is not None for summary in summaries):
-        yield "± is half of the 95% confidence interval over graphs (Student t)"
+    from ..core.statistics import by_graph, interval_factor
+
+    graphs = max(summary.seconds.graphs for summary in summaries)
+    if graphs > 1:
+        factor = f"{interval_factor(graphs):.2f} standard errors of {graphs} graphs"
+        yield f"± is half of the 95% confidence interval over graphs (Student t): {factor}"
     if any(0 < getattr(s, column).graphs < s.graphs for s in summaries for column in _PERCENTAGES):
         yield "n= is the number of graphs of a mean that is not over all of them"
     if comparison.settings.task == "runtime" and not any(cell.value != 0 for cell in comparison.cells):
@@ -184,6 +190,11 @@ def _remarks(comparison: Comparison, summaries: list[MethodSummary]) -> Iterator
         counts = [f"{s.method} {getattr(s, name)} of {s.runs}" for s in summaries if getattr(s, name)]
         if counts:
             yield f"runs {what}: {', '.join(counts)}"
+    if unsolved := sum(result.is_infeasible for result in by_graph(comparison.cells)):
+        yield f"graphs on which no run of any method kept the memory limit: {unsolved}"
+    spread = [f"{s.method} {s.seed_deviation:.2g}" for s in summaries if s.seed_deviation is not None]
+    if spread:
+        yield f"standard deviation over seeds of the mean improvement, percentage points: {', '.join(spread)}"
     for summary in summaries:
         for column, what in _PERCENTAGES.items():
             if left_out := getattr(summary, column).left_out:

@@ -21,7 +21,10 @@ DevicesOption = Annotated[
 ]
 MemoryLimitOption = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--memory-limit", help="Bytes per device, e.g. 16GiB. (default: none)"),
+    typer.Option(
+        "--memory-limit",
+        help="Bytes per device, e.g. 16GiB, or a share of the input order's peak, e.g. 60%. (default: none)",
+    ),
 ]
 BandwidthOption = Annotated[
     Optional[str],  # noqa: UP045

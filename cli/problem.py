@@ -19,19 +19,25 @@ def problem_settings(
     latency: str,
     methods: list[str],
 ) -> dict[str, Any]:
-    """Read the options' texts; the keyword arguments of `Problem` but for the graph.
+    """Read the options' texts; the keyword arguments of `Settings` that make the problem.
 
     One device is the default for memory, two for runtime and for methods that place by nature.
     """
-    from ..core.units import parse_bandwidth, parse_bytes, parse_microseconds
+    from ..core.units import parse_bandwidth, parse_bytes, parse_microseconds, parse_percent
 
     if devices is None:
         places = all(method in TWO_DEVICE_METHODS for method in methods)
         devices = 2 if task == "runtime" or places else 1
+    limit = share = None
+    if memory_limit is not None and memory_limit.strip().endswith("%"):
+        share = parse_percent(memory_limit, "memory limit")
+    elif memory_limit is not None:
+        limit = parse_bytes(memory_limit, "memory limit")
     return {
         "task": task,
         "devices": devices,
-        "memory_limit": None if memory_limit is None else parse_bytes(memory_limit, "memory limit"),
+        "memory_limit": limit,
+        "memory_limit_share": share,
         "bandwidth": None if bandwidth is None else parse_bandwidth(bandwidth),
         "latency": parse_microseconds(latency),
     }
@@ -39,6 +45,6 @@ def problem_settings(
 
 def make_problem(graph: CostGraph, settings: dict[str, Any]) -> Problem:
     """Return the problem of a graph under these settings."""
-    from ..core.problem import Problem
+    from ..core.comparison import Settings
 
-    return Problem(graph, **settings)
+    return Settings(**settings).problem(graph)

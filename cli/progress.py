@@ -29,7 +29,7 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     from ..core.registry import check_supported
     from ..core.solve import solve, warm_up
 
-    check_supported(spec, problem, spec.evaluations or budget.get("evaluations"))
+    check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with interruptible(talk, "the best so far") as interrupt:
         with compiling(talk):
             warm_up(problem, spec.name)

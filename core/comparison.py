@@ -24,6 +24,7 @@ from .parameters import Parameters
 from .problem import Problem, Task
 from .registry import MethodSpec, check_supported, parse_method
 from .resume import ResumeFile, graph_hash
+from .simulator import input_peak
 from .solve import Result, solve, warm_up
 from .statistics import Cell, MethodSummary, summarise
 
@@ -39,6 +40,8 @@ class Settings:
     ----------
     task, devices, memory_limit, bandwidth, latency
         As in `Problem`: bytes, bytes per second, microseconds.
+    memory_limit_share
+        The limit as a share of each graph's peak in input order on one device, instead of one for all.
     evaluations, time_limit
         Budget of each run, schedules priced and seconds; by default the method's own.
     seed, seeds
@@ -47,7 +50,7 @@ class Settings:
     Raises
     ------
     UsageError
-        If a budget or the number of seeds is not positive.
+        If a share, a budget or the number of seeds is not positive, or there are two limits.
     """
 
     task: Task = "memory"
@@ -55,20 +58,26 @@ class Settings:
     memory_limit: int | None = None
     bandwidth: float | None = None
     latency: float = 0.0
+    memory_limit_share: float | None = None
     evaluations: int | None = None
     time_limit: float | None = None
     seed: int = 0
     seeds: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("evaluations", "time_limit", "seeds"):
+        for name in ("memory_limit_share", "evaluations", "time_limit", "seeds"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"{name.replace('_', ' ')} must be above 0, not {value}")
+        if self.memory_limit is not None and self.memory_limit_share is not None:
+            raise UsageError("the memory limit is given twice, in bytes and as a share")
 
     def problem(self, graph: CostGraph) -> Problem:
         """Return the problem that a graph poses."""
-        return Problem(graph, self.task, self.devices, self.memory_limit, self.bandwidth, self.latency)
+        limit = self.memory_limit
+        if self.memory_limit_share is not None:
+            limit = int(self.memory_limit_share * input_peak(graph))
+        return Problem(graph, self.task, self.devices, limit, self.bandwidth, self.latency)
 
 
 @dataclass(frozen=True)
@@ -293,7 +302,7 @@ class Experiment:
                 "graph": digest,
                 "method": spec.name,
                 "parameters": asdict(spec.parameters),
-                "problem": [settings.task, settings.devices, settings.memory_limit],
+                "problem": [settings.task, settings.devices, problem.memory_limit],
                 "transfers": [settings.bandwidth, settings.latency],
                 "budget": [spec.evaluations, spec.time_limit],
             }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from .errors import UsageError
 from .parameters import Parameters, from_texts
 from .problem import Problem
+from .schedule import Schedule
 
 
 class Method(NamedTuple):
@@ -22,6 +24,8 @@ class Method(NamedTuple):
         One line, and the paper's section or the field's use.
     memory_on_one_device_only
         Refuses other problems.
+    searches
+        Whether it goes on from a schedule that it is given; else it builds one and refuses `--initial`.
     counts_evaluations
         Refuses `--evaluations` if not.
     default_evaluations
@@ -34,6 +38,7 @@ class Method(NamedTuple):
     summary: str
     source: str
     memory_on_one_device_only: bool = False
+    searches: bool = True
     counts_evaluations: bool = True
     default_evaluations: int | None = None
     default_seconds: float | None = None
@@ -47,26 +52,41 @@ METHODS: dict[str, Method] = {
         "ours",
         default_seconds=10.0,
     ),
-    "input": Method(f"{_SOLVERS}.sequences:input_order", "The file's own order, all on device 0", "program order"),
+    "input": Method(
+        f"{_SOLVERS}.sequences:input_order",
+        "The file's own order, all on device 0",
+        "program order",
+        searches=False,
+    ),
     "random": Method(
         f"{_SOLVERS}.random_orders:solve",
         "Best of N random topological orders, placed at random",
         "Topoformer 5, C",
         default_evaluations=100,
     ),
-    "dfs": Method(f"{_SOLVERS}.sequences:dfs", "Depth-first sequencing (Kahn with a stack), device 0", "Topoformer 5"),
+    "dfs": Method(
+        f"{_SOLVERS}.sequences:dfs",
+        "Depth-first sequencing (Kahn with a stack), device 0",
+        "Topoformer 5",
+        searches=False,
+    ),
     "dfs-postorder": Method(
         f"{_SOLVERS}.sequences:dfs_postorder",
         "Reverse postorder of a depth-first search, device 0",
         "field standard",
+        searches=False,
     ),
     "bfs": Method(
-        f"{_SOLVERS}.sequences:bfs", "Breadth-first sequencing (Kahn with a queue), device 0", "Topoformer 5"
+        f"{_SOLVERS}.sequences:bfs",
+        "Breadth-first sequencing (Kahn with a queue), device 0",
+        "Topoformer 5",
+        searches=False,
     ),
     "lpmf": Method(
         f"{_SOLVERS}.lpmf:solve",
         "Least peak memory first: the ready op that keeps the peak lowest, then frees most; device 0",
         "field standard",
+        searches=False,
     ),
     "depth-first-dp": Method(
         f"{_SOLVERS}.depth_first_dp:solve",
@@ -93,6 +113,7 @@ METHODS: dict[str, Method] = {
         f"{_SOLVERS}.gp_dfs:solve",
         "Kernighan-Lin partition, then per device the depth-first order of XLA's memory scheduler",
         "REGAL A.10",
+        searches=False,
     ),
     "local-search": Method(
         f"{_SOLVERS}.local_search:solve",
@@ -102,7 +123,7 @@ METHODS: dict[str, Method] = {
     ),
     "cp-sat": Method(
         f"{_SOLVERS}.cp_sat:solve",
-        "Constraint programming (OR-Tools): exact with time enough, and a proven bound before that",
+        "Constraint programming (OR-Tools), hinted by auto: exact with time enough, else with a proven bound",
         "REGAL A.10",
         counts_evaluations=False,
     ),
@@ -160,8 +181,15 @@ def parts_of(name: str, problem: Problem) -> list[str]:
     return parts
 
 
-def parse_method(text: str) -> MethodSpec:
+def parse_method(text: str, **flags: str | None) -> MethodSpec:
     """Read `name` or `name:parameter=value:...`.
+
+    Parameters
+    ----------
+    text
+        The method as written.
+    flags
+        Parameters that the command line has a flag for, as in `--decoder lazy`; None if not given.
 
     Raises
     ------
@@ -173,12 +201,19 @@ def parse_method(text: str) -> MethodSpec:
     name, *settings = text.strip().split(":")
     if name not in METHODS:
         raise UsageError(f"unknown method '{name}'; choose from {', '.join(METHODS)}")
-    texts = {}
+    texts = {flag: value for flag, value in flags.items() if value is not None}
+    for flag in texts:
+        if not _has_parameter(name, flag):
+            able = _listed(other for other in METHODS if _has_parameter(other, flag))
+            raise UsageError(f"--{flag} is not for method '{name}', which has none; it is for {able}")
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
             raise UsageError(f"'{setting}' in method '{text}' is not written parameter=value")
-        texts[key.strip().replace("-", "_")] = value.strip()
+        key = key.strip().replace("-", "_")
+        if key in texts:
+            raise UsageError(f"parameter {key} of '{name}' is given twice")
+        texts[key] = value.strip()
     evaluations = texts.pop("evaluations", None)
     time_limit = texts.pop("time_limit", None)
     if evaluations is not None and not (evaluations.isdigit() and int(evaluations) > 0):
@@ -192,12 +227,27 @@ def parse_method(text: str) -> MethodSpec:
     )
 
 
-def check_supported(spec: MethodSpec, problem: Problem, evaluations: int | None) -> None:
-    """Raise UsageError if the method cannot solve this problem, or does not count evaluations."""
+def _has_parameter(name: str, parameter: str) -> bool:
+    return parameter in {field.name for field in dataclasses.fields(parameters_class(name))}
+
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def check_supported(
+    spec: MethodSpec, problem: Problem, evaluations: int | None, initial: Schedule | None = None
+) -> None:
+    """Raise UsageError if the method cannot solve this problem, count evaluations, or start from a schedule."""
     if spec.method.memory_on_one_device_only and (problem.task != "memory" or problem.devices > 1):
+        able = _listed(name for name, method in METHODS.items() if not method.memory_on_one_device_only)
         raise UsageError(
             f"method '{spec.name}' minimises peak memory on one device; "
-            f"use auto or brkga for --task {problem.task} --devices {problem.devices}"
+            f"for --task {problem.task} --devices {problem.devices} use {able}"
         )
+    if initial is not None and not spec.method.searches:
+        able = _listed(name for name, method in METHODS.items() if method.searches)
+        raise UsageError(f"method '{spec.name}' builds one schedule and cannot start from another; use {able}")
     if evaluations is not None and not spec.method.counts_evaluations:
         raise UsageError(f"method '{spec.name}' does not count evaluations; limit it by --time-limit")

@@ -37,7 +37,7 @@ class Search:
     on_progress
         Called with the search whenever it is asked whether to stop.
     initial
-        A schedule to start from, for methods that can.
+        A schedule to start from, which has been offered already.
     lower_bound
         A value that no schedule can beat; reaching it ends the search.
     """

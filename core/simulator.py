@@ -49,6 +49,11 @@ class Simulation:
         return float(self.clock_per_device.max())
 
 
+def input_peak(graph: CostGraph) -> int:
+    """Return the peak of the input order on one device, bytes."""
+    return simulate(Problem(graph), Schedule.single_device(graph.input_order)).peak
+
+
 def needed_transfers(graph: CostGraph, placement: IndexArray) -> IntArray:
     """Return the sorted distinct `tensor * 64 + device` of every transfer that a placement needs."""
     pointers, consumers = graph.consumers

@@ -99,7 +99,7 @@ def solve(
     seed, jobs
         Seed of every random choice; worker threads, on which the result does not depend.
     initial
-        A schedule to start from, for methods that can.
+        A schedule to start from, for methods that search: one evaluation, and never made worse.
     interrupt
         Set it from another thread or a signal handler to stop with the best so far.
     on_progress
@@ -108,12 +108,16 @@ def solve(
     Raises
     ------
     UsageError
-        If the method cannot solve this problem.
+        If the method cannot solve this problem or start from a schedule.
+    ScheduleError
+        If the schedule to start from is not one of this problem.
     """
     spec = parse_method(method) if isinstance(method, str) else method
     evaluations = spec.evaluations or evaluations
     time_limit = spec.time_limit or time_limit
-    check_supported(spec, problem, evaluations)
+    check_supported(spec, problem, evaluations, initial)
+    if initial is not None:
+        verify(problem, initial, enforce_limit=False)
     if evaluations is None and time_limit is None:
         evaluations, time_limit = spec.method.default_evaluations, spec.method.default_seconds
     warm_up(problem, spec.name)
@@ -130,6 +134,10 @@ def solve(
         initial=initial,
         lower_bound=lower_bound(problem),
     )
+    if initial is not None:
+        search.working = "initial"
+        search.evaluations += 1
+        search.offer(initial)
     search.working = spec.name
     load(spec.name)(search, spec.parameters)
     if search.best is None:

@@ -31,6 +31,14 @@ def parse_bytes(text: str, what: str = "size") -> int:
     return round(value)
 
 
+def parse_percent(text: str, what: str = "share") -> float:
+    """Parse `60%` as 0.6."""
+    number, unit = _split(text, what, "60%")
+    if unit != "%" or not number > 0:
+        raise UsageError(f"{what} '{text}' must be more than 0%, written like 60%")
+    return number / 100
+
+
 def parse_bandwidth(text: str) -> float:
     """Parse `10GB/s`, or a bare number of bytes per second."""
     number, unit = _split(text, "bandwidth", "10GB/s")

@@ -504,18 +504,6 @@ def depth_first_orders(plain, zobrist, salt):
     return orders, tried[0]
 
 
-def lazy_steps(plain, placement, order):
-    """Ops in this order; each tensor is sent just before its first reader, an op's in the order of its reads."""
-    steps = []
-    for op in order:
-        for tensor in sorted(plain.reads[op], key=plain.index.get):
-            send = (tensor, placement[op])
-            if placement[tensor[0]] != placement[op] and send not in steps:
-                steps.append(send)
-        steps.append(op)
-    return steps
-
-
 def random_priority_order(plain, priority):
     """Always the ready op of least priority."""
     order = []

@@ -45,16 +45,13 @@ class Parameters(base.Parameters):
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Anneal until the budget ends; a schedule given to start from, or the best known, is one of the starts.
+    """Anneal until the budget ends; the best schedule known is one of the starts.
 
     Makespan: keys, then, if the best exceeds the memory limit, sequences of least peak until one fits, then
     sequences of least makespan. Peak: sequences. Temperatures fall with the evaluations spent if these are
     limited, else with the time.
     """
     p = parameters
-    if search.initial is not None and search.best is None:
-        search.evaluations += 1
-        search.offer(search.initial)
     annealing = _Annealing(search)
     for_peak = p.memory_hot * SAME_PEAK, p.memory_cold * SAME_PEAK
     if search.problem.task == "memory":

@@ -96,12 +96,16 @@ class BeamResult:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Offer the best order in the beam; if none was cut it is optimal, and the lower bound says so."""
-    result = beam_search(search, parameters.beam_size)
+    """Offer the best order in the beam; if none was cut it is optimal, and the lower bound says so.
+
+    A schedule known before cuts what cannot be better.
+    """
+    cutoff = None if search.best is None else int(search.best_value)
+    result = beam_search(search, parameters.beam_size, cutoff=cutoff)
     if result.order is not None:
-        simulation = search.offer_order(result.order)
-        if result.is_exact:
-            search.raise_lower_bound(simulation.peak)
+        search.offer_order(result.order)
+    if result.is_exact:
+        search.raise_lower_bound(search.best_value)
 
 
 def beam_search(search: Search, beam_size: int, cutoff: int | None = None) -> BeamResult:

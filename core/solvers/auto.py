@@ -24,12 +24,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     """Try the heuristics, then search; stop at once when the lower bound is met.
 
     Peak memory on one device: `order_search`. Otherwise: `annealing`, from the best heuristic or
-    greedy decoding. A schedule given to start from is one more candidate.
+    greedy decoding. Both go on from the best schedule known.
     """
-    if search.initial is not None:
-        search.working = "initial"
-        search.evaluations += 1
-        search.offer(search.initial)
     for name in HEURISTICS:
         _run(search, name)
         if search.must_stop():

@@ -80,17 +80,8 @@ class _Population:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Evolve uniform or beta mutants until the budget ends.
-
-    Lazy keys start from bottom levels; a schedule given to start from is then offered itself, as one
-    evaluation, since keys need not give it back.
-    """
-    known = None
-    if parameters.decoder == "lazy":
-        known = start_keys(search.problem)
-        if search.initial is not None:
-            search.evaluations += 1
-            search.offer(search.initial)
+    """Evolve uniform or beta mutants until the budget ends; lazy keys start from bottom levels."""
+    known = start_keys(search.problem) if parameters.decoder == "lazy" else None
     evolve(search, parameters, GeneDistribution(parameters.alpha, parameters.beta, parameters.bias), known)
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import parameters as base
 from ..errors import SchedoptError
 from ..graph import IntArray
-from ..parameters import Parameters
+from ..parameters import parameter
 from ..problem import Problem
 from ..schedule import Schedule
 from ..search import Search
+from . import auto
 
 LARGEST_MEMORY = 2**40
 LARGEST_TIME = 2**30  # beyond 2^31 the solver was seen to prove wrong optima (OR-Tools 9.15)
@@ -23,19 +26,29 @@ LARGEST_ENERGY = 2**62  # memory times time, which the solver adds up
 POLL_SECONDS = 0.02
 
 
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """Without a good hint the solver needs minutes for what other methods find at once (FINDINGS)."""
+
+    hint: int = parameter(1000, "evaluations of auto for the schedule to be hinted with; 0: the input order", low=0)
+
+
+def parts(problem: Problem) -> list[str]:
+    """Return the methods used for a problem."""
+    return [*auto.parts(problem), "cp-sat"]
+
+
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer each schedule that the solver finds, and raise the bound to what it proves.
 
-    It is hinted with the schedule to start from or the input order, whichever is better. For the makespan under
-    a memory limit that neither keeps, the peak is minimised first, down to the limit: the result is the next
-    hint, or else the schedule of least excess. The solver's strategies take turns (`interleave_search`), so a
-    run that ends by itself does not depend on the number of workers. Each schedule offered counts one
-    evaluation.
+    It is hinted with the best schedule known: that to start from, the input order, or what `auto` finds. For
+    the makespan under a memory limit that none of them keeps, the peak is minimised first, down to the limit:
+    the result is the next hint, or else the schedule of least excess. The solver's strategies take turns
+    (`interleave_search`), so a run that ends by itself does not depend on the number of workers. Each schedule
+    offered counts one evaluation.
     """
     search.offer_order(search.problem.graph.input_order)
-    if search.initial is not None:
-        search.evaluations += 1
-        search.offer(search.initial)
+    _find_hint(search, parameters.hint)
     if search.must_stop():
         return
     problem = search.problem
@@ -46,6 +59,14 @@ def solve(search: Search, parameters: Parameters) -> None:
             _minimise(search, problem.task, problem.memory_limit)
     except _OutOfTimeError:
         return
+
+
+def _find_hint(search: Search, evaluations: int) -> None:
+    """Let `auto` improve the best schedule known."""
+    search.max_evaluations = search.evaluations + evaluations
+    if not search.must_stop():
+        auto.solve(search, base.Parameters())
+    search.max_evaluations, search.working = math.inf, "cp-sat"
 
 
 class _OutOfTimeError(Exception):
@@ -381,9 +402,9 @@ class _Model:
     def _buffers_live_to_their_last_use(self) -> None:
         """Keep a buffer through every step on its device that reads or sends it or a view of it, or to the end."""
         views: list[list[int]] = [[] for _ in self.producer]
-        for tensor, base in enumerate(self.graph.alias_of.tolist()):
-            if base >= 0:
-                views[base].append(tensor)
+        for tensor, viewed in enumerate(self.graph.alias_of.tolist()):
+            if viewed >= 0:
+                views[viewed].append(tensor)
         for (is_copy, tensor, device), buffer in self.buffers.items():
             self._check_time()
             self.model.add(buffer.end >= buffer.since.end)

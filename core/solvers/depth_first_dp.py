@@ -41,7 +41,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     zobrist = search.rng.integers(1, 2**64, graph.num_ops, dtype=np.uint64)
     salt = search.rng.integers(1, 2**64, dtype=np.uint64)
     state = new_search(graph.buffers, parameters.table, salt)
-    best, chunk = UNLIMITED, FIRST_CHUNK
+    best = UNLIMITED if search.best is None else int(search.best_value) - persistent
+    chunk = FIRST_CHUNK
     while not search.must_stop():
         outcome, _, followed = search_on(graph.buffers, state, zobrist, salt, best, chunk)
         search.evaluations += followed / graph.num_ops

@@ -5,18 +5,21 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import parameters as base
 from ..errors import UsageError
 from ..graph import CostGraph, IndexArray
 from ..kernels.arrays import graph_arrays
 from ..kernels.cost_model import new_state
-from ..kernels.sequence import run_sequence
+from ..kernels.late_transfers import new_due, run_sequence
 from ..parameters import parameter
 from ..schedule import Schedule
 from ..search import Search
+from .lazy_chromosomes import aim_of, as_schedule
 
 Fitness = tuple[int, float]
 
@@ -31,16 +34,22 @@ class Parameters(base.Parameters):
 def solve(search: Search, parameters: Parameters) -> None:
     """Walk from random schedules, by moves that do not worsen them, until the budget ends.
 
-    The start is a random topological order (one priority per op, then Kahn: FINDINGS) and a device per op,
-    uniformly at random. A move draws an op, then with equal chance another device for it or another place
+    A start is a random topological order (one priority per op, then Kahn: FINDINGS) and a device per op,
+    uniformly at random; the first is the schedule given, if there is one, its transfers sent just before
+    their first readers. A move draws an op, then with equal chance another device for it or another place
     between the ops that it waits for and those that wait for it; on one device, always a place. It is taken
     unless the schedule becomes worse: excess over the memory limit first, then the task's value. Every
     schedule is priced whole and counts one evaluation; a draw that leaves nothing to move counts none, but
     counts as a move without success.
     """
     walk = _Walk(search)
+    start = search.initial
     while not search.must_stop():
-        walk.restart()
+        if start is None:
+            walk.restart()
+        else:
+            walk.start_from(start)
+            start = None
         current, failures = walk.price(), 0
         while failures < parameters.patience and not search.must_stop():
             undo = walk.move()
@@ -63,38 +72,44 @@ class _Walk:
         self.search, self.problem = search, search.problem
         graph = self.problem.graph
         self.ops, self.devices = graph.num_ops, self.problem.devices
-        cells = graph.num_tensors * self.devices
-        if cells >= 2**31:
+        if graph.num_tensors * self.devices >= 2**31:
             raise UsageError(f"{graph.name}: too many tensors times devices ({graph.num_tensors} x {self.devices})")
         self.predecessors, self.successors = graph.predecessors, graph.successors
-        self.counts_memory = self.problem.task == "memory" or self.problem.memory_limit is not None
+        self.aim = aim_of(self.problem)._replace(together=False)
         self.arrays = graph_arrays(graph)
-        self.state = new_state(self.arrays, self.devices, self.counts_memory)
+        self.state, self.due = new_state(self.arrays, self.devices, self.aim.memory), new_due(self.arrays, self.devices)
         self.placement = self.state.placement
         self.order = np.empty(self.ops, np.int32)
         self.place = np.empty(self.ops, np.int32)
         most_steps = self.ops + int(np.minimum(np.diff(graph.consumers[0]), self.devices - 1).sum())
         self.items, self.targets = np.empty(most_steps, np.int32), np.empty(most_steps, np.int32)
-        self.sent = np.zeros(cells, np.bool_)
 
     def restart(self) -> None:
         """Draw an order and a placement."""
         graph, rng = self.problem.graph, self.search.rng
-        self.order[:] = random_order(graph, rng)
-        self.place[self.order] = np.arange(self.ops, dtype=np.int32)
-        self.placement[:] = rng.integers(0, self.devices, self.ops)
+        self._set(random_order(graph, rng), rng.integers(0, self.devices, self.ops))
+
+    def start_from(self, schedule: Schedule) -> None:
+        """Take over the order and the placement of a schedule."""
+        self._set(schedule.op_order(), schedule.placement(self.problem.graph))
+
+    def _set(self, order: IndexArray, placement: NDArray[Any]) -> None:
+        self.order[:] = order
+        self.place[order] = np.arange(self.ops, dtype=np.int32)
+        self.placement[:] = placement
 
     def price(self) -> Fitness:
         """Price the schedule, count the evaluation, and offer it if it is the best so far."""
-        steps, peak, runtime = run_sequence(
+        steps, _, peak, runtime = run_sequence(
             self.arrays,
             self.state,
+            self.due,
             self.order,
-            self.sent,
+            self.aim,
             self.devices,
-            self.counts_memory,
             float(self.problem.latency),
             self.problem.microseconds_per_byte,
+            np.inf,
             self.items,
             self.targets,
         )
@@ -102,8 +117,7 @@ class _Walk:
         fitness = self.problem.fitness(peak, runtime)
         if fitness < self.search.best_fitness:
             items, targets = self.items[:steps], self.targets[:steps]
-            producer = np.where(items < 0, self.arrays.producer[np.where(items < 0, ~items, 0)], items)
-            self.search.offer(Schedule.from_steps(items, self.placement[producer], targets))
+            self.search.offer(as_schedule(self.arrays.producer, self.placement, items, targets))
         return fitness
 
     def move(self) -> Callable[[], None] | None:

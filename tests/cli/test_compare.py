@@ -66,7 +66,9 @@ def test_several_graphs_have_an_interval_and_a_row_each(run, folder):
     assert row(result.stdout, "diamond") == ["diamond", "6", "19 B", "26 B", "19 B*"]
     assert row(result.stdout, "layered")[1] == "12"
     assert "±" in row(result.stdout, "input")[2]
-    assert "95% confidence interval" in result.stdout
+    assert "95% confidence interval over graphs (Student t): 12.71 standard errors of 2 graphs" in result.stdout
+    deviation = "standard deviation over seeds of the mean improvement, percentage points: input 0, approximate-dp 0"
+    assert deviation in result.stdout
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -90,6 +92,17 @@ def test_json_and_its_file_are_one_document(run, folder, tmp_path):
     assert printed["summary"][1]["improvement"]["graphs"] == 2
     values = {cell["method"]: cell["value"] for cell in printed["cells"] if cell["graph"] == "diamond"}
     assert values == MEMORY
+
+
+def test_a_limit_relative_to_the_input_order(run, folder):
+    diamond = folder / "diamond.pbtxt"
+    result = run("compare", diamond, "--methods", "input,approximate-dp", "--memory-limit", "75%")
+    assert "at most 75% of the input order's peak each" in result.stdout
+    assert "runs infeasible" in result.stdout
+    assert "no run of any method" not in result.stdout
+    result = run("compare", diamond, "--methods", "input,dfs", "--memory-limit", "50%")
+    assert result.exit_code == 1
+    assert "graphs on which no run of any method kept the memory limit: 1" in result.stdout
 
 
 def test_csv_has_a_row_per_run(run, folder, tmp_path):

@@ -26,6 +26,12 @@ def gen(run):
     return succeed
 
 
+@pytest.fixture
+def described(gen):
+    """Run `schedopt gen --json`; returns what it prints."""
+    return lambda *words: json.loads(gen(*words, "--json").stdout)
+
+
 def contents(folder):
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
@@ -53,14 +59,13 @@ def test_standard_output_is_the_default_and_holds_one_graph(gen, words):
 
 
 @pytest.mark.parametrize("suffix", [".pbtxt", ".pb", ".pbtxt.gz", ".pb.gz"])
-def test_one_file(gen, tmp_path, suffix):
+def test_one_file(gen, described, tmp_path, suffix):
     file = tmp_path / f"graph{suffix}"
     result = gen("layered", "--nodes", 12, file)
     assert result.stdout == ""
     assert result.stderr == f"note: wrote {file}: 12 ops, 12 tensors\n"
     graph = read_graph(file)
-    described = json.loads(gen("layered", "--nodes", 12, "-o", file, "--json").stdout)
-    assert described == {
+    assert described("layered", "--nodes", 12, "-o", file) == {
         "graph": "layered-0",
         "ops": 12,
         "tensors": 12,
@@ -72,13 +77,13 @@ def test_one_file(gen, tmp_path, suffix):
 
 
 @pytest.mark.parametrize("words", [["layered", "--nodes", "25"], ["synthetic", "--nodes", "20-30"]])
-def test_data_set_folder_is_the_same_on_any_number_of_jobs(gen, tmp_path, words):
+def test_data_set_folder_is_the_same_on_any_number_of_jobs(gen, described, tmp_path, words):
     options = ["--count", 15, "--seed", 3, "--split", "3-1-1"]
-    described = json.loads(gen(*words, tmp_path / "a", *options, "--json").stdout)
+    printed = described(*words, tmp_path / "a", *options)
     gen(*words, tmp_path / "b", *options, "--jobs", 2)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
     written = json.loads((tmp_path / "a" / "dataset.json").read_text())
-    assert described == {"output": str(tmp_path / "a"), **written}
+    assert printed == {"output": str(tmp_path / "a"), **written}
     assert written["split"] == {"train": 9, "valid": 3, "test": 3}
     assert (written["graphs"], written["seed"], written["generator"]) == (15, 3, words[0])
     command = f"schedopt gen {shlex.join(words)} --count 15 --seed 3 --split 3-1-1"
@@ -96,15 +101,13 @@ def test_data_set_folder_without_split(gen, tmp_path):
     assert "split" not in json.loads((tmp_path / "set" / "dataset.json").read_text())
 
 
-def test_every_parameter_of_layered_graphs_reaches_them(gen, tmp_path):
-    described = json.loads(
-        gen(
-            *("layered", tmp_path, "--nodes", 30, "--width", "0.1-0.2", "--node-variability", 0.5),
-            *("--edge-density", 0.5, "--skip-density", 0, "--cost-means", "2,4", "--cost-stds", "0,0"),
-            *("--cost-weights", "1,1", "--unit", "1kB", "--dedup", "in-degrees", "--json"),
-        ).stdout
+def test_every_parameter_of_layered_graphs_reaches_them(described, tmp_path):
+    printed = described(
+        *("layered", tmp_path, "--nodes", 30, "--width", "0.1-0.2", "--node-variability", 0.5),
+        *("--edge-density", 0.5, "--skip-density", 0, "--cost-means", "2,4", "--cost-stds", "0,0"),
+        *("--cost-weights", "1,1", "--unit", "1kB", "--dedup", "in-degrees"),
     )
-    assert described["parameters"] == {
+    assert printed["parameters"] == {
         "nodes": 30,
         "width_low": 0.1,
         "width_high": 0.2,
@@ -116,22 +119,20 @@ def test_every_parameter_of_layered_graphs_reaches_them(gen, tmp_path):
         "cost_weights": [1.0, 1.0],
         "unit": 1000,
     }
-    assert described["dedup"] == "in-degrees"
+    assert printed["dedup"] == "in-degrees"
     graph = read_graph(find_graphs([tmp_path])[0])
     assert set(graph.tensor_size.tolist()) <= {2000, 4000}
 
 
-def test_every_parameter_of_synthetic_graphs_reaches_them(gen, tmp_path):
-    described = json.loads(
-        gen(
-            *("synthetic", tmp_path, "--nodes", "9-12", "--model", "erdos-renyi,stochastic-block"),
-            *("--er-p", 0.5, "--ba-m", 3, "--ws-k", 6, "--ws-p", 0.1, "--sbm-blocks", 3),
-            *("--sbm-within", 0.8, "--sbm-across", 0.2, "--output-weights", "0,1,1"),
-            *("--control-probability", 0.5, "--size-mean", 100, "--size-std", 0, "--noise-std", 0),
-            *("--costs", "outputs", "--json"),
-        ).stdout
+def test_every_parameter_of_synthetic_graphs_reaches_them(described, tmp_path):
+    printed = described(
+        *("synthetic", tmp_path, "--nodes", "9-12", "--model", "erdos-renyi,stochastic-block"),
+        *("--er-p", 0.5, "--ba-m", 3, "--ws-k", 6, "--ws-p", 0.1, "--sbm-blocks", 3),
+        *("--sbm-within", 0.8, "--sbm-across", 0.2, "--output-weights", "0,1,1"),
+        *("--control-probability", 0.5, "--size-mean", 100, "--size-std", 0, "--noise-std", 0),
+        *("--costs", "outputs"),
     )
-    assert described["parameters"] == {
+    assert printed["parameters"] == {
         "nodes_low": 9,
         "nodes_high": 12,
         "models": ["erdos-renyi", "stochastic-block"],
@@ -152,9 +153,9 @@ def test_every_parameter_of_synthetic_graphs_reaches_them(gen, tmp_path):
     assert set(read_graph(find_graphs([tmp_path])[0]).runtime.tolist()) == {0, 100, 200}
 
 
-def test_filters_of_generated_graphs(gen, run, tmp_path):
+def test_filters_of_generated_graphs(gen, described, run, tmp_path):
     words = ["synthetic", "--nodes", 30, "-n", 4, "--model", "erdos-renyi"]
-    kept = json.loads(gen(*words, tmp_path / "a", "--filter", 0.1, "--improvable", "memory", "--json").stdout)
+    kept = described(*words, tmp_path / "a", "--filter", 0.1, "--improvable", "memory")
     assert kept["command"].endswith("--filter 0.1 --improvable memory")
     gen(*words, tmp_path / "b", "--filter", 0.1, "--improvable", "memory", "--jobs", 2)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
@@ -185,13 +186,12 @@ def test_augmenting_keeps_the_originals_and_splits_them_by_size(gen, tmp_path, o
         assert of_part[source["topology"]] == {source["part"]}
 
 
-def test_one_noisy_copy_may_go_to_a_file_or_to_standard_output(gen, tmp_path, originals):
+def test_one_noisy_copy_may_go_to_a_file_or_to_standard_output(gen, described, tmp_path, originals):
     original = originals / "net0.pbtxt"
     piped = parse_graph(gen("augment", original, "--copies", 1).stdout_bytes, "copy")
     assert piped.op_names == read_graph(original).op_names
     assert piped != read_graph(original)
-    described = json.loads(gen("augment", original, "--copies", 1, "-o", tmp_path / "x.pb", "--json").stdout)
-    assert described["graph"] == "net0"
+    assert described("augment", original, "--copies", 1, "-o", tmp_path / "x.pb")["graph"] == "net0"
     assert read_graph(tmp_path / "x.pb") == piped
 
 
@@ -205,13 +205,15 @@ def test_graphs_without_room_are_left_out(gen, run, tmp_path, originals):
     assert (result.exit_code, "no graph has room for improvement" in result.stderr) == (2, True)
 
 
-def test_architectures(gen, tmp_path):
+def test_architectures(gen, described, tmp_path):
     graph = parse_graph(gen("architecture", "resnet50", "--size", 64).stdout_bytes, "piped")
     file = tmp_path / "net.pb.gz"
-    described = json.loads(
-        gen("architecture", "resnet50", file, "--training", "--batch", 2, "--no-weights", "--json").stdout
-    )
-    assert described == {"graph": "resnet50-training-b2", "ops": 512, "tensors": 565, "output": str(file)}
+    assert described("architecture", "resnet50", file, "--training", "--batch", 2, "--no-weights") == {
+        "graph": "resnet50-training-b2",
+        "ops": 512,
+        "tensors": 565,
+        "output": str(file),
+    }
     assert graph.num_ops == 73 and graph.persistent.any()
     assert not read_graph(file).persistent.any()
 

@@ -70,6 +70,12 @@ def test_transfer_costs_and_limits_reach_the_problem(run, diamond_file):
     assert document["runtime_us"] > 5
 
 
+def test_a_limit_may_be_a_share_of_the_input_order(run, diamond_file):
+    document = json.loads(run("solve", diamond_file, "--memory-limit", "75%", "--json").stdout)
+    assert document["memory_limit"] == int(0.75 * DIAMOND_INPUT_PEAK)
+    assert run("solve", diamond_file, "--memory-limit", "70%").exit_code == 1
+
+
 def test_an_impossible_limit_exits_1_with_the_least_excess(run, diamond_file, tmp_path):
     output = tmp_path / "schedule.json"
     result = run("solve", diamond_file, "--memory-limit", 5, "--output", output)
@@ -97,13 +103,37 @@ def test_initial_schedule_starts_brkga(run, diamond_file, tmp_path):
     assert json.loads(run("solve", diamond_file, *arguments).stdout)["runtime_us"] == 5
 
 
+@pytest.mark.parametrize("decoder", ["lazy", "queue"])
+def test_the_decoder_can_be_given_as_a_flag(run, diamond_file, decoder):
+    arguments = ["--devices", 2, "--evaluations", 60, "--json"]
+    documents = [
+        json.loads(run("solve", diamond_file, *arguments, *method).stdout)
+        for method in (["--method", "brkga", "--decoder", decoder], ["--method", f"brkga:decoder={decoder}"])
+    ]
+    assert documents[0]["steps"] == documents[1]["steps"]
+    assert documents[0]["evaluations"] == documents[1]["evaluations"]
+
+
+def test_a_method_that_builds_one_schedule_refuses_initial(run, diamond_file, tmp_path):
+    output = tmp_path / "schedule.json"
+    run("solve", diamond_file, "--output", output)
+    result = run("solve", diamond_file, "--method", "dfs", "--initial", output)
+    assert result.exit_code == 2
+    assert "'dfs' builds one schedule" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--decoder", "lazy"], ["--decoder is not for method 'auto'", "brkga"]),
+        (["--method", "dfs", "--decoder", "queue"], ["--decoder is not for method 'dfs'", "brkga"]),
+        (["--method", "brkga:decoder=lazy", "--decoder", "queue"], ["decoder", "twice"]),
+        (["--method", "brkga", "--decoder", "eager"], ["decoder must be queue or lazy, not 'eager'"]),
         (["--method", "nonsense"], ["unknown method 'nonsense'", "auto"]),
         (["--task", "speed"], ["unknown task 'speed'", "runtime"]),
         (["--devices", "65"], ["1 to 64"]),
         (["--memory-limit", "16 bananas"], ["memory limit '16 bananas'", "unknown unit"]),
+        (["--memory-limit", "0%"], ["memory limit '0%'", "60%"]),
         (["--bandwidth", "10GB"], ["bandwidth '10GB'", "10GB/s"]),
         (["--time-limit", "soon"], ["time limit 'soon'"]),
         (["--time-limit", "0s"], ["time limit", "more than 0"]),

@@ -127,6 +127,21 @@ def test_a_memory_limit_gives_infeasible_cells(graphs):
     ]
 
 
+def test_a_memory_limit_may_be_a_share_of_each_graphs_input_order(graphs):
+    """In input order they take 26 and 70 bytes, in the best order 19 and 41."""
+    settings = Settings(memory_limit_share=0.6)
+    assert [settings.problem(graph).memory_limit for graph in graphs] == [15, 42]
+    done = Experiment(graphs, ["input", "approximate-dp"], settings).execute()
+    assert [(cell.status, cell.excess) for cell in done.cells] == [
+        ("infeasible", 11),
+        ("infeasible", 4),
+        ("infeasible", 28),
+        ("optimal", 0),
+    ]
+    with pytest.raises(UsageError, match="limit is given twice"):
+        Settings(memory_limit=1, memory_limit_share=0.5)
+
+
 def test_resume_takes_finished_runs_and_tries_failed_ones_again(graphs, fragile, tmp_path):
     path = tmp_path / "runs.jsonl"
     fragile["large"] = "once"
@@ -141,7 +156,14 @@ def test_resume_takes_finished_runs_and_tries_failed_ones_again(graphs, fragile,
 
 @pytest.mark.parametrize(
     "change",
-    [{"seed": 1}, {"evaluations": 7}, {"memory_limit": 10**6}, {"devices": 2}, {"bandwidth": 1.0}, {"latency": 1.0}],
+    [
+        {"seed": 1},
+        {"evaluations": 7},
+        {"memory_limit_share": 0.9},
+        {"devices": 2},
+        {"bandwidth": 1.0},
+        {"latency": 1.0},
+    ],
 )
 def test_resume_only_takes_runs_of_the_same_problem_budget_and_seed(graphs, tmp_path, change):
     path = tmp_path / "runs.jsonl"
@@ -228,7 +250,7 @@ def test_what_cannot_be_compared_is_refused_before_the_first_run(graphs, methods
         Experiment(graphs, methods, Settings(**settings), reference)
 
 
-@pytest.mark.parametrize("name", ["evaluations", "time_limit", "seeds"])
+@pytest.mark.parametrize("name", ["memory_limit_share", "evaluations", "time_limit", "seeds"])
 def test_budgets_must_be_positive(name):
     with pytest.raises(UsageError, match=f"{name.replace('_', ' ')} must be above 0, not 0"):
         Settings(**{name: 0})

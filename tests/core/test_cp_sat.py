@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from schedopt.core.graph import GraphBuilder
 from schedopt.core.problem import Problem
-from schedopt.core.schedule import Schedule
-from schedopt.core.simulator import simulate
 from schedopt.core.solve import solve
 from schedopt.core.solvers import cp_sat
 from schedopt.core.verifier import verify
 
+UNAIDED = "cp-sat:hint=0"
+
 
 def solved(problem, **options):
-    result = solve(problem, "cp-sat", time_limit=120, **options)
+    result = solve(problem, UNAIDED, time_limit=120, **options)
     verify(problem, result.schedule, enforce_limit=result.status != "infeasible")
     return result, problem.fitness(result.simulation.peak, result.simulation.runtime)
 
@@ -80,24 +80,21 @@ def test_sizes_of_gigabytes_without_a_common_divisor(seed):
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_the_number_of_workers_does_not_matter(jobs):
     problem = Problem(naive.random_graph(np.random.default_rng(154), 6)[0], "memory", 2)
-    one, other = solve(problem, "cp-sat", jobs=1), solve(problem, "cp-sat", jobs=jobs)
+    one, other = solve(problem, UNAIDED, jobs=1), solve(problem, UNAIDED, jobs=jobs)
     assert one.schedule.items.tolist() == other.schedule.items.tolist()
     assert one.schedule.targets.tolist() == other.schedule.targets.tolist()
     assert (one.value, one.status) == (other.value, "optimal")
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_it_is_never_worse_than_the_schedule_it_starts_from(seed):
-    rng = np.random.default_rng([155, seed])
-    graph, plain = naive.random_graph(rng, 40, edges=2.0)
-    problem = Problem(graph, ("memory", "runtime")[seed % 2], 2, (None, 150)[seed // 2 % 2], 1e6, 0.5)
-    starts = [naive.schedule_of(plain, *naive.random_steps(rng, plain, 2)) for _ in range(10)]
-    schedules = [Schedule.from_steps(*columns) for columns in starts]
-    prices = [problem.fitness(s.peak, s.runtime) for s in (simulate(problem, schedule) for schedule in schedules)]
-    best = min(range(10), key=prices.__getitem__)
-    result = solve(problem, "cp-sat", time_limit=0.3, initial=schedules[best])
-    assert problem.fitness(result.simulation.peak, result.simulation.runtime) <= prices[best]
-    assert result.seconds < 30
+@pytest.mark.parametrize("seed", range(4))
+def test_it_goes_on_from_what_auto_finds(seed):
+    """On a graph too large to get far in no time, the hint is what makes the result good."""
+    graph, _ = naive.random_graph(np.random.default_rng([155, seed]), 60, edges=2.0)
+    problem = Problem(graph, ("memory", "runtime")[seed % 2], 2, (None, 150)[seed // 2], 1e6, 0.5)
+    unaided, hinted = (solve(problem, f"cp-sat:hint={hint}", time_limit=0.3) for hint in (0, 3000))
+    values = [problem.fitness(result.simulation.peak, result.simulation.runtime) for result in (hinted, unaided)]
+    assert values[0] < values[1]
+    assert hinted.method == "cp-sat"
 
 
 def test_an_interrupt_ends_it_with_the_best_so_far():
@@ -105,7 +102,7 @@ def test_an_interrupt_ends_it_with_the_best_so_far():
     interrupt = threading.Event()
     timer = threading.Timer(0.5, interrupt.set)
     timer.start()
-    result = solve(Problem(graph, "memory", 2), "cp-sat", interrupt=interrupt)
+    result = solve(Problem(graph, "memory", 2), UNAIDED, interrupt=interrupt)
     timer.cancel()
     assert result.status == "interrupted"
     verify(result.problem, result.schedule)
@@ -115,7 +112,7 @@ def test_it_finds_that_two_devices_share_independent_chains():
     builder = GraphBuilder("chains")
     for at in range(6):
         builder.add_op(f"op{at}", inputs=[(at - 2, 0)] if at > 1 else [], outputs=[3], runtime=2.0, is_final=at > 3)
-    result = solve(Problem(builder.build(), "runtime", 2), "cp-sat")
+    result = solve(Problem(builder.build(), "runtime", 2), UNAIDED)
     assert (result.value, result.status) == (6.0, "optimal")
-    result = solve(Problem(builder.build(), "memory", 2), "cp-sat")
+    result = solve(Problem(builder.build(), "memory", 2), UNAIDED)
     assert (result.value, result.status) == (6, "optimal")

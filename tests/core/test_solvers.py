@@ -5,7 +5,7 @@ import threading
 import naive
 import numpy as np
 import pytest
-from schedopt.core.errors import UsageError
+from schedopt.core.errors import ScheduleError, UsageError
 from schedopt.core.graph import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.registry import METHODS, parse_method
@@ -20,7 +20,14 @@ CASES = [
     for task, devices in (("memory", 1), ("memory", 2), ("runtime", 1), ("runtime", 3))
     if (task, devices) == ("memory", 1) or not entry.memory_on_one_device_only
 ]
-WARM_STARTED = ("auto", "brkga", "annealing", "brkga:decoder=lazy")
+# Small beams and few evaluations, so that these alone would do worse than a good schedule to start from.
+WARM_STARTED = [name for name, entry in METHODS.items() if entry.searches] + [
+    "approximate-dp:beam-size=1",
+    "brkga:decoder=lazy",
+    "brkga:chromosomes=4:elites=1:mutants=1:decoder=lazy",
+    "cp-sat:hint=0",
+    "local-search:patience=1",
+]
 # On one device any order is as fast as any other, so the makespan ends each search at once.
 SEARCHES = [
     case
@@ -117,19 +124,57 @@ def test_a_time_limit_ends_it(method, task, devices):
 
 @pytest.mark.parametrize("method", WARM_STARTED)
 @pytest.mark.parametrize("seed", range(12))
-def test_a_warm_start_is_never_made_worse(method, seed):
+def test_a_search_never_makes_the_schedule_it_starts_from_worse(method, seed):
     """Started from the best of many, on whatever devices, with little left to spend."""
+    entry = parse_method(method).method
     graph, plain = graph_of(seed, 14)
     rng = np.random.default_rng(seed)
-    devices = 1 + seed % 3
-    problem = Problem(graph, ("memory", "runtime")[seed % 2], devices, None if seed % 4 < 2 else 60, 1e6, 0.25)
+    order_only = entry.memory_on_one_device_only
+    task, devices = ("memory", 1) if order_only else (("memory", "runtime")[seed % 2], 1 + seed % 3)
+    problem = Problem(graph, task, devices, None if seed % 4 < 2 else 60, 1e6, 0.25)
     starts = [naive.schedule_of(plain, *naive.random_steps(rng, plain, devices)) for _ in range(40)]
     schedules = [Schedule.from_steps(*columns) for columns in starts]
     prices = [problem.fitness(s.peak, s.runtime) for s in (simulate(problem, schedule) for schedule in schedules)]
     best = min(range(40), key=prices.__getitem__)
-    for evaluations in (1, 30, 150):
-        result = checked(solve(problem, method, evaluations=evaluations, initial=schedules[best], seed=seed))
+    budgets = [{"evaluations": count} for count in (1, 30, 150)] if entry.counts_evaluations else [{"time_limit": 0.05}]
+    for limits in budgets:
+        result = checked(solve(problem, method, **limits, initial=schedules[best], seed=seed))
         assert problem.fitness(result.simulation.peak, result.simulation.runtime) <= prices[best]
+        assert result.found_by != "initial" or steps_of(result.schedule) == steps_of(schedules[best])
+
+
+@pytest.mark.parametrize("method", ["depth-first-dp", "approximate-dp", "order-search", "cp-sat:hint=0"])
+@pytest.mark.parametrize("seed", range(6))
+def test_an_exact_search_started_from_the_optimum_proves_it(method, seed):
+    problem = Problem(graph_of(seed, 8)[0])
+    optimum = solve(problem, "depth-first-dp")
+    result = checked(solve(problem, method, initial=optimum.schedule))
+    assert (result.value, result.status, result.found_by) == (optimum.value, "optimal", "initial")
+
+
+def test_local_search_walks_from_the_schedule_it_is_given():
+    """A few moves from a good schedule lead further than to keep it beside what they reach from random ones."""
+    problem = Problem(graph_of(6, 60)[0], "memory", 2)
+    start = solve(problem, "brkga:decoder=lazy", evaluations=100)
+    aided, kept = [], []
+    for seed in range(6):
+        aided.append(solve(problem, "local-search", evaluations=300, initial=start.schedule, seed=seed).value)
+        kept.append(min(start.value, solve(problem, "local-search", evaluations=300, seed=seed).value))
+    assert sum(aided) < sum(kept)
+
+
+@pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if not entry.searches])
+def test_a_method_that_builds_one_schedule_refuses_to_start_from_another(method):
+    problem = Problem(graph_of(2)[0])
+    order = Schedule.single_device(problem.graph.input_order)
+    with pytest.raises(UsageError, match=f"'{method}' builds one schedule and cannot start from another; use auto"):
+        solve(problem, method, initial=order)
+
+
+def test_a_start_that_is_no_schedule_of_the_problem_is_refused():
+    graph, _ = graph_of(2)
+    with pytest.raises(ScheduleError):
+        solve(Problem(graph), "auto", initial=Schedule.single_device(graph.input_order[::-1]))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -150,6 +195,7 @@ def test_auto_is_never_worse_than_the_input_order(seed):
         ("brkga:elites", "'elites' in method 'brkga:elites' is not written parameter=value"),
         ("brkga:elite=3", "'brkga' has no parameter 'elite'; it has chromosomes"),
         ("input:n=3", "'input' has no parameter 'n'; it has none"),
+        ("brkga:elites=3:elites=4", "parameter elites of 'brkga' is given twice"),
         ("brkga:elites=few", "elites of 'brkga' must be a whole number, not 'few'"),
         ("brkga:decoder=eager", "decoder must be queue or lazy, not 'eager'"),
         ("brkga:elites=0", "elites must be at least 1, not 0"),
@@ -169,8 +215,10 @@ def test_methods_and_parameters_that_cannot_be(text, message):
 def test_methods_refuse_what_they_cannot_solve():
     graph, _ = graph_of(0)
     for problem in (Problem(graph, "runtime"), Problem(graph, devices=2)):
-        with pytest.raises(UsageError, match="'approximate-dp' minimises peak memory on one device; use auto"):
+        with pytest.raises(UsageError, match="'approximate-dp' minimises peak memory on one device; for") as refusal:
             solve(problem, "approximate-dp")
+        named = str(refusal.value).partition(" use ")[2].replace(" or ", ", ").split(", ")
+        assert set(named) == {case[0] for case in CASES if case[1:] == ("memory", 2)}
     with pytest.raises(UsageError, match=r"does not count evaluations.*--time-limit"):
         solve(Problem(graph), "approximate-dp", evaluations=10)
 

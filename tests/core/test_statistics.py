@@ -72,6 +72,27 @@ def test_summary_by_hand():
     assert (new.seconds.mean, new.cpu_seconds.mean) == (2.0, 4.0)
 
 
+def test_the_spread_over_seeds_by_hand():
+    """Improvements of the mean of 100 are 20 and 10, of 200 are 5 and 15, so the seeds' means are 12.5 and 12.5."""
+    values = {("a", "old"): (90, 110), ("b", "old"): (200, 200), ("a", "new"): (80, 90), ("b", "new"): (190, 170)}
+    cells = [cell(g, m, value, seed=seed) for (g, m), both in values.items() for seed, value in enumerate(both)]
+    assert only(cells).seed_deviation == pytest.approx(0)
+    assert only(cells, "old").seed_deviation == pytest.approx(10 / math.sqrt(2))  # 5 and -5
+    cells[-1] = cell("b", "new", 1, seed=1, status="infeasible", excess=1)  # leaves graph a: 20 and 10
+    assert only(cells).seed_deviation == pytest.approx(10 / math.sqrt(2))
+    assert only(CELLS).seed_deviation is None
+
+
+def test_a_graph_is_infeasible_if_no_run_of_any_method_is_feasible():
+    over = {"status": "infeasible", "excess": 3}
+    cells = [
+        *(cell("none", method, 5, **over) for method in ("old", "new")),
+        *(cell("one", "old", 5, **over), cell("one", "new", 5)),
+        *(cell("failed", method, status="failed") for method in ("old", "new")),
+    ]
+    assert [(g.graph, g.is_infeasible) for g in by_graph(cells)] == [("none", True), ("one", False), ("failed", False)]
+
+
 def test_the_reference_ties_with_itself():
     old = only(CELLS, "old")
     assert old.improvement.mean == 0

@@ -10,6 +10,7 @@ from schedopt.core.units import (
     parse_bandwidth,
     parse_bytes,
     parse_microseconds,
+    parse_percent,
     parse_seconds,
 )
 
@@ -29,6 +30,8 @@ from schedopt.core.units import (
         (parse_bytes, "9223372036854775807", 2**63 - 1),
         (parse_bytes, "9007199254740993", 2**53 + 1),
         (parse_bytes, "7EiB", 7 * 2**60),
+        (parse_percent, "60%", 0.6),
+        (parse_percent, " 12.5 %", 0.125),
         (parse_bandwidth, "10GB/s", 1e10),
         (parse_bandwidth, "1GiB/s", 2.0**30),
         (parse_bandwidth, "25", 25.0),
@@ -62,6 +65,9 @@ def test_parse(parse, text, value):
         (parse_bytes, "9223372036854775808", "exceeds"),
         (parse_bytes, "8EiB", "exceeds"),
         (parse_bytes, "1e400", "exceeds"),
+        (parse_percent, "0%", "more than 0%"),
+        (parse_percent, "-5%", "'-5%' is not understood"),
+        (parse_percent, "0.6", "60%"),
         (parse_bandwidth, "10GB", "10GB/s"),
         (parse_bandwidth, "10G/s", "unknown unit"),
         (parse_bandwidth, "10GB/min", "10GB/s"),

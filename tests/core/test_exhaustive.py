@@ -59,6 +59,44 @@ def test_exact_methods_prove_the_optimum(seed):
         assert result.is_repeatable
 
 
+@pytest.mark.parametrize("seed", range(200))
+def test_order_search_and_its_proofs_on_larger_graphs(seed):
+    """Alone, without the heuristics that `auto` begins with; wide graphs, narrow ones, and separators between."""
+    rng = np.random.default_rng([13, seed])
+    graph, plain = naive.random_graph(rng, 7 + seed % 3, edges=float(rng.choice([0.8, 1.4, 2.2, 4.0])))
+    optimum = naive.least_peak(plain)
+    result = solve(Problem(graph), "order-search", time_limit=60.0, seed=seed)
+    assert (result.value, result.lower_bound, result.status) == (optimum, optimum, "optimal")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_auto_and_cp_sat_prove_the_same_optimum(seed):
+    rng = np.random.default_rng([14, seed])
+    graph, _ = naive.random_graph(rng, 6 + seed % 3, edges=float(rng.choice([1.4, 2.2])))
+    one, other = (solve(Problem(graph), method, time_limit=60.0) for method in ("auto", "cp-sat:hint=0"))
+    assert (one.value, one.status) == (other.value, other.status) == (one.value, "optimal")
+
+
+@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_what_auto_calls_optimal_on_several_devices(seed, task):
+    """Every kind of transfer cost, and limits from too tight to loose; bounds are valid in any case."""
+    rng = np.random.default_rng([15, seed])
+    devices = 2 + seed % 2
+    graph, plain = naive.random_graph(rng, 5 - devices % 2, edges=float(rng.choice([1.0, 1.8])))
+    bandwidth, latency = ((np.inf, 0.0), (1e6, 0.5), (4e6, 0.0))[seed % 3]
+    limit = None if seed % 4 < 2 else 1 + sum(plain.own) // devices
+    expected = naive.best_schedule(
+        plain, devices, task, np.inf if limit is None else limit, bandwidth=bandwidth, latency=latency
+    )
+    problem = Problem(graph, task, devices, limit, None if bandwidth == np.inf else bandwidth, latency)
+    result = solve(problem, "auto", evaluations=300, seed=seed)
+    assert result.lower_bound <= expected[1] * (1 + 1e-12)
+    assert problem.fitness(result.simulation.peak, result.simulation.runtime) >= (expected[0], expected[1] * (1 - 1e-9))
+    if result.status == "optimal":
+        assert (expected[0], result.value) == (0, pytest.approx(expected[1], rel=1e-12))
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_the_optimum_does_not_depend_on_the_ops_places_in_the_file(seed):
     rng = np.random.default_rng([12, seed])

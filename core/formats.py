@@ -7,14 +7,14 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import count, filterfalse
 from pathlib import Path
 from typing import Any, Literal
 
 from .atomic import write_atomically
 from .errors import FormatError
-from .graph import INT32_MAX, INT64_MAX, CostGraph, GraphBuilder
+from .graph import INT64_MAX, CostGraph, GraphBuilder
+from .nodes import Node, parse_lines, text_lines
 
 Encoding = Literal["text", "binary"]
 SUFFIXES: dict[str, tuple[Encoding, bool]] = {
@@ -32,62 +32,6 @@ DROPPED_NODE_FIELDS = (
     "memory_time",
     "inaccurate",
 )
-DROPPED_OUTPUT_FIELDS = ("shape", "dtype")
-
-
-@dataclass
-class _Node:
-    """One node of a CostGraphDef as written, with the fields that the model holds."""
-
-    name: str = ""
-    id: int = 0
-    runtime: int = 0
-    workspace: int = 0
-    persistent: int = 0
-    is_final: bool = False
-
-
-class _Reader:
-    """Turns nodes as written into a graph: alias conventions, dropped fields, notes."""
-
-    def __init__(self, name: str, where: str) -> None:
-        self.nodes: list[_Node] = []
-        self.inputs: list[list[tuple[int, int]]] = []
-        self.controls: list[list[int]] = []
-        self.outputs: list[list[int]] = []
-        self.aliases: list[list[int]] = []
-        self.dropped: set[str] = set()
-        self.name = name
-        self.where = where
-
-    def build(self, note: Callable[[str], None]) -> CostGraph:
-        uses_aliases = any(any(aliases) for aliases in self.aliases)
-        if not uses_aliases and any(a and i for a, i in zip(self.aliases, self.inputs, strict=True)):
-            note(
-                f"{self.where}: no output has a non-zero alias_input_port, so nothing is read as an alias; "
-                "write -1 for outputs that are no alias"
-            )
-        builder = GraphBuilder(self.name, self.where)
-        columns = zip(self.nodes, self.inputs, self.controls, self.outputs, self.aliases, strict=True)
-        for node, inputs, control, outputs, aliases in columns:
-            if node.is_final and not outputs:
-                self.dropped.add("is_final of an op without outputs")
-            builder.add_op(
-                node.name,
-                op_id=node.id,
-                inputs=inputs,
-                control=control,
-                outputs=outputs,
-                aliases=aliases if uses_aliases else None,
-                is_final=node.is_final,
-                runtime=node.runtime,
-                workspace=node.workspace,
-                persistent=node.persistent,
-            )
-        graph = builder.build()
-        if self.dropped:
-            note(f"{self.name}: fields that schedopt does not use were dropped: {', '.join(sorted(self.dropped))}")
-        return graph
 
 
 def graph_name(path: str | Path) -> str:
@@ -133,20 +77,50 @@ def parse_graph(
             raise FormatError(f"{where}: the gzip data is truncated or damaged ({error})") from error
     if not data.strip():
         raise FormatError(f"{where}: the file is empty")
-    reader = _Reader(name, where)
+    dropped: set[str] = set()
     if _looks_like_text(data):
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise FormatError(f"{where}: not UTF-8 text at byte {error.start}") from error
-        if not _parse_lines(text, reader):
-            reader = _Reader(name, where)
-            _read_message(_parse_text(text, where), reader)
+        nodes = parse_lines(text)
+        if nodes is None:
+            nodes = _read_message(_parse_text(text, where), dropped)
     else:
-        _read_message(_parse_binary(data, where), reader)
-    if not reader.nodes:
+        nodes = _read_message(_parse_binary(data, where), dropped)
+    if not nodes:
         raise FormatError(f"{where}: the graph is empty: a CostGraphDef without nodes")
-    return reader.build(note)
+    graph = _build(nodes, name, where, note)
+    if any(node.is_final and not node.outputs for node in nodes):
+        dropped.add("is_final of an op without outputs")
+    if dropped:
+        note(f"{name}: fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}")
+    return graph
+
+
+def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]) -> CostGraph:
+    """Return the graph of the nodes, by the format's convention of what is an alias (DESIGN 4)."""
+    uses_aliases = any(alias for node in nodes for _, alias in node.outputs)
+    if not uses_aliases and any(node.outputs and node.inputs for node in nodes):
+        note(
+            f"{where}: no output has a non-zero alias_input_port, so nothing is read as an alias; "
+            "write -1 for outputs that are no alias"
+        )
+    builder = GraphBuilder(name, where)
+    for node in nodes:
+        builder.add_op(
+            node.name,
+            op_id=node.id,
+            inputs=node.inputs,
+            control=node.control,
+            outputs=[size for size, _ in node.outputs],
+            aliases=[alias for _, alias in node.outputs] if uses_aliases else None,
+            is_final=node.is_final,
+            runtime=node.runtime,
+            workspace=node.workspace,
+            persistent=node.persistent,
+        )
+    return builder.build()
 
 
 def _looks_like_text(data: bytes) -> bool:
@@ -187,153 +161,35 @@ def _parse_binary(data: bytes, where: str) -> Any:
     return message
 
 
-def _read_message(message: Any, reader: _Reader) -> None:
+def _read_message(message: Any, dropped: set[str]) -> list[Node]:
+    """Return the nodes of a message, and add to `dropped` the fields it has that the model does not hold."""
     if message.cost:
-        reader.dropped.add("cost")
+        dropped.add("cost")
+    nodes = []
     for node in message.node:
-        for field, _ in node.ListFields():
-            if field.name in DROPPED_NODE_FIELDS:
-                reader.dropped.add(field.name)
-        reader.nodes.append(
-            _Node(
+        dropped.update(field.name for field, _ in node.ListFields() if field.name in DROPPED_NODE_FIELDS)
+        for output in node.output_info:
+            if output.dtype:
+                dropped.add("dtype")
+            if output.HasField("shape"):
+                dropped.add("shape")
+        nodes.append(
+            Node(
                 node.name,
                 node.id,
+                [(i.preceding_node, i.preceding_port) for i in node.input_info],
+                [(o.size, o.alias_input_port) for o in node.output_info],
+                list(node.control_input),
                 node.compute_cost,
                 node.temporary_memory_size,
                 node.persistent_memory_size,
                 node.is_final,
             )
         )
-        reader.inputs.append([(i.preceding_node, i.preceding_port) for i in node.input_info])
-        reader.controls.append(list(node.control_input))
-        outputs = node.output_info
-        reader.outputs.append([output.size for output in outputs])
-        reader.aliases.append([output.alias_input_port for output in outputs])
-        for output in outputs:
-            if output.dtype:
-                reader.dropped.add("dtype")
-            if output.HasField("shape"):
-                reader.dropped.add("shape")
+    return nodes
 
 
-_NODE_INTEGERS = {
-    "id": ("id", INT32_MAX),
-    "compute_cost": ("runtime", INT64_MAX),
-    "temporary_memory_size": ("workspace", INT64_MAX),
-    "persistent_memory_size": ("persistent", INT64_MAX),
-}
-
-
-def _integer(value: str, largest: int) -> int:
-    """Parse a decimal integer; raises ValueError for whatever only the full parser should judge."""
-    value = value.strip()
-    digits = value.removeprefix("-")
-    if not (digits.isdigit() and digits.isascii()) or (digits[0] == "0" and digits != "0"):
-        raise ValueError(value)
-    number = int(value)
-    if not -largest - 1 <= number <= largest:
-        raise ValueError(value)
-    return number
-
-
-def _parse_lines(text: str, reader: _Reader) -> bool:
-    """Read text laid out one field a line, as every protobuf printer writes it, ten times faster.
-
-    Returns False, leaving the rest to the protobuf library, at the first line of any other form.
-    """
-    lines = iter(text.split("\n"))
-    try:
-        for line in lines:
-            if line.strip() in ("node {", "node: {"):
-                _parse_node(lines, reader)
-            elif line.strip():
-                return False
-    except (ValueError, StopIteration):
-        return False
-    return True
-
-
-def _parse_node(lines: Iterator[str], reader: _Reader) -> None:
-    node = _Node()
-    inputs: list[tuple[int, int]] = []
-    control: list[int] = []
-    sizes: list[int] = []
-    aliases: list[int] = []
-    seen: set[str] = set()
-    while True:
-        key, colon, value = next(lines).partition(":")
-        key = key.strip()
-        if not colon:
-            if key == "input_info {":
-                fields = _parse_block(lines, "preceding_node", "preceding_port", INT32_MAX)
-                inputs.append(fields)
-            elif key == "output_info {":
-                size, alias = _parse_block(lines, "size", "alias_input_port", INT64_MAX)
-                sizes.append(size)
-                aliases.append(alias)
-            elif key == "}":
-                break
-            elif key:
-                raise ValueError(key)
-        elif key == "control_input":
-            control.append(_integer(value, INT32_MAX))
-        elif key in seen:
-            raise ValueError(key)
-        elif key in _NODE_INTEGERS:
-            attribute, largest = _NODE_INTEGERS[key]
-            setattr(node, attribute, _integer(value, largest))
-        elif key == "name":
-            name = value.strip()
-            if len(name) < 2 or name[0] != '"' or name[-1] != '"' or "\\" in name or '"' in name[1:-1]:
-                raise ValueError(name)
-            node.name = name[1:-1]
-        elif key == "is_final":
-            if value.strip() not in ("true", "false"):
-                raise ValueError(value)
-            node.is_final = value.strip() == "true"
-        else:
-            raise ValueError(key)
-        seen.add(key)
-    reader.nodes.append(node)
-    reader.inputs.append(inputs)
-    reader.controls.append(control)
-    reader.outputs.append(sizes)
-    reader.aliases.append(aliases)
-
-
-def _parse_block(lines: Iterator[str], first: str, second: str, largest: int) -> tuple[int, int]:
-    one = two = None
-    for line in lines:
-        key, colon, value = line.partition(":")
-        key = key.strip()
-        if colon:
-            if key == first and one is None:
-                one = _integer(value, largest)
-            elif key == second and two is None:
-                two = _integer(value, largest)
-            else:
-                raise ValueError(key)
-        elif key == "}":
-            return one or 0, two or 0
-        elif key:
-            raise ValueError(key)
-    raise ValueError("the block does not end")
-
-
-@dataclass
-class _WrittenNode:
-    name: str
-    id: int
-    inputs: list[tuple[int, int]]
-    outputs: list[tuple[int, int]]
-    control: list[int]
-    workspace: int = 0
-    persistent: int = 0
-    runtime: int = 0
-    is_final: bool = False
-
-
-def _written_nodes(graph: CostGraph) -> Iterator[_WrittenNode]:
+def _written_nodes(graph: CostGraph) -> Iterator[Node]:
     """Yield the nodes of the CostGraphDef that stands for `graph`.
 
     `is_final` is per op there, so a final tensor among others gets a final zero-byte op that aliases it.
@@ -356,7 +212,7 @@ def _written_nodes(graph: CostGraph) -> Iterator[_WrittenNode]:
         all_final = bool(ports) and all(final[t] for t in ports)
         if not all_final:
             pinned.extend(t for t in ports if final[t])
-        yield _WrittenNode(
+        yield Node(
             name=name,
             id=ids[op],
             inputs=[(ids[producer[t]], t - output_ptr[producer[t]]) for t in arguments],
@@ -372,42 +228,7 @@ def _written_nodes(graph: CostGraph) -> Iterator[_WrittenNode]:
         op = producer[tensor]
         port = tensor - output_ptr[op]
         name = f"{graph.op_names[op]}:{port}/final"
-        yield _WrittenNode(name, free_id, [(ids[op], port)], [(0, 0)], [], is_final=True)
-
-
-def _text_lines(node: _WrittenNode) -> Iterable[str]:
-    from google.protobuf.text_encoding import CEscape
-
-    yield "node {\n"
-    if node.name:
-        yield f'  name: "{CEscape(node.name, True)}"\n'
-    if node.id:
-        yield f"  id: {node.id}\n"
-    for producer, port in node.inputs:
-        yield "  input_info {\n"
-        if producer:
-            yield f"    preceding_node: {producer}\n"
-        if port:
-            yield f"    preceding_port: {port}\n"
-        yield "  }\n"
-    for size, alias in node.outputs:
-        yield "  output_info {\n"
-        if size:
-            yield f"    size: {size}\n"
-        if alias:
-            yield f"    alias_input_port: {alias}\n"
-        yield "  }\n"
-    if node.workspace:
-        yield f"  temporary_memory_size: {node.workspace}\n"
-    if node.is_final:
-        yield "  is_final: true\n"
-    for waited in node.control:
-        yield f"  control_input: {waited}\n"
-    if node.runtime:
-        yield f"  compute_cost: {node.runtime}\n"
-    if node.persistent:
-        yield f"  persistent_memory_size: {node.persistent}\n"
-    yield "}\n"
+        yield Node(name, free_id, [(ids[op], port)], [(0, 0)], [], is_final=True)
 
 
 def _binary(graph: CostGraph) -> bytes:
@@ -435,7 +256,7 @@ def _binary(graph: CostGraph) -> bytes:
 def format_graph(graph: CostGraph, encoding: Encoding = "text", compress: bool = False) -> bytes:
     """Return the graph as CostGraphDef bytes, the same for the same graph; runtimes are rounded to microseconds."""
     if encoding == "text":
-        data = "".join(line for node in _written_nodes(graph) for line in _text_lines(node)).encode()
+        data = "".join(line for node in _written_nodes(graph) for line in text_lines(node)).encode()
     else:
         data = _binary(graph)
     return gzip.compress(data, mtime=0) if compress else data

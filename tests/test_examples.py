@@ -1,5 +1,6 @@
 """The scripts in `examples/` run, on few and small graphs, and print the tables that they promise."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from schedopt.core.registry import METHODS
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -18,30 +20,71 @@ def run(script, *arguments):
         "SCHEDOPT": schedopt,
         "PATH": f"{Path(schedopt).parent}{os.pathsep}{os.environ['PATH']}",
     }
+    interpreter = "bash" if script.endswith(".sh") else sys.executable
     done = subprocess.run(
-        ["bash", EXAMPLES / script, *map(str, arguments)], env=environment, capture_output=True, encoding="utf-8"
+        [interpreter, EXAMPLES / script, *map(str, arguments)], env=environment, capture_output=True, encoding="utf-8"
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_real_graphs_prints_a_line_per_folder(tmp_path):
+@pytest.fixture
+def few(tmp_path):
+    """Return a folder of two small graphs."""
+    folder = tmp_path / "few"
+    folder.mkdir()
     for name in ("unet.pb.gz", "layered-50.pbtxt"):
-        (tmp_path / name).symlink_to(EXAMPLES / "graphs" / name)
-    line = run("real_graphs.sh", tmp_path, "--", "--time-limit", "0.5s")
-    assert "  2 graphs  mean -" in line
-    assert "worse than input 0  failed check 0" in line
+        (folder / name).symlink_to(EXAMPLES / "graphs" / name)
+    return folder
+
+
+def test_real_graphs_prints_a_table_per_folder(few):
+    printed = run("real_graphs.sh", few, "--", "--time-limit", "0.5s")
+    assert "few:\npeak memory, 2 graphs, 1 device, 0.5 s" in printed
+    (row,) = (line.split() for line in printed.splitlines() if line.startswith("auto "))
+    assert "2/0/0" in row
+
+
+def test_many_devices_prints_a_table_per_folder_and_number_of_devices(few):
+    printed = run("many_devices.sh", 1, 0.3, 0, 1, few)
+    for folder, graphs in (("synthetic", "1 graph"), ("few", "2 graphs")):
+        for devices, limit in ((4, 50), (8, 45)):
+            assert f"{folder}:\nmakespan, {graphs}, {devices} devices, at most {limit}% of the input order" in printed
+
+
+@pytest.mark.skipif("brkga-tuned" not in METHODS, reason="compares with brkga-tuned")
+def test_regal_table1_prints_both_tables():
+    printed = run("regal_table1.sh", "runtime", 2, 2, 1, 1)
+    assert "makespan, 2 graphs, 2 devices, seeds 1000 to 1001" in printed
+    assert "standard deviation over seeds" in printed
+    assert "makespan, 1 graph, 2 devices, seed 1000" in printed
+    for method in ("brkga-tuned", "auto:evaluations=5000", "cp-sat:hint=50000:time-limit=1s"):
+        assert f"\n{method} " in printed
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torch._inductor.memory"), reason="this PyTorch lacks the heuristics")
+def test_inductor_heuristics_never_beat_auto(few):
+    printed = run("inductor_heuristics.py", few, "--time-limit", 0.5).splitlines()
+    rows = [line.split() for line in printed if line.startswith("few ")]
+    assert [row[1:2] + row[-7:-4] for row in rows] == [["2", "1", "1", "0"]] * 2
+
+
+def test_scaling_draws_a_row_for_each_size(tmp_path):
+    printed = run("scaling.py", 100, 200, "--time-limit", 0.3, "--output", tmp_path / "scaling.png").splitlines()
+    assert [line.split()[0] for line in printed[2:]] == ["100", "200"]
+    assert all(float(line.split()[5].rstrip("%")) > 0 for line in printed[2:])
+    assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
     ("script", "arguments", "tables"),
     [
         (
-            "layered_baselines.sh",
-            (2, 1),
-            ["500 ops, 2 graphs", "1000 ops, 2 graphs", "2000 ops, 2 graphs", "K = 10,000"],
+            "topoformer_table1.sh",
+            (1, 30, 20, 0.2, 0.2),
+            ["500 ops, generated", "beam-size=30 ", "2000 ops, generated", "beam-size=20 ", "auto:time-limit=0.2s "],
         ),
-        ("two_devices.sh", (2,), ["makespan, 2 graphs, 2 devices", "peak memory, 2 graphs, 2 devices", "decoder=lazy"]),
+        ("layered_baselines.sh", (2,), ["500 ops, 2 graphs", "1000 ops, 2 graphs", "2000 ops, 2 graphs"]),
         ("brkga_budget.sh", (2,), ["2 graphs, 2 devices", "brkga:evaluations=10000"]),
     ],
 )

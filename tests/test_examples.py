@@ -81,7 +81,7 @@ def test_scaling_draws_a_row_for_each_size(tmp_path):
     [
         (
             "topoformer_table1.sh",
-            (1, 30, 20, 0.2, 0.2),
+            (1, 1, 30, 20, 0.2, 0.2),
             ["500 ops, generated", "beam-size=30 ", "2000 ops, generated", "beam-size=20 ", "auto:time-limit=0.2s "],
         ),
         ("layered_baselines.sh", (2,), ["500 ops, 2 graphs", "1000 ops, 2 graphs", "2000 ops, 2 graphs"]),

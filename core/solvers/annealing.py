@@ -64,6 +64,7 @@ def solve(search: Search, parameters: Parameters) -> None:
         if search.best_fitness[0] > 0:
             annealing.over_sequences(*for_peak, to_fit=True)
         annealing.over_sequences(p.hot, p.cold)
+    search.must_stop()  # the clock of the temperatures may have seen first that time is up
 
 
 def _noisy_keys(search: Search, count: int) -> Any:

@@ -124,11 +124,12 @@ class _Stretch:
             self.effort = FIRST_EFFORT
             if len(self.order) <= LARGEST_RELATED:
                 self._run_first_beams()
-                self.proofs, self.sizes = _Proofs(self), [FIRST_SIZE, FIRST_SIZE]
+                self.proofs = _Proofs(self)
+                self.sizes = [min(FIRST_SIZE, max(1, self.effort // (10 * len(self.order))))] * 2
             return True
         if min(self.sizes) == LARGEST_SIZE:
             return False
-        self._reorder_windows(self.effort // 8)
+        self._reorder_windows(self.effort // 4)
         for is_backward in (False, True):
             if not self.must_stop:
                 buffers = self.proofs.tightened() if self.proofs else self.buffers
@@ -199,9 +200,10 @@ class _Stretch:
         return beam
 
     def _run_first_beams(self) -> None:
+        left = self.effort // 4
         for size in FIRST_BEAMS:
-            if not self.must_stop:
-                self._run_beam(size, self.buffers, is_backward=True)
+            if left > 0 and not self.must_stop:
+                left -= self._run_beam(size, self.buffers, is_backward=True).priced
 
     def _run_beams(self, buffers: Buffers, is_backward: bool) -> None:
         """Run beams of one direction until they have cost the effort; one that dies doubles the next."""

@@ -27,6 +27,7 @@ PROOF_ARCS = 100_000_000
 CUT_SHARE, PROOF_SHARE = 0.3, 0.3
 SMALLEST_WINDOW, LARGEST_WINDOW = 20, 160
 WINDOW_BEAMS = (8, 16, 32, 64)
+LEAST_EVALUATIONS = 2  # a beam of one state, and the order that it finds
 Parameters = base.Parameters
 
 
@@ -127,7 +128,7 @@ class _Stretch:
                 self.proofs = _Proofs(self)
                 self.sizes = [min(FIRST_SIZE, max(1, self.effort // (10 * len(self.order))))] * 2
             return True
-        if min(self.sizes) == LARGEST_SIZE:
+        if min(self.sizes) == LARGEST_SIZE or self.search.evaluations_left < LEAST_EVALUATIONS:
             return False
         self._reorder_windows(self.effort // 4)
         for is_backward in (False, True):
@@ -212,6 +213,8 @@ class _Stretch:
             size = self.sizes[is_backward]
             beam = self._run_beam(size, buffers, is_backward)
             left -= beam.priced
+            if not beam.is_complete:
+                return
             if beam.chosen is None:
                 self.sizes[is_backward] = min(2 * size, LARGEST_SIZE)
             if size == LARGEST_SIZE:
@@ -233,7 +236,9 @@ class _Stretch:
             size, floor = int(rng.choice(WINDOW_BEAMS)), max(0, self.bound - throughout)
             beam = run_beam(self.search, window, size, limit, is_backward, floor)
             effort -= beam.priced
-            if beam.chosen is None or not beam.is_complete or self.search.evaluations_left < 1:
+            if not beam.is_complete or self.search.evaluations_left < 1:
+                return
+            if beam.chosen is None:
                 continue
             inside = (beam.chosen[::-1] if is_backward else beam.chosen)[1:] - 1
             order = self.order.copy()

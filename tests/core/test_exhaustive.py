@@ -59,16 +59,6 @@ def test_exact_methods_prove_the_optimum(seed):
         assert result.is_repeatable
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_order_search_and_its_proofs_on_larger_graphs(seed):
-    """Alone, without the heuristics that `auto` begins with; wide graphs, narrow ones, and separators between."""
-    rng = np.random.default_rng([13, seed])
-    graph, plain = naive.random_graph(rng, 7 + seed % 3, edges=float(rng.choice([0.8, 1.4, 2.2, 4.0])))
-    optimum = naive.least_peak(plain)
-    result = solve(Problem(graph), "order-search", time_limit=60.0, seed=seed)
-    assert (result.value, result.lower_bound, result.status) == (optimum, optimum, "optimal")
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_auto_and_cp_sat_prove_the_same_optimum(seed):
     rng = np.random.default_rng([14, seed])

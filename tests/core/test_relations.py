@@ -88,11 +88,3 @@ def test_beams_through_the_tightened_graph_find_the_optimum(seed, is_backward, f
     chosen, *done, _ = run_beam(Search(Problem(graph)), buffers, 10**6, UNLIMITED, is_backward, floor)
     assert done == [True, True]
     assert naive.order_peak(plain, chosen[:: -1 if is_backward else 1].tolist()) == optimum
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_order_search_proves_the_optimum(seed):
-    rng = np.random.default_rng([34, seed])
-    graph, plain = naive.random_graph(rng, 2 + seed % 8)
-    result = solve(Problem(graph), "order-search", time_limit=60.0, seed=seed)
-    assert (result.value, result.status) == (naive.least_peak(plain), "optimal")

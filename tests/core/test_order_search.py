@@ -1,0 +1,56 @@
+"""Order search: its optima and its proofs, stretches glued together, and budgets of any size."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.problem import Problem
+from schedopt.core.search import Search
+from schedopt.core.solve import solve
+from schedopt.core.solvers import order_search
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_order_search_and_its_proofs_on_larger_graphs(seed):
+    """Alone, without the heuristics that `auto` begins with; wide graphs, narrow ones, and separators between."""
+    rng = np.random.default_rng([13, seed])
+    graph, plain = naive.random_graph(rng, 7 + seed % 3, edges=float(rng.choice([0.8, 1.4, 2.2, 4.0])))
+    optimum = naive.least_peak(plain)
+    result = solve(Problem(graph), "order-search", time_limit=60.0, seed=seed)
+    assert (result.value, result.lower_bound, result.status) == (optimum, optimum, "optimal")
+
+
+def chained(rng, parts, ops):
+    """Random graphs in a row, between any two of them an op that waits for all of one and starts all of the other."""
+    whole = []
+    for part in range(parts):
+        shift, before = 1000 * (part + 1), [part - 1] if part else []
+        for op in naive.random_spec(rng, ops):
+            inputs = [(other + shift, port) for other, port in op["inputs"]]
+            control = [other + shift for other in op["control"]] + before
+            named = {"name": f"{op['name']}/{part}", "op_id": op["op_id"] + shift}
+            whole.append({**op, **named, "inputs": inputs, "control": control})
+        waits = [op["op_id"] for op in whole if op["op_id"] >= shift]
+        whole.append({"name": f"join{part}", "op_id": part, "control": waits, "outputs": [3], "is_final": part % 2 > 0})
+    return naive.build(whole)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_stretches_between_separators_are_solved_apart(seed):
+    graph = chained(np.random.default_rng([131, seed]), 4, 9)
+    exact = solve(Problem(graph), "approximate-dp:beam_size=1000000")
+    assert exact.status == "optimal"
+    search = Search(Problem(graph), seed=seed)
+    order_search.solve(search, order_search.Parameters())
+    assert (search.best_value, search.lower_bound) == (exact.value, exact.value)
+    ends = order_search._Stretches(search).ends.tolist()
+    assert len(ends) >= 4
+    joined = [order_search._Stretches(search).order[end - 1] for end in ends]
+    assert {f"join{part}" for part in range(4)} <= {graph.op_names[op] for op in joined}
+
+
+@pytest.mark.parametrize("evaluations", range(1, 30))
+def test_it_ends_within_any_number_of_evaluations(evaluations):
+    graph, _ = naive.random_graph(np.random.default_rng(130), 60)
+    result = solve(Problem(graph), "order-search", evaluations=evaluations)
+    assert result.evaluations <= evaluations
+    assert result.status == "feasible"

@@ -103,7 +103,9 @@ def _reorder_windows(search: Search, evaluations: float) -> None:
         is_backward = bool(rng.integers(0, 2))
         limit = int(memory[first:last].max()) - persistent - throughout + 1
         chosen, is_complete, _ = run_beam(search, window, int(rng.choice(WINDOW_BEAMS)), limit, is_backward)
-        if chosen is None or not is_complete or search.evaluations_left < 1:
+        if not is_complete or search.evaluations_left < 1:
+            return
+        if chosen is None:
             continue
         inside = (chosen[::-1] if is_backward else chosen)[1:] - 1
         order = order.copy()

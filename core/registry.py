@@ -129,7 +129,7 @@ METHODS: dict[str, Method] = {
     ),
     "annealing": Method(
         f"{_SOLVERS}.annealing:solve",
-        "Simulated annealing: keys of the lazy decoder, then moves of ops between places and devices",
+        "Simulated annealing: for the makespan from the lazy decoder's keys, for the peak from beams of placements",
         "ours; Kirkpatrick 1983",
         default_evaluations=5000,
     ),

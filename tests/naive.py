@@ -249,13 +249,9 @@ class Replay:
     clocks: list[float]
 
 
-def replay(plain, placement, steps, devices, *, bandwidth=math.inf, latency=0.0):
-    """Price a schedule by working out from scratch, at every step, which buffers are alive where."""
+def alive_on(plain, placement, done):
+    """Return a function of a device: the bytes of the buffers alive there once the steps of `done` have run."""
     sends = needed_transfers(plain, placement)
-    fixed = [sum(plain.persistent[op] for op in plain.ops if placement[op] == d) for d in range(devices)]
-    clock, peak = [0.0] * devices, list(fixed)
-    memory, ends = [], []
-    done = set()
 
     def buffer(tensor, device):
         """The tensor whose arrival on the device started the buffer that this one lives in."""
@@ -272,6 +268,17 @@ def replay(plain, placement, steps, devices, *, bandwidth=math.inf, latency=0.0)
     def alive(device):
         here = [t for t in plain.tensors if (t[0] in done if placement[t[0]] == device else (t, device) in done)]
         return sum(plain.size[b] for b in {buffer(t, device) for t in here if is_needed(t, device)})
+
+    return alive
+
+
+def replay(plain, placement, steps, devices, *, bandwidth=math.inf, latency=0.0):
+    """Price a schedule by working out from scratch, at every step, which buffers are alive where."""
+    fixed = [sum(plain.persistent[op] for op in plain.ops if placement[op] == d) for d in range(devices)]
+    clock, peak = [0.0] * devices, list(fixed)
+    memory, ends = [], []
+    done = set()
+    alive = alive_on(plain, placement, done)
 
     for step in steps:
         if isinstance(step, tuple):
@@ -770,3 +777,183 @@ def anneal_keys(walk, keys, decode, has_costs, hot, cold, draws):
         if walk.accepts(*decode(changed), temperature, row[5]):
             keys = changed
     return keys
+
+
+# Twins of the search for the least peak -----------------------------------------------------------------------
+
+
+def sent_after(plain, order, placement, delay):
+    """Map every transfer to the place of the order after which it is sent."""
+    place = {op: at for at, op in enumerate(order)}
+    after = {}
+    for t, target in needed_transfers(plain, placement):
+        home = placement[t[0]]
+        earliest = max(place[op] for op in {t[0]} | {r for r in plain.readers[t] if placement[r] == home})
+        latest = min(place[r] for r in plain.readers[t] if placement[r] == target) - 1
+        wait = latest - earliest
+        after[t, target] = latest if wait <= 0 else earliest + int(delay[plain.index[t], target] * wait + 0.5)
+    return after
+
+
+def lifetimes_cost(plain, order, placement, delay, devices, size):
+    """Penalties and peak of a sequence: at each place, what is alive on the op's device and where bytes came."""
+    after = sent_after(plain, order, placement, delay)
+    fixed = [sum(plain.persistent[op] for op in plain.ops if placement[op] == d) for d in range(devices)]
+    before, penalty, peak = [0] * devices, 0.0, 0
+    for at, op in enumerate(order):
+        done = set(order[:at]) | {send for send, place in after.items() if place < at}
+        alive = alive_on(plain, placement, done)
+        for device in range(devices):
+            runs = placement[op] == device
+            now = alive(device) + (plain.own[op] if runs else 0)
+            if runs or now > before[device]:
+                took = now + fixed[device] + (plain.workspace[op] if runs else 0)
+                penalty += (took / size) ** 16
+                peak = max(peak, took)
+            before[device] = now
+    return penalty, peak
+
+
+def anneal_lifetimes(plain, order, placement, delay, devices, size, temperature, draws):
+    """Moves of a delay, or of an op to another device, another place, or both; also the least peak met."""
+    energy, least = lifetimes_cost(plain, order, placement, delay, devices, size)
+    for row in draws:
+        op = int(row[0] * len(order))
+        moved, placed, delayed = list(order), list(placement), delay.copy()
+        other = (placement[op] + 1 + int(row[2] * (devices - 1))) % devices if devices > 1 else 0
+        made = plain.outputs[op]
+        if devices > 1 and row[5] < 0.1 and made:
+            tensor = made[int(row[5] * 10 * len(made))]
+            delayed[plain.index[tensor], other] = min(1.0, max(0.0, 2 * row[3] - 0.5))
+        else:
+            if devices > 1 and row[1] < 0.5:
+                placed[op] = other
+            if devices == 1 or row[1] >= 0.1:
+                first = max((order.index(v) + 1 for v in plain.before[op]), default=0)
+                last = min((order.index(v) - 1 for v in plain.after[op]), default=len(order) - 1)
+                moved.remove(op)
+                moved.insert(first + int(row[3] * (last - first + 1)), op)
+        new, reached = lifetimes_cost(plain, moved, placed, delayed, devices, size)
+        if new <= energy * (1 - row[4]) ** -temperature:
+            order, placement, delay, energy, least = moved, placed, delayed, new, min(least, reached)
+    return order, placement, delay, energy, least
+
+
+@dataclass
+class Spread:
+    """Where each tensor that is still needed has copies, had copies and was made; bytes per device."""
+
+    copies: dict
+    sent: dict
+    resident: list
+    persistent: list
+    top: list
+
+    def copy(self):
+        """Return a copy to change."""
+        sets = ({t: set(d) for t, d in part.items()} for part in (self.copies, self.sent))
+        return Spread(*sets, list(self.resident), list(self.persistent), list(self.top))
+
+
+def placements_under(plain, order, devices, limit):
+    """Try every placement of an order's ops with the beam's rules for making room; yields those that fit."""
+    share = sum(plain.persistent) // devices
+    viewed = set(plain.alias.values())
+
+    def reachable_from(copies, sent, home):
+        return copies | (set(range(devices)) - sent) if home in copies else copies
+
+    def run(step, placement, state):
+        if step == len(order):
+            yield placement
+            return
+        for device in range(devices):
+            successor = place(step, device, placement, state.copy())
+            if successor:
+                yield from run(step + 1, {**placement, order[step]: device}, successor)
+
+    def size_on(t, device, placement):
+        return 0 if t in plain.alias and placement[t[0]] == device else plain.size[t]
+
+    def fixed(s, device, extra=0):
+        return max(s.persistent[device] + extra, share)
+
+    def can_keep(step, placement, s, t, kept):
+        for reader in set(order[step:]) & plain.readers[t]:
+            meets = reachable_from(kept, s.sent[t] | kept, placement[t[0]])
+            for other in plain.reads[reader] - {t}:
+                if other in s.copies:
+                    meets = meets & reachable_from(s.copies[other], s.sent[other], placement[other[0]])
+            if not meets:
+                return False
+        return True
+
+    def make_room(step, device, placement, s, over):
+        best = None
+        for t in s.copies:
+            if device not in s.copies[t] or t in viewed or t in plain.reads[order[step]]:
+                continue
+            is_home, size = placement[t[0]] == device, size_on(t, device, placement)
+            if size == 0 or (t in plain.final and is_home):
+                continue
+            kept, target = s.copies[t] - {device}, None
+            if not kept:
+                level = {d: s.resident[d] + fixed(s, d) for d in range(devices)}
+                open_to = [d for d in level if d not in s.sent[t] and level[d] + plain.size[t] <= limit]
+                if not is_home or not open_to:
+                    continue
+                target = min(open_to, key=level.get)
+                kept = {target}
+            if can_keep(step, placement, s, t, kept):
+                rank = target is not None, size < over, size if size >= over else -size
+                if best is None or rank < best[0]:
+                    best = rank, t, target, size
+        if best is None:
+            return 0
+        _, t, target, size = best
+        if target is not None:
+            s.copies[t].add(target)
+            s.sent[t].add(target)
+            s.resident[target] += plain.size[t]
+            s.top[target] = max(s.top[target], s.resident[target])
+        s.copies[t].remove(device)
+        s.resident[device] -= size
+        return size
+
+    def place(step, device, placement, s):
+        op = order[step]
+        there = {t: reachable_from(s.copies[t], s.sent[t], placement[t[0]]) for t in plain.reads[op]}
+        if any(device not in where for where in there.values()):
+            return None
+        lacking = [t for t in plain.inputs[op] if device not in s.copies[t]]
+        need = s.resident[device] + plain.workspace[op] + plain.own[op] + sum(plain.size[t] for t in lacking)
+        while (over := need + fixed(s, device, plain.persistent[op]) - limit) > 0:
+            freed = make_room(step, device, placement, s, over)
+            if not freed:
+                return None
+            need -= freed
+        for t in lacking:
+            s.copies[t].add(device)
+            s.sent[t].add(device)
+            s.resident[device] += plain.size[t]
+        placement = {**placement, op: device}
+        for t in plain.outputs[op]:
+            s.copies[t], s.sent[t] = {device}, {device}
+        s.resident[device] += plain.own[op]
+        s.persistent[device] += plain.persistent[op]
+        s.top[device] = max(s.top[device], need)
+        if any(s.top[d] + s.persistent[d] > limit for d in range(devices)):
+            return None
+        done = set(order[: step + 1])
+        for t in list(s.copies):
+            if is_done_with(t, done):
+                for where in s.copies.pop(t):
+                    s.resident[where] -= size_on(t, where, placement)
+        return s
+
+    def is_done_with(t, done):
+        views = [view for view, base in plain.alias.items() if base == t]
+        over = plain.readers[t] <= done and all(view[0] in done for view in views)
+        return over and t not in plain.final and all(is_done_with(view, done) for view in views)
+
+    yield from run(0, {}, Spread({}, {}, [0] * devices, [0] * devices, [0] * devices))

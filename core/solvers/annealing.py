@@ -1,4 +1,4 @@
-"""Simulated annealing on several devices: over the lazy decoder's keys, then over sequences.
+"""Simulated annealing on several devices: of the makespan here, of the peak in `least_peak`.
 
 Kirkpatrick, Gelatt and Vecchi 1983 (Metropolis steps, geometric cooling); the decoders are those of FINDINGS,
 Two devices. Keys find a good placement at once, moves of single ops then refine what no keys decode to.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,11 @@ from ..kernels.lazy import anneal_keys, new_lazy, price_keys
 from ..parameters import parameter
 from ..search import Search
 from .lazy_chromosomes import aim_of, as_schedule, start_keys
+from .least_peak import LeastPeak
 
 OPS_PER_CALL = 50_000
 MOST_MOVES_PER_CALL = 500
 LEAST_CALLS = 20
-SHARE_OF_STARTS = 0.1
-SAME_PEAK = 16
-"""Penalties of the memory task grow with this power of the bytes; so must what is accepted."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,9 @@ class Parameters(base.Parameters):
     """Temperatures are relative: at 0.001 a schedule 0.1% worse is accepted with probability 1/e."""
 
     keys: float = parameter(0.2, "share of the budget spent on keys, for the runtime task", low=0.0, high=1.0)
-    starts: int = parameter(20, "most greedy sequences to start from, for the memory task", low=1)
+    fitting: float = parameter(
+        0.7, "most of the budget spent to keep the limit, for the runtime task", low=0.0, high=1.0
+    )
     hot: float = parameter(5e-4, "first temperature, for the runtime task", low=1e-9, high=1.0)
     cold: float = parameter(5e-5, "last temperature, for the runtime task", low=1e-9, high=1.0)
     memory_hot: float = parameter(3e-3, "first temperature, for the memory task", low=1e-9, high=1.0)
@@ -47,31 +47,30 @@ class Parameters(base.Parameters):
 def solve(search: Search, parameters: Parameters) -> None:
     """Anneal until the budget ends; the best schedule known is one of the starts.
 
-    Makespan: keys, then, if the best exceeds the memory limit, sequences of least peak until one fits, then
-    sequences of least makespan. Peak: sequences. Temperatures fall with the evaluations spent if these are
-    limited, else with the time.
+    Makespan: keys, then, if the best exceeds the memory limit, the search for the least peak until a schedule
+    fits, then sequences. Temperatures fall with the evaluations spent if these are limited, else with the time.
     """
     p = parameters
-    annealing = _Annealing(search)
-    for_peak = p.memory_hot * SAME_PEAK, p.memory_cold * SAME_PEAK
-    if search.problem.task == "memory":
-        affordable = 1 + search.evaluations_left * SHARE_OF_STARTS
-        annealing.price_starts(_noisy_keys(search, int(min(p.starts, affordable))))
-        annealing.over_sequences(*for_peak)
+    problem = search.problem
+    if search.best is None:
+        search.offer_order(problem.graph.input_order)
+    for_peak = p.memory_hot, p.memory_cold
+    if problem.task == "memory":
+        LeastPeak(search, int(search.lower_bound)).run(*for_peak)
     else:
-        if annealing.price_starts(start_keys(search.problem)):
-            annealing.over_keys(p.keys, p.hot, p.cold)
-        if search.best_fitness[0] > 0:
-            annealing.over_sequences(*for_peak, to_fit=True)
-        annealing.over_sequences(p.hot, p.cold)
-    search.must_stop()  # the clock of the temperatures may have seen first that time is up
+        _minimise_makespan(search, p, for_peak)
+    search.must_stop()  # a clock of its own may have seen first that time is up
 
 
-def _noisy_keys(search: Search, count: int) -> Any:
-    """Draw keys for the greedy sequences of the memory task: none, then more and more noise."""
-    keys = search.rng.random((count, search.problem.graph.num_ops + 1), dtype=np.float32)
-    keys[:, -1] = np.linspace(0.0, 0.5, count)
-    return keys
+def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
+    annealing = _Annealing(search)
+    if annealing.price_starts(start_keys(search.problem)):
+        annealing.over_keys(p.keys, p.hot, p.cold)
+    if search.best_fitness[0] > 0:
+        assert search.problem.memory_limit is not None
+        LeastPeak(search, search.problem.memory_limit, p.fitting).run(*for_peak)
+        annealing.start_from_best()
+    annealing.over_sequences(p.hot, p.cold)
 
 
 class _Annealing:
@@ -94,9 +93,13 @@ class _Annealing:
         self.items, self.targets = np.empty(most_steps, np.int32), np.empty(most_steps, np.int32)
         self.nothing = np.empty(0, np.int32)
         self.started, self.spent = time.monotonic(), search.evaluations
-        if search.best is not None:
-            self.order[:] = search.best.op_order()
-            self.placement[:] = search.best.placement(graph)
+        self.start_from_best()
+
+    def start_from_best(self) -> None:
+        """Take the sequence of the best schedule so far."""
+        assert self.search.best is not None
+        self.order[:] = self.search.best.op_order()
+        self.placement[:] = self.search.best.placement(self.problem.graph)
 
     def progress(self) -> float:
         """Return the share of the budget spent: of the evaluations, or of the time if these are unlimited."""
@@ -145,8 +148,8 @@ class _Annealing:
             first = hot * (cold / hot) ** (now / until)
             energy = self._anneal(6, anneal_keys, (self.lazy, self.due, self.keys, aim), first, energy)
 
-    def over_sequences(self, hot: float, cold: float, *, to_fit: bool = False) -> None:
-        """Anneal the sequence of the best schedule until the budget ends; `to_fit`, until it keeps the limit."""
+    def over_sequences(self, hot: float, cold: float) -> None:
+        """Anneal the sequence of the best schedule until the budget ends."""
         search = self.search
         if search.must_stop():
             return
@@ -154,29 +157,17 @@ class _Annealing:
         order = self.order.copy()
         position = np.empty(self.ops, np.int32)
         position[order] = np.arange(self.ops)
-        aim, energy = self._peak_aim() if to_fit else self._sequence_aim()
+        aim, energy = self._sequence_aim()
         self.state.placement[:] = self.placement
         while not search.must_stop() and (now := self.progress()) < 1.0:
             temperature = hot * (cold / hot) ** ((now - start) / (1.0 - start))
             energy = self._anneal(5, anneal_sequence, (self.due, order, position, aim), temperature, energy)
-            if to_fit and search.best_fitness[0] == 0:
-                return
 
     def _scale(self) -> float:
         return 1.0 / max(self.search.lower_bound, 1e-9)
 
-    def _peak_aim(self) -> tuple[Aim, float]:
-        """Return the peak as what to minimise, and what the sequence costs: one more evaluation."""
-        peaks = replace(self.problem, task="memory")
-        size = self.problem.memory_limit or 1
-        if self.search.best_simulation is not None:
-            size = self.search.best_simulation.peak
-        return self._cost(aim_of(peaks, max(1.0, float(size))))
-
     def _sequence_aim(self) -> tuple[Aim, float]:
         """Return what to minimise and what the sequence costs; a limit may be kept better just in time."""
-        if self.problem.task == "memory":
-            return self._peak_aim()
         aim = aim_of(self.problem, scale=self._scale())
         both = [self._cost(aim)]
         if aim.memory and not self.search.must_stop():

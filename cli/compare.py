@@ -26,13 +26,10 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
 
     from ..core.comparison import Comparison, Experiment
-    from ..core.graph import CostGraph
     from ..core.statistics import Cell, Estimate, GraphResults, MethodSummary
     from .console import Talk
 
@@ -112,7 +109,7 @@ def compare(
     from ..core.resume import ResumeFile
     from ..core.units import parse_seconds
     from .console import Talk, show, write
-    from .problem import problem_settings
+    from .problem import problem_settings, read_graphs
     from .progress import compiling, interruptible
 
     talk = Talk(quiet)
@@ -125,7 +122,7 @@ def compare(
         seed=seed,
         seeds=seeds,
     )
-    experiment = Experiment(_read_graphs(graphs, talk), specs, settings, reference)
+    experiment = Experiment(read_graphs(graphs, talk), specs, settings, reference)
     with nullcontext() if resume is None else closing(ResumeFile(resume)) as file:
         if file is not None:
             experiment.resume_from(file)
@@ -196,22 +193,6 @@ def _html(comparison: Comparison, per_graph: bool) -> str:
     for part in _report(comparison, per_graph):
         console.print(part)
     return console.export_html()
-
-
-def _read_graphs(arguments: list[str], talk: Talk) -> list[CostGraph]:
-    """Read every graph once, named by its file, or by the whole path where files share a name."""
-    from collections import Counter
-    from dataclasses import replace
-
-    from ..core.formats import find_graphs, graph_name, read_graph
-
-    paths: dict[Path, Path] = {}
-    for path in find_graphs(arguments):
-        if paths.setdefault(path.resolve(), path) is not path:
-            talk.note(f"{path} is named twice and taken once")
-    shared = Counter(map(graph_name, paths.values()))
-    names = {path: graph_name(path) if shared[graph_name(path)] == 1 else str(path) for path in paths.values()}
-    return [replace(read_graph(path, talk.note), name=name) for path, name in names.items()]
 
 
 @contextmanager

@@ -20,12 +20,13 @@ CASES = [
     for task, devices in (("memory", 1), ("memory", 2), ("runtime", 1), ("runtime", 3))
     if (task, devices) == ("memory", 1) or not entry.memory_on_one_device_only
 ]
-WARM_STARTED = ("auto", "brkga", "annealing", "brkga:decoder=lazy")
+WARM_STARTED = ("auto", "brkga", "brkga-tuned", "annealing", "brkga:decoder=lazy")
 # On one device any order is as fast as any other, so the makespan ends each search at once.
 SEARCHES = [
     case
     for case in CASES
-    if case[0] in ("random", "brkga", "annealing", "auto", "approximate-dp", "depth-first-dp", "local-search")
+    if case[0]
+    in ("random", "brkga", "brkga-tuned", "annealing", "auto", "approximate-dp", "depth-first-dp", "local-search")
     and case[1:] != ("runtime", 1)
 ]
 

@@ -25,10 +25,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ..core.comparison import Comparison, Experiment
-    from ..core.graph import CostGraph
     from ..core.statistics import Cell
     from .console import Talk
 
@@ -97,7 +94,7 @@ def compare(
     from ..core.units import parse_seconds
     from .comparison_report import report
     from .console import Talk, show, write
-    from .problem import problem_settings
+    from .problem import problem_settings, read_graphs
     from .progress import compiling, interruptible
 
     talk = Talk(quiet)
@@ -110,7 +107,7 @@ def compare(
         seed=seed,
         seeds=seeds,
     )
-    experiment = Experiment(_read_graphs(graphs, talk), specs, settings, reference)
+    experiment = Experiment(read_graphs(graphs, talk), specs, settings, reference)
     with nullcontext() if resume is None else closing(ResumeFile(resume)) as file:
         if file is not None:
             experiment.resume_from(file)
@@ -170,22 +167,6 @@ def _json(comparison: Comparison) -> str:
     from json import dumps
 
     return dumps(comparison.document(), indent=1) + "\n"
-
-
-def _read_graphs(arguments: list[str], talk: Talk) -> list[CostGraph]:
-    """Read every graph once, named by its file, or by the whole path where files share a name."""
-    from collections import Counter
-    from dataclasses import replace
-
-    from ..core.formats import find_graphs, graph_name, read_graph
-
-    paths: dict[Path, Path] = {}
-    for path in find_graphs(arguments):
-        if paths.setdefault(path.resolve(), path) is not path:
-            talk.note(f"{path} is named twice and taken once")
-    shared = Counter(map(graph_name, paths.values()))
-    names = {path: graph_name(path) if shared[graph_name(path)] == 1 else str(path) for path in paths.values()}
-    return [replace(read_graph(path, talk.note), name=name) for path, name in names.items()]
 
 
 @contextmanager

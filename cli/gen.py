@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from .command_line import command_line
 from .options import DevicesOption, GraphsArgument, JobsOption, JsonFlag, QuietFlag, SeedOption
 
 if TYPE_CHECKING:
@@ -108,21 +108,6 @@ def _resolve_output(ctx: typer.Context, graphs: int) -> _Output:
     return _Output(kind, path, suffix, split)
 
 
-def _command_line(ctx: typer.Context) -> str:
-    """Return the command with all that decides the graphs: no paths, no jobs, no defaults but the seed."""
-    words = ["schedopt", "gen", str(ctx.info_name)] + ["GRAPHS"] * ("graphs" in ctx.params)
-    silent = {"output", "jobs", "json", "quiet", "overwrite"}
-    for parameter in ctx.command.params:
-        name = str(parameter.name)
-        value = ctx.params.get(name)
-        if parameter.param_type_name != "option" or name in silent:
-            continue
-        if name == "seed" or (value is not None and value != parameter.default):
-            words.append(parameter.opts[0])
-            words.extend([] if isinstance(value, bool) else [shlex.quote(str(value))])
-    return " ".join(words)
-
-
 def _room(ctx: typer.Context) -> tuple[Task, int] | None:
     """Return the task and the number of devices that `--improvable` asks about."""
     from ..core.errors import UsageError
@@ -163,7 +148,7 @@ def _finish_folder(
     description = {
         "schedopt": VERSION,
         "generator": ctx.info_name,
-        "command": _command_line(ctx),
+        "command": command_line(ctx, {"output", "jobs", "json", "quiet", "overwrite"}),
         "seed": ctx.params["seed"],
         "format": folder.suffix[1:],
         "dedup": ctx.params["dedup"],

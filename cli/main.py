@@ -18,6 +18,7 @@ from .gen import app as gen
 from .methods import methods
 from .show import show
 from .solve import solve
+from .train import app as train
 
 
 class ErrorBoundary(TyperGroup):
@@ -66,6 +67,7 @@ def root(
 app.command("solve")(solve)
 app.command("compare")(compare)
 app.add_typer(gen, name="gen")
+app.add_typer(train, name="train")
 app.command("show")(show)
 app.command("check")(check)
 app.command("convert")(convert)

@@ -1,12 +1,15 @@
-"""From the shared options of `solve` and `compare` to a problem."""
+"""From the shared options of `solve`, `compare` and `train` to problems."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..core.graph import CostGraph
     from ..core.problem import Problem
+    from .console import Talk
 
 TWO_DEVICE_METHODS = ("regal", "gas", "idrs", "gp-dfs")
 
@@ -48,3 +51,19 @@ def make_problem(graph: CostGraph, settings: dict[str, Any]) -> Problem:
     from ..core.comparison import Settings
 
     return Settings(**settings).problem(graph)
+
+
+def read_graphs(arguments: list[str], talk: Talk) -> list[CostGraph]:
+    """Read every graph once, named by its file, or by the whole path where files share a name."""
+    from collections import Counter
+    from dataclasses import replace
+
+    from ..core.formats import find_graphs, graph_name, read_graph
+
+    paths: dict[Path, Path] = {}
+    for path in find_graphs(arguments):
+        if paths.setdefault(path.resolve(), path) is not path:
+            talk.note(f"{path} is named twice and taken once")
+    shared = Counter(map(graph_name, paths.values()))
+    names = {path: graph_name(path) if shared[graph_name(path)] == 1 else str(path) for path in paths.values()}
+    return [replace(read_graph(path, talk.note), name=name) for path, name in names.items()]

@@ -301,7 +301,7 @@ class Experiment:
                 "schedopt": VERSION,
                 "graph": digest,
                 "method": spec.name,
-                "parameters": asdict(spec.parameters),
+                "parameters": spec.parameters.identity(),
                 "problem": [settings.task, settings.devices, problem.memory_limit],
                 "transfers": [settings.bandwidth, settings.latency],
                 "budget": [spec.evaluations, spec.time_limit],

@@ -27,6 +27,10 @@ class Parameters:
                 wanted = f"at least {low}" if high is None else f"from {low} to {high}"
                 raise UsageError(f"{field.name} must be {wanted}, not {value}")
 
+    def identity(self) -> dict[str, Any]:
+        """Return all that decides a run's result, as plain values."""
+        return dataclasses.asdict(self)
+
 
 def from_texts(kind: type[T], texts: dict[str, str], method: str) -> T:
     """Build a parameters class from `name -> text`.

@@ -139,6 +139,12 @@ METHODS: dict[str, Method] = {
         "REGAL 3.2, A.5",
         default_evaluations=5000,
     ),
+    "brkga-tuned": Method(
+        f"{_SOLVERS}.brkga_tuned:solve",
+        "brkga with the parameters that a grid search chose for the task (schedopt train brkga)",
+        "REGAL A.10",
+        default_evaluations=5000,
+    ),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +92,22 @@ class DatasetFolder:
         """Write `dataset.json`."""
         text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
         write_atomically(self.path / DESCRIPTION, text)
+
+
+def made_by(paths: Iterable[str | Path]) -> list[str]:
+    """Return the commands that made those of some paths which are data set folders.
+
+    Raises
+    ------
+    FormatError
+        If a folder's description cannot be read.
+    """
+    commands = []
+    for path in paths:
+        file = Path(path) / DESCRIPTION
+        if file.is_file():
+            try:
+                commands.append(str(json.loads(file.read_bytes())["command"]))
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise FormatError(f"{file}: is not the description of a data set ({error})") from error
+    return commands

@@ -19,6 +19,7 @@ from ..kernels.late_transfers import new_due, run_sequence
 from ..parameters import parameter
 from ..schedule import Schedule
 from ..search import Search
+from ..tuned import shipped
 from .lazy_chromosomes import aim_of, as_schedule
 
 Fitness = tuple[int, float]
@@ -26,9 +27,9 @@ Fitness = tuple[int, float]
 
 @dataclass(frozen=True)
 class Parameters(base.Parameters):
-    """When to restart; the paper found its restarts by grid search and does not name them."""
+    """When to restart; the paper found its restarts by grid search, as ours are, and does not name them."""
 
-    patience: int = parameter(1000, "moves without a better schedule before a restart", low=1)
+    patience: int = parameter(0, "moves without a better schedule before a restart; 0: as grid search chose", low=0)
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -42,6 +43,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     schedule is priced whole and counts one evaluation; a draw that leaves nothing to move counts none, but
     counts as a move without success.
     """
+    patience = parameters.patience or shipped("local-search", Parameters).parameters(search.problem.task).patience
     walk = _Walk(search)
     start = search.initial
     while not search.must_stop():
@@ -51,7 +53,7 @@ def solve(search: Search, parameters: Parameters) -> None:
             walk.start_from(start)
             start = None
         current, failures = walk.price(), 0
-        while failures < parameters.patience and not search.must_stop():
+        while failures < patience and not search.must_stop():
             undo = walk.move()
             failures += 1
             if undo is None:

@@ -89,6 +89,6 @@ def test_more_evaluations_are_never_worse(seed):
     assert prices[-1] < prices[0]
 
 
-def test_patience_is_from_one():
-    with pytest.raises(UsageError, match="patience must be at least 1, not 0"):
-        parse_method("local-search:patience=0")
+def test_patience_is_not_negative():
+    with pytest.raises(UsageError, match="patience must be at least 0, not -1"):
+        parse_method("local-search:patience=-1")

@@ -32,7 +32,8 @@ WARM_STARTED = [name for name, entry in METHODS.items() if entry.searches] + [
 SEARCHES = [
     case
     for case in CASES
-    if case[0] in ("random", "brkga", "annealing", "auto", "approximate-dp", "depth-first-dp", "local-search")
+    if case[0]
+    in ("random", "brkga", "brkga-tuned", "annealing", "auto", "approximate-dp", "depth-first-dp", "local-search")
     and case[1:] != ("runtime", 1)
 ]
 

@@ -2,7 +2,7 @@
 # Topoformer table 1 without the learned rows: peak memory of layered graphs, against approximate DP.
 # usage: examples/topoformer_table1.sh [GRAPHS OF 500 OPS, default 20] [OF 1000 AND 2000 OPS, default 10]
 #        [K AT 500 OPS, default 100000] [K AT 1000 AND 2000 OPS, default 100000] [SECONDS OF DEPTH-FIRST DP, default 60]
-#        [SECONDS OF SEARCH, default 10] [SEED, default 0] [JOBS, default 1]
+#        [SECONDS OF SEARCH, default 10] [SEED, default 0] [JOBS, default 1] [SIZES, default "500 1000 2000"]
 # A laptop hour: examples/topoformer_table1.sh 10 5 100000 20000 20
 # Improvements are over approximate DP with the K of the size; K = 10,000 is a row too if smaller. Order search and auto run for
 # the seconds given, auto for one as well: more jobs than idle cores make them worse.
@@ -12,12 +12,12 @@
 set -euo pipefail
 schedopt=${SCHEDOPT:-schedopt}
 small_count=${1:-20} large_count=${2:-10} small_k=${3:-100000} large_k=${4:-100000}
-depth_first=${5:-60} seconds=${6:-10} seed=${7:-0} jobs=${8:-1}
+depth_first=${5:-60} seconds=${6:-10} seed=${7:-0} jobs=${8:-1} sizes=${9:-500 1000 2000}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 baselines=random,dfs,dfs-postorder,bfs,lpmf,depth-first-dp:time-limit=${depth_first}s
 searches=order-search:time-limit=${seconds}s,auto:time-limit=1s,auto:time-limit=${seconds}s
-for nodes in 500 1000 2000; do
+for nodes in $sizes; do
   k=$((nodes == 500 ? small_k : large_k)) count=$((nodes == 500 ? small_count : large_count))
   beams=approximate-dp:beam-size=$k
   ((k <= 10000)) || beams+=,approximate-dp:beam-size=10000

@@ -20,7 +20,7 @@ _PERCENTAGES = {
 }
 _REMARKABLE = {
     "infeasible": "infeasible (in no percentage, and worse than any feasible run)",
-    "timed_out": "ended by the time limit",
+    "timed_out": "ended or steered by the time limit",
 }
 _NOTHING = "–"
 _LEAST_WIDTH = 11

@@ -131,7 +131,7 @@ def min_cuts(
     *,
     work: int = MIN_CUT_WORK,
     stop: Callable[[], bool] = lambda: False,
-    seconds_left: Callable[[], float] = lambda: math.inf,
+    has_time_for: Callable[[float], bool] = lambda seconds: True,
 ) -> Iterator[tuple[int, BoolArray]]:
     """Yield for op after op what no order's step of it is below, and the smallest set with which it is met.
 
@@ -149,18 +149,16 @@ def min_cuts(
         A bound known already.
     work
         Arcs that all flows together may have; keeps the result repeatable and the time short.
-    stop, seconds_left
-        Asked before each flow: whether to end, and whether the flow will fit.
+    stop, has_time_for
+        Asked before each flow: whether to end, and whether there are the seconds that it will take.
     """
     arcs = 2 * (len(b.size) + len(b.users) + len(b.predecessors))
-    if work < arcs or seconds_left() < BUILDING * arcs * SECONDS_PER_ARC:
+    if work < arcs or not has_time_for(BUILDING * arcs * SECONDS_PER_ARC):
         return
     cut = ArrivalCut(b)
     side = np.empty(len(cut.flow.label), bool)
     for step in np.argsort(-memory, kind="stable"):
-        if memory[step] <= known or work < arcs or stop():
-            return
-        if seconds_left() < arcs * SECONDS_PER_ARC:
+        if memory[step] <= known or work < arcs or stop() or not has_time_for(arcs * SECONDS_PER_ARC):
             return
         work -= arcs
         op = int(order[step])

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from .buffers import Buffers
-from .graph import IndexArray, IntArray, csr
+from .graph import BoolArray, IndexArray, IntArray, csr
 from .kernels.flow import network_of, new_flow
 from .kernels.relations import arrive, close, reduce, tighten
 
 Verdict = Literal["impossible", "closed", "stopped"]
 LARGEST = 2**63 - 1
+ARCS_PER_CALL = 1_000_000
 
 
 class Relations:
@@ -57,7 +58,7 @@ class Relations:
         target
             Bytes that the peak must not exceed.
         stop
-            Asked before each op.
+            Asked now and then.
 
         Returns
         -------
@@ -84,14 +85,21 @@ class Relations:
                 self._likely[op] = self.need[op] + least
                 self.flows += 1
                 continue
-            found, flows = tighten(
-                self.network, self._flow, self._trial, before, after, op, int(limits[op]), *self._scratch, stale
-            )
+            start = 0
+            while start < len(limits):
+                if start and stop():
+                    return "stopped"
+                found, flows, start = self._tighten(before, after, op, int(limits[op]), stale, start)
+                self.flows += flows
+                if found < 0:
+                    return "impossible"
             pending[op] = stale[op] = False
-            self.flows += flows
-            if found < 0:
-                return "impossible"
         return "closed"
+
+    def _tighten(self, before: Any, after: Any, op: int, limit: int, stale: BoolArray, start: int) -> Any:
+        most = max(1, ARCS_PER_CALL // len(self.network.heads))
+        flows = self._flow, self._trial
+        return tighten(self.network, *flows, before, after, op, limit, *self._scratch, stale, start, most)
 
     def buffers_with_relations(self) -> Buffers:
         """Return the buffers with all relations found as precedences, reduced transitively."""

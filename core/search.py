@@ -71,6 +71,7 @@ class Search:
         self.found_by = ""
         self.working = ""
         self.timed_out = False
+        self.depends_on_time = False
 
     @property
     def best_value(self) -> float:
@@ -95,6 +96,24 @@ class Search:
     def seconds_left(self) -> float:
         """Wall time left, infinite without a limit."""
         return self.deadline - time.monotonic()
+
+    def share_of_time(self, share: float) -> float:
+        """Return the moment at which a share of the time left will have passed, infinite without a limit."""
+        return time.monotonic() + share * self.seconds_left()
+
+    def is_past(self, moment: float) -> bool:
+        """Whether a moment has passed; a run that was told so is not repeatable."""
+        if time.monotonic() < moment:
+            return False
+        self.depends_on_time = True
+        return True
+
+    def has_time_for(self, seconds: float) -> bool:
+        """Whether so much time is left; a run that was told that it is not is not repeatable."""
+        if self.seconds_left() >= seconds:
+            return True
+        self.depends_on_time = True
+        return False
 
     def must_stop(self) -> bool:
         """Whether time or evaluations have run out, Ctrl-C was pressed, or the bound is met."""

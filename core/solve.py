@@ -43,7 +43,7 @@ class Result:
     seed
         Of every random choice.
     is_repeatable
-        Whether the same call gives the same schedule: not if time ended the search.
+        Whether the same call gives the same schedule: not if time ended or steered the search.
     """
 
     problem: Problem
@@ -159,7 +159,7 @@ def strengthen_bound(search: Search) -> None:
         search.best_simulation.step_memory,
         int(search.lower_bound),
         stop=search.interrupt.is_set,
-        seconds_left=search.seconds_left,
+        has_time_for=search.has_time_for,
     )
     search.raise_lower_bound(bound)
 
@@ -196,7 +196,7 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         evaluations=search.evaluations,
         seconds=seconds,
         seed=seed,
-        is_repeatable=not (search.timed_out or search.interrupt.is_set()),
+        is_repeatable=not (search.timed_out or search.depends_on_time or search.interrupt.is_set()),
     )
 
 

@@ -6,6 +6,7 @@ import re
 
 from .errors import UsageError
 
+LARGEST_PERCENT = 1_000_000
 _BYTES = {"": 1, "B": 1}
 for _power, _prefix in enumerate("kMGTPE", start=1):
     _BYTES[f"{_prefix}B"] = _BYTES[f"{_prefix.upper()}B"] = 1000**_power
@@ -34,8 +35,8 @@ def parse_bytes(text: str, what: str = "size") -> int:
 def parse_percent(text: str, what: str = "share") -> float:
     """Parse `60%` as 0.6."""
     number, unit = _split(text, what, "60%")
-    if unit != "%" or not number > 0:
-        raise UsageError(f"{what} '{text}' must be more than 0%, written like 60%")
+    if unit != "%" or not 0 < number <= LARGEST_PERCENT:
+        raise UsageError(f"{what} '{text}' must be more than 0% and at most {LARGEST_PERCENT:,}%, written like 60%")
     return number / 100
 
 

@@ -70,6 +70,8 @@ def tighten(
     can_be_after: BoolArray,
     side: BoolArray,
     stale: BoolArray,
+    start: int,
+    most: int,
 ) -> Any:
     """Find what must come before or after an op for at most `limit` bytes to be resident when it starts.
 
@@ -90,23 +92,29 @@ def tighten(
         Scratch space, per op the first two, per node the last.
     stale
         Per op: receives for whom something was found.
+    start, most
+        The other op to begin with, and flows after which to stop: the scratch space is kept between.
 
     Returns
     -------
     tuple
-        Relations found, or -1 if no order keeps the limit; flows computed.
+        Relations found, or -1 if no order keeps the limit; flows computed; the other op to go on with, or the
+        number of ops.
     """
     ops = before.shape[0]
     least = arrive(network, flow, before, after, op, limit)
     if least > limit:
-        return -1, 1
-    smallest_source_side(network, flow, side)
-    for other in range(ops):
-        can_be_before[other] = flow.level[other] < 0
-        can_be_after[other] = not side[other]
+        return -1, 1, ops
+    if start == 0:
+        smallest_source_side(network, flow, side)
+        for other in range(ops):
+            can_be_before[other] = flow.level[other] < 0
+            can_be_after[other] = not side[other]
     found = 0
     flows = 1
-    for other in range(ops):
+    for other in range(start, ops):
+        if flows > most:
+            return found, flows, other
         if flow.label[other] != FREE or (can_be_before[other] and can_be_after[other]):
             continue
         if _has(before[op], other) or _has(after[op], other):
@@ -134,7 +142,7 @@ def tighten(
             for third in range(ops):
                 can_be_before[third] = can_be_before[third] or trial.level[third] < 0
                 can_be_after[third] = can_be_after[third] or not side[third]
-    return found, flows
+    return found, flows, ops
 
 
 @kernel

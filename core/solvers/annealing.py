@@ -198,7 +198,7 @@ class _Annealing:
     ) -> float:
         """Make some moves at one temperature, offer the best, and return what the present schedule costs."""
         search = self.search
-        few = max(1.0, (search.max_evaluations - self.spent) // LEAST_CALLS)
+        few = max(1.0, (search.max_evaluations - self.spent) / LEAST_CALLS)
         moves = int(min(MOST_MOVES_PER_CALL, max(1, OPS_PER_CALL // self.ops), few, search.evaluations_left))
         excess, value = search.best_fitness
         best = np.array([min(excess, 2**62), value], np.float64)

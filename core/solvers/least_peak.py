@@ -130,7 +130,7 @@ class LeastPeak:
         search.evaluations += 1
         while not self.must_stop():
             temperature = hot * (cold / hot) ** ((self.progress() - start) / (1.0 - start))
-            few = max(1.0, self.evaluations // LEAST_CALLS)
+            few = max(1.0, self.evaluations / LEAST_CALLS)
             moves = int(min(MOST_MOVES_PER_CALL, max(1, OPS_PER_CALL // ops), few, search.evaluations_left))
             before = peak
             energy, peak = anneal_lifetimes(*sequence, temperature, search.rng.random((moves, 6)), energy, peak, *found)

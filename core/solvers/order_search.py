@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -20,10 +19,12 @@ from .approximate_dp import Beam, run_beam
 
 FIRST_BEAMS = (1, 10, 100)
 FIRST_SIZE, LARGEST_SIZE = 400, 1_000_000
+LARGEST_LEVEL = 4_000_000_000  # states times ops
 FIRST_EFFORT = 2_000_000
 LARGEST_RELATED = 10_000
 CLOSE = 1e-4
 PROOF_ARCS = 100_000_000
+SECONDS_TO_RELATE = 2e-12  # per op cubed: closing and reducing relations
 CUT_SHARE, PROOF_SHARE = 0.3, 0.3
 SMALLEST_WINDOW, LARGEST_WINDOW = 20, 160
 WINDOW_BEAMS = (8, 16, 32, 64)
@@ -92,7 +93,7 @@ class _Stretch:
         self.order = np.arange(len(b.own), dtype=np.int32)
         self.memory = self._memory(self.order)
         self.effort = 0
-        self.sizes = [1, 1]
+        self.sizes, self.largest_size = [1, 1], min(LARGEST_SIZE, LARGEST_LEVEL // len(b.own))
         self.proofs: _Proofs | None = None
 
     @property
@@ -107,8 +108,8 @@ class _Stretch:
 
     @property
     def must_stop(self) -> bool:
-        """Whether the stretch has no larger peak than the bound, or the budget has ended."""
-        return self.peak <= self.bound or self.search.must_stop()
+        """Whether the budget has ended, or the stretch has no larger peak than the bound."""
+        return self.search.must_stop() or self.peak <= self.bound
 
     def improve(self) -> bool:
         """Spend some more effort, twice as much each time; False if there is nothing left to try.
@@ -123,12 +124,14 @@ class _Stretch:
             while self._uncross():
                 pass
             self.effort = FIRST_EFFORT
-            if len(self.order) <= LARGEST_RELATED:
+            ops = len(self.order)
+            if ops <= LARGEST_RELATED:
                 self._run_first_beams()
-                self.proofs = _Proofs(self)
-                self.sizes = [min(FIRST_SIZE, max(1, self.effort // (10 * len(self.order))))] * 2
+                self.sizes = [min(FIRST_SIZE, max(1, self.effort // (10 * ops)))] * 2
+                if self.search.has_time_for(ops**3 * SECONDS_TO_RELATE / PROOF_SHARE):
+                    self.proofs = _Proofs(self)
             return True
-        if min(self.sizes) == LARGEST_SIZE or self.search.evaluations_left < LEAST_EVALUATIONS:
+        if min(self.sizes) == self.largest_size or self.search.evaluations_left < LEAST_EVALUATIONS:
             return False
         self._reorder_windows(self.effort // 4)
         for is_backward in (False, True):
@@ -163,14 +166,14 @@ class _Stretch:
         latter (FINDINGS, Uncrossing). Kept if neither the peak nor the squares above the bound, summed, grow.
         """
         before, sides = self.peak, []
-        latest = time.monotonic() + CUT_SHARE * self.search.seconds_left()
+        latest = self.search.share_of_time(CUT_SHARE)
         cuts = min_cuts(
             self.buffers,
             self.order,
             self.memory - self.present,
             self.bound - self.present,
-            stop=lambda: self.must_stop or time.monotonic() >= latest,
-            seconds_left=self.search.seconds_left,
+            stop=lambda: self.must_stop or self.search.is_past(latest),
+            has_time_for=self.search.has_time_for,
         )
         for term, side in cuts:
             self.search.raise_lower_bound(self.present + term)
@@ -216,8 +219,8 @@ class _Stretch:
             if not beam.is_complete:
                 return
             if beam.chosen is None:
-                self.sizes[is_backward] = min(2 * size, LARGEST_SIZE)
-            if size == LARGEST_SIZE:
+                self.sizes[is_backward] = min(2 * size, self.largest_size)
+            if size == self.largest_size:
                 return
 
     def _reorder_windows(self, effort: int) -> None:
@@ -285,5 +288,5 @@ class _Proofs:
         """Stop when a share of the time left or the allowance is used; with evaluations alone it is repeatable."""
         most_flows = self.relations.flows + self.allowance
         stretch = self.stretch
-        latest = time.monotonic() + PROOF_SHARE * stretch.search.seconds_left()
-        return lambda: self.relations.flows >= most_flows or time.monotonic() >= latest or stretch.must_stop
+        latest = stretch.search.share_of_time(PROOF_SHARE)
+        return lambda: stretch.must_stop or self.relations.flows >= most_flows or stretch.search.is_past(latest)

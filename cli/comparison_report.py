@@ -118,6 +118,14 @@ def _title(comparison: Comparison) -> str:
         from ..core.units import format_bytes
 
         parts.append(f"at most {format_bytes(settings.memory_limit)} each")
+    if settings.bandwidth is not None:
+        from ..core.units import format_bytes
+
+        parts.append(f"{format_bytes(settings.bandwidth)}/s")
+    if settings.latency:
+        from ..core.units import format_microseconds
+
+        parts.append(f"{format_microseconds(settings.latency)} per transfer")
     if settings.evaluations is not None:
         parts.append(count(settings.evaluations, "evaluation"))
     if settings.time_limit is not None:

@@ -37,5 +37,7 @@ EvaluationsOption = Annotated[
 ]
 TimeLimitOption = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--time-limit", "-t", help="Wall time per run, e.g. 10s. (default: 10s for auto, else none)"),
+    typer.Option(
+        "--time-limit", "-t", help="Wall time per run, e.g. 10s. (default: 10s for auto and order-search, else none)"
+    ),
 ]

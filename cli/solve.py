@@ -202,6 +202,7 @@ def _change(value: float, before: float) -> str:
 
 def _remarks(talk, result: Result) -> None:  # type: ignore[no-untyped-def]
     """Say on standard error what the table cannot."""
+    from ..core.registry import METHODS
     from ..core.solve import reference_value
 
     problem = result.problem
@@ -210,6 +211,7 @@ def _remarks(talk, result: Result) -> None:  # type: ignore[no-untyped-def]
     elif result.value > reference_value(problem):
         talk.note("the input order is better than what this method found; --method auto never returns worse")
     if not result.is_repeatable:
-        talk.note("time ended the search, so the same seed may give another result; --evaluations repeats exactly")
+        remedy = "; --evaluations repeats exactly" if METHODS[result.method].counts_evaluations else ""
+        talk.note(f"time ended or steered the search, so the same seed may give another result{remedy}")
     if not result.is_feasible:
         talk.note("no schedule within the memory limit was found; this is the one of least excess")

@@ -14,6 +14,7 @@ import math
 import statistics
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,14 +98,12 @@ def inductor_orders(graph):
 
 def on_a_deep_stack(function, argument):
     """Call a function that recurses as deep as the graph."""
-    results = []
     sys.setrecursionlimit(DEEP)
     threading.stack_size(STACK)
-    worker = threading.Thread(target=lambda: results.append(function(argument)))
-    worker.start()
-    worker.join()
-    threading.stack_size(0)
-    return results[0]
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(function, argument)
+        threading.stack_size(0)
+        return future.result()
 
 
 def peaks(path, seconds):

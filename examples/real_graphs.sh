@@ -9,6 +9,7 @@ schedopt=${SCHEDOPT:-schedopt}
 folders=()
 while (($#)) && [[ $1 != -- ]]; do folders+=("$1"); shift; done
 (($#)) && shift
+((${#folders[@]})) || { echo "usage: examples/real_graphs.sh FOLDER... [-- compare options]" >&2; exit 2; }
 options=("${@:---time-limit=10s}")
 for folder in "${folders[@]}"; do
   echo "$(basename "$folder"):"

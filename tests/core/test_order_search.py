@@ -77,3 +77,14 @@ def test_it_ends_within_any_number_of_evaluations(evaluations):
     result = solve(Problem(graph), "order-search", evaluations=evaluations)
     assert result.evaluations <= evaluations
     assert result.is_repeatable
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_windows_alone_lower_the_peak(seed):
+    rng = np.random.default_rng([133, seed])
+    graph, plain = naive.random_graph(rng, 80)
+    search = Search(Problem(graph), seed=seed)
+    search.offer_order(np.array(naive.random_order(rng, plain)))
+    before = search.best_value
+    order_search._Stretches(search).of_largest_peak()._reorder_windows(200_000)
+    assert search.best_value < before

@@ -713,7 +713,8 @@ def sequence_cost(plain, order, placement, devices, aim, *, bandwidth=math.inf, 
     if aim.is_peak:
         penalty = sum((m / aim.size) ** 16 for m in run.step_memory)
     else:
-        penalty = sum(max(0, m / aim.size - 1) * aim.weight for m in run.step_memory) if aim.memory else 0
+        over = [m / aim.size - 1 for m in run.step_memory if m > aim.size and aim.memory]
+        penalty = sum((part + 0.001) * aim.weight for part in over)
     return penalty + aim.scale * max(run.clocks), max(run.peaks), max(run.clocks)
 
 

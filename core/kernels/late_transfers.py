@@ -16,6 +16,8 @@ from .arrays import GraphArrays
 from .cost_model import State, reset, run_op, run_transfer
 from .jit import inlined, kernel
 
+LEAST_EXCESS = 0.001
+
 
 class Due(NamedTuple):
     """Transfers not yet sent.
@@ -33,7 +35,8 @@ class Aim(NamedTuple):
     """What annealing minimises: `scale * makespan + sum over steps of a penalty`.
 
     The penalty of a step that takes `m` bytes is `(m / size) ** 16` if `is_peak`, a smooth stand-in for the
-    peak, else `m / size - 1` times the weight if that is positive: `size` is then the memory limit.
+    peak. Else `size` is the memory limit: a step above it costs `m / size - 1` times the weight, and a thousandth
+    of the weight besides, lest an excess of a few bytes be worth its while.
     """
 
     is_peak: bool
@@ -61,7 +64,7 @@ def _penalty(aim: Aim, memory: int) -> float:
         ratio *= ratio
         ratio *= ratio
         return ratio * ratio
-    return max(0.0, ratio - 1.0) * aim.weight
+    return (ratio - 1.0 + LEAST_EXCESS) * aim.weight if ratio > 1.0 else 0.0
 
 
 @kernel

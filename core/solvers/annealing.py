@@ -22,12 +22,13 @@ from ..kernels.late_transfers import Aim, anneal_sequence, new_due, run_sequence
 from ..kernels.lazy import anneal_keys, new_lazy, price_keys
 from ..parameters import parameter
 from ..search import Search
-from .lazy_chromosomes import aim_of, as_schedule, start_keys
+from .lazy_chromosomes import EXCESS_WEIGHT, aim_of, as_schedule, start_keys
 from .least_peak import LeastPeak
 
 OPS_PER_CALL = 50_000
 MOST_MOVES_PER_CALL = 500
 LEAST_CALLS = 20
+HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Parameters(base.Parameters):
     )
     hot: float = parameter(5e-4, "first temperature, for the runtime task", low=1e-9, high=1.0)
     cold: float = parameter(5e-5, "last temperature, for the runtime task", low=1e-9, high=1.0)
-    memory_hot: float = parameter(3e-3, "first temperature, for the memory task", low=1e-9, high=1.0)
-    memory_cold: float = parameter(3e-4, "last temperature, for the memory task", low=1e-9, high=1.0)
+    memory_hot: float = parameter(1e-3, "first temperature, for the memory task", low=1e-9, high=1.0)
+    memory_cold: float = parameter(3e-5, "last temperature, for the memory task", low=1e-9, high=1.0)
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -162,6 +163,20 @@ class _Annealing:
         while not search.must_stop() and (now := self.progress()) < 1.0:
             temperature = hot * (cold / hot) ** ((now - start) / (1.0 - start))
             energy = self._anneal(5, anneal_sequence, (self.due, order, position, aim), temperature, energy)
+            if aim.memory and not search.must_stop():
+                aim, energy = self._reweigh(aim, order)
+
+    def _reweigh(self, aim: Aim, order: Any) -> tuple[Aim, float]:
+        """Weigh the excess more while the present sequence has any, else less; return what it costs then."""
+        search = self.search
+        search.evaluations += 1
+        _, energy, peak, runtime = run_sequence(
+            self.arrays, self.state, self.due, order, aim, *self.links, np.inf, self.nothing, self.nothing
+        )
+        factor = HEAVIER if peak > aim.limit else LIGHTER
+        weight = min(max(EXCESS_WEIGHT, aim.weight * factor), HEAVIEST)
+        penalty = (energy - aim.scale * runtime) * weight / aim.weight
+        return aim._replace(weight=weight), penalty + aim.scale * runtime
 
     def _scale(self) -> float:
         return 1.0 / max(self.search.lower_bound, 1e-9)

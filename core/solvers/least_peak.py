@@ -107,7 +107,8 @@ class LeastPeak:
         largest = beams.largest
         size, drop = int(min(FIRST_BEAM, largest, self.search.evaluations_left)), max(1, (self.peak - self.goal) // 4)
         while not self.must_stop() and self.progress() < until and size <= min(largest, self.search.evaluations_left):
-            if beams.send(size, max(self.goal, self.peak - drop)):
+            limit = max(self.goal, self.peak - drop)
+            if any(beams.send(size, limit, share) for share in beams.shares):
                 drop = min(2 * drop, max(1, (self.peak - self.goal) // 2))
             elif drop > max(1, self.peak // 200):
                 drop //= 2
@@ -180,12 +181,12 @@ class _Beams:
         most = graph.num_ops + int(np.minimum(np.diff(graph.consumers[0]), devices - 1).sum())
         self.items, self.targets = np.empty(most, np.int32), np.empty(most, np.int32)
         self.dead = np.empty(graph.num_tensors, np.int32)
-        self.share = int(graph.persistent.sum()) // devices
+        self.shares = list({int(graph.persistent.sum()) // devices: None, 0: None})
         self.largest = max(1, min(LARGEST_BEAM, MOST_CELLS // (self.slots + graph.num_ops)))
         self.size = 0
 
-    def send(self, size: int, limit: int) -> bool:
-        """Look for a placement under a limit; offer it if there is one."""
+    def send(self, size: int, limit: int, share: int) -> bool:
+        """Look for a placement under a limit, a share of it set aside; offer it if there is one."""
         peaks, search = self.peaks, self.peaks.search
         graph, devices = peaks.graph, peaks.devices
         if size > self.size:
@@ -193,7 +194,7 @@ class _Beams:
             self.states = new_states(size, self.slots, devices)
             self.choices = new_choices(size, graph.num_ops, devices)
         beam = peaks.arrays, self.route, self.slots, self.states
-        limits = limit, self.share
+        limits = limit, share
         numbers = search.rng.integers(0, 2**63, 8, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         stretch = max(1, CELLS_PER_CALL // (size * self.slots))
         start_beam(*beam)

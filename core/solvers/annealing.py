@@ -22,12 +22,13 @@ from ..kernels.late_transfers import Aim, anneal_sequence, new_due, run_sequence
 from ..kernels.lazy import anneal_keys, new_lazy, price_keys
 from ..parameters import parameter
 from ..search import Search
-from .lazy_chromosomes import EXCESS_WEIGHT, aim_of, as_schedule, start_keys
+from .lazy_chromosomes import EXCESS_WEIGHT, aim_of, as_schedule, start_keys, total_wait
 from .least_peak import LeastPeak
 
 OPS_PER_CALL = 50_000
 MOST_MOVES_PER_CALL = 500
 LEAST_CALLS = 20
+SECONDS_PER_WAIT = 2e-9  # the decoder looks at every op that waits
 HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
 
 
@@ -94,6 +95,7 @@ class _Annealing:
         self.items, self.targets = np.empty(most_steps, np.int32), np.empty(most_steps, np.int32)
         self.nothing = np.empty(0, np.int32)
         self.started, self.spent = time.monotonic(), search.evaluations
+        self.seconds_to_decode = SECONDS_PER_WAIT * total_wait(graph)
         self.start_from_best()
 
     def start_from_best(self) -> None:
@@ -109,6 +111,7 @@ class _Annealing:
             done, whole = search.evaluations - self.spent, search.max_evaluations - self.spent
         else:
             done, whole = time.monotonic() - self.started, search.deadline - self.started
+            search.depends_on_time = True
         return min(1.0, done / whole) if whole > 0 else 1.0
 
     def price_starts(self, keys: Any) -> bool:
@@ -117,7 +120,7 @@ class _Annealing:
         peaks, runtimes = np.empty(1, np.int64), np.empty(1)
         best: tuple[int, float] | None = None
         for row in keys:
-            if search.must_stop():
+            if search.must_stop() or not search.has_time_for(self.seconds_to_decode):
                 break
             price_keys(
                 self.arrays,
@@ -145,7 +148,10 @@ class _Annealing:
         """Anneal the best keys until a share of the budget is spent."""
         aim = aim_of(self.problem, scale=self._scale())
         energy = np.inf
-        while not self.search.must_stop() and (now := self.progress()) < until:
+        search = self.search
+        while not search.must_stop() and search.has_time_for(self.seconds_to_decode):
+            if (now := self.progress()) >= until:
+                return
             first = hot * (cold / hot) ** (now / until)
             energy = self._anneal(6, anneal_keys, (self.lazy, self.due, self.keys, aim), first, energy)
 

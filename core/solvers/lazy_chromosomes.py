@@ -53,6 +53,15 @@ def bottom_levels(graph: CostGraph) -> FloatArray:
     return np.array(level)
 
 
+def total_wait(graph: CostGraph) -> int:
+    """Return for how many steps the ops wait, ready, in the input order, summed."""
+    place = np.argsort(graph.input_order)
+    pointers, predecessors = graph.predecessors
+    ready = np.full(graph.num_ops, -1)
+    np.maximum.at(ready, np.repeat(np.arange(graph.num_ops), np.diff(pointers)), place[predecessors])
+    return int((place - ready - 1).sum())
+
+
 def start_keys(problem: Problem) -> Population:
     """Return good keys to start from, shape `(4, ops + 1)`: bottom levels, with four values of the last key."""
     level = bottom_levels(problem.graph)

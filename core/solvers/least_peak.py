@@ -73,6 +73,7 @@ class LeastPeak:
         """Return the share of the budget spent: of the evaluations, or of the time if these are unlimited."""
         if self.evaluations < math.inf:
             return (self.search.evaluations - self.first_evaluation) / self.evaluations if self.evaluations else 1.0
+        self.search.depends_on_time = True
         return (time.monotonic() - self.started) / self.seconds if self.seconds > 0 else 1.0
 
     def must_stop(self) -> bool:

@@ -8,13 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from .bounds import is_met, lower_bound, min_cut_bound
 from .graph import CostGraph, GraphBuilder
 from .problem import Problem
 from .registry import MethodSpec, check_supported, load, parameters_class, parse_method, parts_of
-from .relations import Relations
 from .schedule import Schedule
 from .search import Search
 from .simulator import Simulation, simulate
@@ -213,10 +210,9 @@ def warm_up(problem: Problem, name: str) -> None:
         if tiny.memory_limit is not None:  # annealing does more when the limit cannot be kept
             tiny = replace(tiny, memory_limit=1 if part == "annealing" else 10**9)
         if part in ("order-search", "annealing"):
-            order = tiny.graph.input_order.copy()
-            relations = Relations(tiny.graph.buffers, order, np.ones(len(order), np.int64))
-            relations.tighten(10**9, lambda: False)
-            relations.buffers_with_relations()
+            from .solvers import order_search
+
+            order_search.compile_kernels(tiny.graph)
         search = Search(tiny, max_evaluations=20, lower_bound=-1.0)
         load(part)(search, parameters_class(part)())
         assert search.best is not None

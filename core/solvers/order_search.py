@@ -9,8 +9,9 @@ import numpy as np
 from .. import parameters as base
 from ..bounds import min_cuts
 from ..buffers import Buffers
-from ..graph import IndexArray, IntArray
+from ..graph import CostGraph, IndexArray, IntArray
 from ..kernels.order_memory import order_memory
+from ..problem import Problem
 from ..relations import Relations
 from ..schedule import Schedule
 from ..search import Search
@@ -43,6 +44,15 @@ def solve(search: Search, parameters: Parameters) -> None:
     while not (stretch := stretches.of_largest_peak()).must_stop:
         if not stretch.improve():
             return
+
+
+def compile_kernels(graph: CostGraph) -> None:
+    """Run every kernel once, which a search that ends early would not."""
+    order = graph.input_order.copy()
+    relations = Relations(graph.buffers, order, np.ones(len(order), np.int64))
+    relations.tighten(LARGEST_SIZE, lambda: False)
+    for is_backward in (False, True):
+        run_beam(Search(Problem(graph)), relations.buffers_with_relations(), 1, LARGEST_SIZE, is_backward, 0)
 
 
 class _Stretches:

@@ -29,6 +29,8 @@ from .least_peak import LeastPeak
 OPS_PER_CALL = 50_000
 MOST_MOVES_PER_CALL = 500
 LEAST_CALLS = 20
+LARGEST_IMPATIENT = 10_000
+"""Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
 HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
 
 
@@ -63,7 +65,10 @@ def solve(search: Search, parameters: Parameters) -> None:
         LeastPeak(search, int(search.lower_bound)).run(*for_peak)
         return
     annealing = _Annealing(search)
-    if annealing.price_starts(start_keys(problem)):
+    starts = start_keys(problem)
+    if problem.graph.num_ops > LARGEST_IMPATIENT:
+        annealing.price_starts(starts[:-1])
+    elif annealing.price_starts(starts):
         annealing.over_keys(p.keys, p.hot, p.cold)
     if search.best_fitness[0] > 0:
         assert problem.memory_limit is not None

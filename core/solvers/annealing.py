@@ -29,6 +29,8 @@ OPS_PER_CALL = 50_000
 MOST_MOVES_PER_CALL = 500
 LEAST_CALLS = 20
 SECONDS_PER_WAIT = 2e-9  # the decoder looks at every op that waits
+LARGEST_IMPATIENT = 10_000
+"""Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
 HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
 
 
@@ -66,7 +68,10 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
     annealing = _Annealing(search)
-    if annealing.price_starts(start_keys(search.problem)):
+    starts = start_keys(search.problem)
+    if search.problem.graph.num_ops > LARGEST_IMPATIENT:
+        annealing.price_starts(starts[:-1])
+    elif annealing.price_starts(starts):
         annealing.over_keys(p.keys, p.hot, p.cold)
     if search.best_fitness[0] > 0:
         assert search.problem.memory_limit is not None

@@ -76,7 +76,7 @@ class Settings:
         """Return the problem that a graph poses."""
         limit = self.memory_limit
         if self.memory_limit_share is not None:
-            limit = max(1, round(self.memory_limit_share * input_peak(graph)))
+            limit = max(1, int(round(self.memory_limit_share * input_peak(graph), 6)))
         return Problem(graph, self.task, self.devices, limit, self.bandwidth, self.latency)
 
 

@@ -177,7 +177,8 @@ class _Beams:
 
     def __init__(self, peaks: LeastPeak, order: Any) -> None:
         self.peaks = peaks
-        self.route, self.slots = new_route(peaks.arrays, order)
+        self.route, slots = new_route(peaks.arrays, order)
+        self.slots = max(1, slots)
         graph, devices = peaks.graph, peaks.devices
         most = graph.num_ops + int(np.minimum(np.diff(graph.consumers[0]), devices - 1).sum())
         self.items, self.targets = np.empty(most, np.int32), np.empty(most, np.int32)

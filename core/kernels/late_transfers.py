@@ -158,7 +158,7 @@ def run_sequence(
 
 
 @inlined
-def _shift(order: Any, position: Any, here: int, there: int) -> None:
+def shift(order: Any, position: Any, here: int, there: int) -> None:
     """Move the op at one place to another; those between close up."""
     op = order[here]
     step = 1 if here < there else -1
@@ -217,14 +217,14 @@ def anneal_sequence(
                 for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
                     last = min(last, position[g.consumers[at]] - 1)
             there = first + int(draws[move, 3] * (last - first + 1))
-            _shift(order, position, here, there)
+            shift(order, position, here, there)
         bar = energy * (1.0 - draws[move, 4]) ** -temperature
         _, new, peak, runtime = run_sequence(
             g, s, due, order, aim, devices, latency, microseconds_per_byte, bar, nothing, nothing
         )
         if new > bar:
             s.placement[op] = before
-            _shift(order, position, there, here)
+            shift(order, position, there, here)
             continue
         energy = new
         excess = max(0, peak - aim.limit)

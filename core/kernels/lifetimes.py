@@ -15,6 +15,7 @@ import numpy as np
 from ..graph import IndexArray, IntArray
 from .arrays import GraphArrays
 from .jit import inlined, kernel
+from .late_transfers import shift
 
 
 class Lifetimes(NamedTuple):
@@ -137,19 +138,6 @@ def price_lifetimes(
     return total, peak
 
 
-@inlined
-def _shift(order: Any, position: Any, here: int, there: int) -> None:
-    """Move the op at one place to another; those between close up."""
-    op = order[here]
-    step = 1 if here < there else -1
-    while here != there:
-        order[here] = order[here + step]
-        position[order[here]] = here
-        here += step
-    order[there] = op
-    position[op] = there
-
-
 @kernel
 def anneal_lifetimes(
     g: GraphArrays,
@@ -203,14 +191,14 @@ def anneal_lifetimes(
                     for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
                         last = min(last, position[g.consumers[at]] - 1)
                 there = first + int(draws[move, 3] * (last - first + 1))
-                _shift(order, position, here, there)
+                shift(order, position, here, there)
         bar = energy * (1.0 - draws[move, 4]) ** -temperature
         new, reached = price_lifetimes(g, z, order, position, placement, delay, devices, size, bar)
         if new > bar:
             if cell >= 0:
                 delay[cell] = old_delay
             placement[op] = before
-            _shift(order, position, there, here)
+            shift(order, position, there, here)
             continue
         energy = new
         if reached < peak:

@@ -9,6 +9,7 @@ from ..search import Search
 
 HEURISTICS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
 MOST_CELLS = 2**31
+LARGEST_PARTITIONED = 20_000  # edges: one second
 
 
 def _is_order_only(problem: Problem) -> bool:
@@ -17,7 +18,20 @@ def _is_order_only(problem: Problem) -> bool:
 
 def parts(problem: Problem) -> list[str]:
     """Return the methods used for a problem."""
-    return [*HEURISTICS, "order-search" if _is_order_only(problem) else "annealing"]
+    return [*_heuristics(problem), "order-search" if _is_order_only(problem) else "annealing"]
+
+
+def _heuristics(problem: Problem) -> tuple[str, ...]:
+    """Few transfers are worth a partition where they cost time or room."""
+    is_tied = problem.memory_limit is not None or problem.latency > 0 or problem.bandwidth is not None
+    if (
+        problem.task == "runtime"
+        and problem.devices > 1
+        and is_tied
+        and len(problem.graph.inputs[1]) <= LARGEST_PARTITIONED
+    ):
+        return (*HEURISTICS, "gp-dfs")
+    return HEURISTICS
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -26,7 +40,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     Peak memory on one device: `order_search`. Otherwise: `annealing`, from the best heuristic or
     greedy decoding. Both go on from the best schedule known.
     """
-    for name in HEURISTICS:
+    for name in _heuristics(search.problem):
         _run(search, name)
         if search.must_stop():
             return

@@ -178,6 +178,14 @@ def test_a_start_that_is_no_schedule_of_the_problem_is_refused():
         solve(Problem(graph), "auto", initial=Schedule.single_device(graph.input_order[::-1]))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_auto_is_never_worse_than_a_partition_where_transfers_cost(seed):
+    graph, _ = graph_of(seed, 40)
+    problem = Problem(graph, "runtime", 3, (None, 150)[seed % 2], 1e6, 0.5)
+    auto, partition = (solve(problem, method, evaluations=20, seed=seed).simulation for method in ("auto", "gp-dfs"))
+    assert problem.fitness(auto.peak, auto.runtime) <= problem.fitness(partition.peak, partition.runtime)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_auto_is_never_worse_than_the_input_order(seed):
     graph, _ = graph_of(seed, 15)

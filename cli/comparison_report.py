@@ -119,9 +119,7 @@ def _title(comparison: Comparison) -> str:
 
         parts.append(f"at most {format_bytes(settings.memory_limit)} each")
     if settings.bandwidth is not None:
-        from ..core.units import format_bytes
-
-        parts.append(f"{format_bytes(settings.bandwidth)}/s")
+        parts.append(f"{settings.bandwidth / 1e9:g} GB/s")
     if settings.latency:
         from ..core.units import format_microseconds
 

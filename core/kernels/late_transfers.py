@@ -170,6 +170,20 @@ def shift(order: Any, position: Any, here: int, there: int) -> None:
     position[op] = there
 
 
+@inlined
+def shift_within(g: GraphArrays, order: Any, position: Any, op: int, draw: float) -> int:
+    """Move an op to a place, drawn uniformly, between those that it waits for and those that wait for it."""
+    first, last = 0, order.size - 1
+    for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
+        first = max(first, position[g.producer[g.inputs[at]]] + 1)
+    for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+        for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
+            last = min(last, position[g.consumers[at]] - 1)
+    there = first + int(draw * (last - first + 1))
+    shift(order, position, position[op], there)
+    return there
+
+
 @kernel
 def anneal_sequence(
     g: GraphArrays,
@@ -210,14 +224,7 @@ def anneal_sequence(
         if kind < 0.5:
             s.placement[op] = (before + 1 + int(draws[move, 2] * (devices - 1))) % devices
         if kind >= 0.1:
-            first, last = 0, ops - 1
-            for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
-                first = max(first, position[g.producer[g.inputs[at]]] + 1)
-            for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-                for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
-                    last = min(last, position[g.consumers[at]] - 1)
-            there = first + int(draws[move, 3] * (last - first + 1))
-            shift(order, position, here, there)
+            there = shift_within(g, order, position, op, draws[move, 3])
         bar = energy * (1.0 - draws[move, 4]) ** -temperature
         _, new, peak, runtime = run_sequence(
             g, s, due, order, aim, devices, latency, microseconds_per_byte, bar, nothing, nothing

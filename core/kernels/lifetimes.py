@@ -15,7 +15,7 @@ import numpy as np
 from ..graph import IndexArray, IntArray
 from .arrays import GraphArrays
 from .jit import inlined, kernel
-from .late_transfers import shift
+from .late_transfers import shift, shift_within
 
 
 class Lifetimes(NamedTuple):
@@ -184,14 +184,7 @@ def anneal_lifetimes(
             if devices > 1 and draws[move, 1] < 0.5:
                 placement[op] = (before + 1 + int(draws[move, 2] * (devices - 1))) % devices
             if devices == 1 or draws[move, 1] >= 0.1:
-                first, last = 0, ops - 1
-                for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
-                    first = max(first, position[g.producer[g.inputs[at]]] + 1)
-                for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-                    for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
-                        last = min(last, position[g.consumers[at]] - 1)
-                there = first + int(draws[move, 3] * (last - first + 1))
-                shift(order, position, here, there)
+                there = shift_within(g, order, position, op, draws[move, 3])
         bar = energy * (1.0 - draws[move, 4]) ** -temperature
         new, reached = price_lifetimes(g, z, order, position, placement, delay, devices, size, bar)
         if new > bar:

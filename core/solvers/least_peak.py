@@ -95,6 +95,7 @@ class LeastPeak:
         one.offer_order(self.best.op_order())
         order_search.solve(one, order_search.Parameters())
         search.evaluations += one.evaluations
+        search.depends_on_time |= one.timed_out or one.depends_on_time
         if search.problem.task == "memory" and not (self.graph.alias_of >= 0).any():
             search.raise_lower_bound(-(-int(one.lower_bound) // self.devices))
             self.goal = max(self.goal, int(search.lower_bound))

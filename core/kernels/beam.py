@@ -132,7 +132,7 @@ def new_candidates(size: int, expansions: int) -> Candidates:
 
 
 @kernel
-def _select(values: Any, count: int, rank: int) -> Any:
+def select(values: Any, count: int, rank: int) -> Any:
     """Return the `rank`-th smallest (from 0) of the first `count` values, which it reorders: quickselect."""
     low, high = 0, count - 1
     while low < high:
@@ -166,7 +166,7 @@ def _keep_best(c: Candidates, size: int, count: int, salt: Any) -> Any:
     """
     for at in range(count):
         c.peaks[at] = c.peak[at]
-    limit = _select(c.peaks, count, size - 1)
+    limit = select(c.peaks, count, size - 1)
     below = 0
     equal = 0
     for at in range(count):
@@ -175,7 +175,7 @@ def _keep_best(c: Candidates, size: int, count: int, salt: Any) -> Any:
         elif c.peak[at] == limit:
             c.ties[equal] = c.hash[at] * salt
             equal += 1
-    largest_tie = _select(c.ties, equal, size - below - 1)
+    largest_tie = select(c.ties, equal, size - below - 1)
     kept = 0
     for at in range(count):
         if c.peak[at] < limit or (c.peak[at] == limit and c.hash[at] * salt <= largest_tie):
@@ -188,7 +188,7 @@ def _keep_best(c: Candidates, size: int, count: int, salt: Any) -> Any:
 
 
 @inlined
-def _slot(c: Candidates, key: Any) -> Any:
+def slot_of(c: Candidates, key: Any) -> Any:
     """Return the slot of the table that holds a hash, or the free one where it belongs."""
     mask = np.uint64(c.table.size - 1)
     slot = key & mask
@@ -260,7 +260,7 @@ def expand(level: Level, b: Buffers, walk: Walk, c: Candidates, zobrist: Any, si
             key = level.hash[state] ^ zobrist[op]
             if peak == limit and key * salt > largest_tie:
                 continue
-            slot = _slot(c, key)
+            slot = slot_of(c, key)
             entry = c.table[slot]
             if entry >= 0:
                 if peak < c.peak[entry]:
@@ -274,10 +274,10 @@ def expand(level: Level, b: Buffers, walk: Walk, c: Candidates, zobrist: Any, si
                 for place in range(c.table.size):
                     c.table[place] = -1
                 for kept in range(count):
-                    c.table[_slot(c, c.hash[kept])] = kept
+                    c.table[slot_of(c, c.hash[kept])] = kept
                 if peak > limit or (peak == limit and key * salt > largest_tie):
                     continue
-                slot = _slot(c, key)
+                slot = slot_of(c, key)
             c.table[slot] = count
             c.hash[count] = key
             c.peak[count] = peak

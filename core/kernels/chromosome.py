@@ -8,6 +8,7 @@ import numpy as np
 
 from .arrays import GraphArrays
 from .cost_model import State, reset, run_op, run_transfer
+from .heap import pop, push
 from .jit import inlined, kernel
 
 _LARGEST_ITEM = np.int64(2**31 - 1)
@@ -19,39 +20,6 @@ def _key(priority: float, item: int) -> Any:
     """Pack a priority in [0, 1] and an item into one number: higher priority first, then the smaller item."""
     steps = np.int64(min(np.float64(priority) * _PRIORITY_STEPS, _PRIORITY_STEPS - 1.0))
     return (steps << 31) | (_LARGEST_ITEM - item)
-
-
-@inlined
-def _push(heap: Any, size: int, key: int) -> int:
-    at = size
-    while at > 0:
-        parent = (at - 1) >> 1
-        if heap[parent] >= key:
-            break
-        heap[at] = heap[parent]
-        at = parent
-    heap[at] = key
-    return size + 1
-
-
-@inlined
-def _pop(heap: Any, size: int) -> int:
-    """Remove the largest, `heap[0]`; the caller has read it."""
-    size -= 1
-    key = heap[size]
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and heap[child + 1] > heap[child]:
-            child += 1
-        if heap[child] <= key:
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = key
-    return size
 
 
 @inlined
@@ -94,11 +62,11 @@ def decode(
     size = 0
     for op in range(ops):
         if s.pending[op] == 0:
-            size = _push(heap, size, _key(genes[priorities + op], op))
+            size = push(heap, size, _key(genes[priorities + op], op))
     step = 0
     while size > 0:
         item = _LARGEST_ITEM - (heap[0] & _LARGEST_ITEM)
-        size = _pop(heap, size)
+        size = pop(heap, size)
         if item < ops:
             if record:
                 items[step] = item
@@ -106,7 +74,7 @@ def decode(
             ready, due = run_op(g, s, item, devices, memory)
             for at in range(due):
                 cell = s.transfers[at]
-                size = _push(heap, size, _key(genes[transfers + cell], ops + cell))
+                size = push(heap, size, _key(genes[transfers + cell], ops + cell))
         else:
             tensor, target = divmod(item - ops, devices)
             if record:
@@ -114,7 +82,7 @@ def decode(
                 targets[step] = target
             ready = run_transfer(g, s, tensor, target, devices, memory, latency, microseconds_per_byte)
         for at in range(ready):
-            size = _push(heap, size, _key(genes[priorities + s.ready[at]], s.ready[at]))
+            size = push(heap, size, _key(genes[priorities + s.ready[at]], s.ready[at]))
         step += 1
     return step
 

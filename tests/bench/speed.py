@@ -220,6 +220,30 @@ def bench_gen() -> None:
         print("gen layered, 1,000 graphs of 500 ops, 2 jobs:", median_wall(command, 1))
 
 
+def bench_decoders() -> None:
+    """16 orders from priorities; wanted: sample 5 ms, beam 0.1 s (2,000 ops: 0.5 s)."""
+    import torch
+    from schedopt.core.kernels.priority_orders import ready_steps
+    from schedopt.policies.decoders import decode_beam, decode_greedy, decode_samples, order_log_probability
+
+    for nodes in (500, 2000):
+        graph, rng = layered(nodes, 0), np.random.default_rng(0)
+        priorities = 5 * rng.standard_normal(graph.num_ops)
+        orders = decode_samples(graph, priorities, 16, rng).orders
+        decode_greedy(graph, priorities)
+        decode_beam(graph, priorities, 16)
+        print(f"greedy, {nodes} ops:", median_cpu(decode_greedy, graph.buffers, priorities))
+        print(f"sample 16, {nodes} ops:", median_cpu(decode_samples, graph.buffers, priorities, 16, rng))
+        print(f"beam 16, {nodes} ops:", median_cpu(decode_beam, graph.buffers, priorities, 16))
+        rows = torch.from_numpy(priorities).float().repeat(16, 1).requires_grad_()
+        first = torch.from_numpy(ready_steps(graph.predecessors, orders))
+
+        def step(rows=rows, orders=torch.from_numpy(orders), first=first) -> None:
+            order_log_probability(rows, orders, first).sum().backward()
+
+        print(f"log-probability of 16 orders and its gradient, {nodes} ops:", median_cpu(step))
+
+
 BENCHMARKS = {
     name.removeprefix("bench_"): value for name, value in list(globals().items()) if name.startswith("bench_")
 }

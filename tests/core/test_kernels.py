@@ -10,6 +10,7 @@ from schedopt.core.buffers import buffers_of
 from schedopt.core.kernels import beam, chromosome
 from schedopt.core.kernels.arrays import graph_arrays
 from schedopt.core.kernels.cost_model import new_state, step_through
+from schedopt.core.kernels.heap import pop, push
 from schedopt.core.kernels.lpmf import least_peak_memory_first
 from schedopt.core.kernels.order_memory import order_memory
 from schedopt.core.kernels.reach import reachable
@@ -144,7 +145,7 @@ def test_select_is_an_order_statistic(dtype):
         beyond = rng.integers(0, 5, 3).astype(dtype)
         rank = int(rng.integers(0, count))
         given = np.concatenate((values, beyond))
-        assert beam._select(given, count, rank) == sorted(values.tolist())[rank]
+        assert beam.select(given, count, rank) == sorted(values.tolist())[rank]
         assert sorted(given[:count].tolist()) == sorted(values.tolist())
         assert given[count:].tolist() == beyond.tolist()
 
@@ -261,11 +262,11 @@ def test_heap_pops_the_largest_first():
     for _ in range(2000):
         if size < 100 and (not twin or rng.random() < 0.55):
             key = int(rng.integers(0, 2**62)) if rng.random() < 0.7 else int(rng.integers(0, 4))
-            size = chromosome._push(heap, size, key)
+            size = push(heap, size, key)
             heapq.heappush(twin, -key)
         else:
             assert heap[0] == -twin[0]
-            size = chromosome._pop(heap, size)
+            size = pop(heap, size)
             heapq.heappop(twin)
         assert size == len(twin)
         assert not size or heap[0] == -twin[0]

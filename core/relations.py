@@ -10,7 +10,9 @@ import numpy as np
 from .buffers import Buffers
 from .graph import BoolArray, IndexArray, IntArray, csr
 from .kernels.flow import network_of, new_flow
-from .kernels.relations import arrive, close, reduce, tighten
+from .kernels.partial_order import close
+from .kernels.relations import arrive, reduce, tighten
+from .partial_order import dense
 
 Verdict = Literal["impossible", "closed", "stopped"]
 LARGEST = 2**63 - 1
@@ -106,7 +108,7 @@ class Relations:
         ops = len(self.buffers.own)
         direct = self._now[0].copy()
         reduce(self._now[0], direct)
-        waiting, awaited = np.unpackbits(direct.view(np.uint8), axis=1, bitorder="little")[:, :ops].nonzero()
+        waiting, awaited = dense(direct, ops).nonzero()
         predecessor_ptr, predecessors = csr(waiting, awaited, ops)
         successor_ptr, successors = csr(awaited, waiting, ops)
         return self.buffers._replace(

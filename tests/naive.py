@@ -445,6 +445,16 @@ def reachable(neighbours, start):
         found = more
 
 
+def implied_edges(plain):
+    """Edges `(first, second)` between ops that a path of two edges or more implies."""
+    return {
+        (first, second)
+        for second in plain.ops
+        for first in plain.before[second]
+        if any(first in reachable(plain.before, other) for other in plain.before[second])
+    }
+
+
 def least_peak_memory_first(plain):
     """Of the ready ops the one that keeps the peak lowest, then leaves least resident, then of least index."""
     order, peak = [], 0

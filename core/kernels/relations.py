@@ -4,38 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..graph import BoolArray, IndexArray
+from ..graph import BoolArray
 from .flow import FREE, SINK, SOURCE, Flow, Network, max_flow, smallest_source_side
-from .jit import inlined, kernel
-
-
-@inlined
-def _has(row: Any, op: int) -> bool:
-    found: bool = (row[op >> 6] >> (op & 63)) & 1 != 0
-    return found
-
-
-@kernel
-def close(pointers: IndexArray, neighbours: IndexArray, order: IndexArray, bits: Any) -> None:
-    """Fill `bits`, shape `(ops, words)`, with the transitive closure; neighbours come earlier in `order`."""
-    for op in order:
-        for at in range(pointers[op], pointers[op + 1]):
-            other = neighbours[at]
-            for word in range(bits.shape[1]):
-                bits[op, word] |= bits[other, word]
-            bits[op, other >> 6] |= 1 << (other & 63)
+from .jit import kernel
+from .partial_order import has
 
 
 @kernel
 def relate(before: Any, after: Any, first: int, second: int, stale: BoolArray) -> None:
     """Add to both closures that `first` comes before `second`; mark the ops for which that is news."""
     for op in range(before.shape[0]):
-        if op == first or _has(before[first], op):
+        if op == first or has(before[first], op):
             for word in range(before.shape[1]):
                 after[op, word] |= after[second, word]
             after[op, second >> 6] |= 1 << (second & 63)
             stale[op] = True
-        elif op == second or _has(after[second], op):
+        elif op == second or has(after[second], op):
             for word in range(before.shape[1]):
                 before[op, word] |= before[first, word]
             before[op, first >> 6] |= 1 << (first & 63)
@@ -46,9 +30,9 @@ def relate(before: Any, after: Any, first: int, second: int, stale: BoolArray) -
 def arrive(network: Network, flow: Flow, before: Any, after: Any, op: int, limit: int) -> Any:
     """Return the least bytes resident when an op starts, given what comes before and after it (or over the limit)."""
     for other in range(before.shape[0]):
-        if _has(before[op], other):
+        if has(before[op], other):
             flow.label[other] = SOURCE
-        elif other == op or _has(after[op], other):
+        elif other == op or has(after[op], other):
             flow.label[other] = SINK
         else:
             flow.label[other] = FREE
@@ -117,7 +101,7 @@ def tighten(
             return found, flows, other
         if flow.label[other] != FREE or (can_be_before[other] and can_be_after[other]):
             continue
-        if _has(before[op], other) or _has(after[op], other):
+        if has(before[op], other) or has(after[op], other):
             continue
         is_first = not can_be_before[other]
         for arc in range(flow.residual.size):
@@ -126,9 +110,9 @@ def tighten(
             trial.label[node] = flow.label[node]
         trial.label[other] = SOURCE if is_first else SINK
         for third in range(ops):
-            if is_first and _has(before[other], third):
+            if is_first and has(before[other], third):
                 trial.label[third] = SOURCE
-            if not is_first and _has(after[other], third):
+            if not is_first and has(after[other], third):
                 trial.label[third] = SINK
         flows += 1
         if least + max_flow(network, trial, limit - least) > limit:
@@ -150,6 +134,6 @@ def reduce(before: Any, direct: Any) -> None:
     """Keep in `direct`, which is a copy of the closure `before`, only the relations that no two others imply."""
     for op in range(before.shape[0]):
         for other in range(before.shape[0]):
-            if _has(before[op], other):
+            if has(before[op], other):
                 for word in range(before.shape[1]):
                     direct[op, word] &= ~before[other, word]

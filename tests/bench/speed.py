@@ -167,6 +167,15 @@ def bench_brkga() -> None:
         )
 
 
+def bench_partial_order() -> None:
+    """Closure, reduction and incomparable pairs of 10,000 layered ops; wanted: 0.1 s."""
+    from schedopt.core.partial_order import incomparable, partial_order
+
+    partial_order(layered(100, 0))
+    graph = layered(10_000, 0)
+    print("partial order, 10,000 ops:", median_cpu(lambda: incomparable(partial_order(graph))))
+
+
 def bench_formats() -> None:
     """50,000 ops; wanted: text 5 s, binary 1 s."""
     from google.protobuf import text_format

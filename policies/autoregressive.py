@@ -21,7 +21,7 @@ from ..core.kernels.beam import first_level, forward_walk, materialise, new_cand
 from .graph_batch import GraphBatch
 
 
-class Decoded(NamedTuple):
+class DecodedBatch(NamedTuple):
     """Orders of each graph of a batch.
 
     Parameters
@@ -101,7 +101,7 @@ class AutoregressiveDecoder(nn.Module):
         batch
             The graphs.
         orders
-            As in `Decoded`.
+            As in `DecodedBatch`.
 
         Returns
         -------
@@ -121,16 +121,16 @@ class AutoregressiveDecoder(nn.Module):
         of_steps = log_probability.gather(3, chosen.clamp(max=ops - 1)[..., None]).squeeze(3)
         return of_steps.where(is_step, 0.0).sum(2)
 
-    def greedy(self, embeddings: Tensor, batch: GraphBatch) -> Decoded:
+    def greedy(self, embeddings: Tensor, batch: GraphBatch) -> DecodedBatch:
         """Take the most probable op at each step, ties by index; one row per graph."""
         return self._roll_out(embeddings, batch, 1, None)
 
-    def sample(self, embeddings: Tensor, batch: GraphBatch, count: int, generator: torch.Generator) -> Decoded:
+    def sample(self, embeddings: Tensor, batch: GraphBatch, count: int, generator: torch.Generator) -> DecodedBatch:
         """Draw `count` orders of each graph."""
         return self._roll_out(embeddings, batch, count, generator)
 
     @torch.no_grad()
-    def beam(self, embeddings: Tensor, batch: GraphBatch, buffers: Sequence[Buffers], width: int) -> Decoded:
+    def beam(self, embeddings: Tensor, batch: GraphBatch, buffers: Sequence[Buffers], width: int) -> DecodedBatch:
         """Extend partial orders by one op at a time and keep the `width` most probable (section 4.2, item 3).
 
         Of partial orders with the same executed set only the one of least peak is kept, of equal peaks the more
@@ -147,7 +147,7 @@ class AutoregressiveDecoder(nn.Module):
 
         Returns
         -------
-        Decoded
+        DecodedBatch
             One row per graph: collapsing leaves the order of least peak alone.
         """
         context = self._context(embeddings, batch)
@@ -170,10 +170,12 @@ class AutoregressiveDecoder(nn.Module):
         for graph, beam in enumerate(beams):
             orders[graph, 0, : beam.orders.shape[1]] = beam.orders[0]
         log_probability = np.array([beam.log_probability[:1] for beam in beams], np.float32)
-        return Decoded(torch.from_numpy(orders).to(device), torch.from_numpy(log_probability).to(device))
+        return DecodedBatch(torch.from_numpy(orders).to(device), torch.from_numpy(log_probability).to(device))
 
     @torch.no_grad()
-    def _roll_out(self, embeddings: Tensor, batch: GraphBatch, rows: int, generator: torch.Generator | None) -> Decoded:
+    def _roll_out(
+        self, embeddings: Tensor, batch: GraphBatch, rows: int, generator: torch.Generator | None
+    ) -> DecodedBatch:
         """Schedule one op per step in all rows of all graphs; the most probable one, or by the generator."""
         context = self._context(embeddings, batch)
         graphs, ops = batch.is_op.shape
@@ -197,7 +199,7 @@ class AutoregressiveDecoder(nn.Module):
             waiting -= releases[torch.arange(graphs, device=device)[:, None], chosen].int()
             waiting.scatter_(2, chosen[..., None], -1)
             last, first = chosen, first if step else chosen
-        return Decoded(orders, log_probability)
+        return DecodedBatch(orders, log_probability)
 
     def _context(self, embeddings: Tensor, batch: GraphBatch) -> _Context:
         embeddings = embeddings.masked_fill(~batch.is_op[..., None], 0.0)

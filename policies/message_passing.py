@@ -1,0 +1,186 @@
+"""Messages along edges: through DGL, or through torch alone where DGL cannot be installed.
+
+DGL has no wheels for Python 3.12 and up, and most of its wheels know no accelerator. Both ways give the same
+values and gradients, up to rounding, and have the same parameters, so that weights trained one way serve the other.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+NEGATIVE_SLOPE = 0.2
+
+
+@cache
+def uses_dgl(device: str = "cpu") -> bool:
+    """Whether messages between tensors on a type of device (`tensor.device.type`) run through DGL."""
+    dgl = _dgl()
+    if dgl is None or device != "cuda":
+        return dgl is not None and device == "cpu"
+    try:
+        dgl.graph(([0], [0])).to(device)
+    except dgl.DGLError:
+        return False
+    return True
+
+
+@cache
+def _dgl() -> Any:
+    """Return the module, or None if it is missing or does not fit this torch.
+
+    The backend is named here because DGL would otherwise choose it aloud and write that to the home directory.
+    """
+    os.environ["DGLBACKEND"] = "pytorch"
+    try:
+        return importlib.import_module("dgl")
+    except (ImportError, OSError):
+        return None
+
+
+def sum_messages(messages: Tensor, targets: Tensor, nodes: int) -> Tensor:
+    """Add up the messages that reach each node.
+
+    Parameters
+    ----------
+    messages
+        Shape `(edges, ...)`, float.
+    targets
+        Shape `(edges,)`, int64: the node that each edge leads to.
+    nodes
+        How many there are.
+
+    Returns
+    -------
+    Tensor
+        Shape `(nodes, ...)`; zero where no edge leads.
+    """
+    if uses_dgl(messages.device.type):
+        return _reduce_by_dgl("sum", messages, targets, nodes)
+    return messages.new_zeros(nodes, *messages.shape[1:]).index_add(0, targets, messages)
+
+
+def mean_messages(messages: Tensor, targets: Tensor, nodes: int) -> Tensor:
+    """Average the messages that reach each node; arguments and result as for `sum_messages`."""
+    if uses_dgl(messages.device.type):
+        return _reduce_by_dgl("mean", messages, targets, nodes)
+    counts = torch.bincount(targets, minlength=nodes).clamp(min=1).view(-1, *[1] * (messages.dim() - 1))
+    return sum_messages(messages, targets, nodes) / counts
+
+
+def edge_softmax(scores: Tensor, targets: Tensor, nodes: int) -> Tensor:
+    """Normalise scores over the edges that lead to the same node.
+
+    Parameters
+    ----------
+    scores
+        Shape `(edges, ...)`, float.
+    targets, nodes
+        As for `sum_messages`.
+
+    Returns
+    -------
+    Tensor
+        Of the same shape: positive, and adding up to one over the edges of each node.
+    """
+    if uses_dgl(scores.device.type):
+        weights: Tensor = _dgl().ops.edge_softmax(_graph(targets, targets, nodes), scores)
+        return weights
+    index = targets.view(-1, *[1] * (scores.dim() - 1)).expand_as(scores)
+    largest = scores.new_full((nodes, *scores.shape[1:]), -torch.inf).scatter_reduce(0, index, scores.detach(), "amax")
+    raised = torch.exp(scores - largest[targets])
+    return raised / sum_messages(raised, targets, nodes)[targets]
+
+
+class GatConvolution(nn.Module):
+    """Graph attention layer (Velickovic et al., ICLR 2018), as `dgl.nn.GATConv` has it.
+
+    A node hears the mean of what its sources say, weighted by a softmax over leaky rectified sums of a score of the
+    source and one of the node. A node without sources hears the bias alone. Autocast does not lower its precision.
+
+    Parameters
+    ----------
+    inputs
+        Of each node.
+    outputs
+        Of each head; the heads are concatenated.
+    heads
+        How many.
+    """
+
+    def __init__(self, inputs: int, outputs: int, heads: int) -> None:
+        super().__init__()
+        self.layer: Any
+        if uses_dgl():
+            gat = importlib.import_module("dgl.nn").GATConv
+            self.layer = gat(inputs, outputs, heads, negative_slope=NEGATIVE_SLOPE, allow_zero_in_degree=True)
+        else:
+            self.layer = _GatParameters(inputs, outputs, heads)
+
+    def forward(self, features: Tensor, edges: Tensor) -> Tensor:
+        """Return what each node hears.
+
+        Parameters
+        ----------
+        features
+            Shape `(nodes, inputs)`.
+        edges
+            Shape `(2, edges)`, int64: sources and targets.
+
+        Returns
+        -------
+        Tensor
+            Shape `(nodes, heads * outputs)`.
+        """
+        sources, targets = edges
+        features, device = features.to(self.layer.fc.weight.dtype), features.device.type
+        heard: Tensor
+        with torch.autocast(device, enabled=False):
+            if uses_dgl(device):
+                heard = self.layer(_graph(sources, targets, len(features)), features)
+            else:
+                heard = _gat(self.layer, features, sources, targets)
+        return heard.flatten(1)
+
+
+class _GatParameters(nn.Module):
+    """The parameters of `dgl.nn.GATConv` under their names there, initialised alike."""
+
+    def __init__(self, inputs: int, outputs: int, heads: int) -> None:
+        super().__init__()
+        self.fc = nn.Linear(inputs, heads * outputs, bias=False)
+        self.attn_l = nn.Parameter(torch.empty(1, heads, outputs))
+        self.attn_r = nn.Parameter(torch.empty(1, heads, outputs))
+        self.bias = nn.Parameter(torch.zeros(heads * outputs))
+        for parameter in (self.fc.weight, self.attn_l, self.attn_r):
+            nn.init.xavier_normal_(parameter, gain=nn.init.calculate_gain("relu"))
+
+
+def _gat(layer: Any, features: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
+    values: Tensor = layer.fc(features).unflatten(1, layer.attn_l.shape[1:])  # (nodes, heads, outputs)
+    of_source, of_target = ((values * attention).sum(-1) for attention in (layer.attn_l, layer.attn_r))
+    scores = F.leaky_relu(of_source[sources] + of_target[targets], NEGATIVE_SLOPE)
+    weights = edge_softmax(scores, targets, len(features))
+    heard = sum_messages(weights[:, :, None] * values[sources], targets, len(features))
+    bias: Tensor = layer.bias.view(layer.attn_l.shape)
+    return heard + bias
+
+
+def _graph(sources: Tensor, targets: Tensor, nodes: int) -> Any:
+    return _dgl().graph((sources, targets), num_nodes=nodes)
+
+
+def _reduce_by_dgl(how: str, messages: Tensor, targets: Tensor, nodes: int) -> Tensor:
+    """Reduce by `update_all`; where the edges come from does not matter to messages that lie on them."""
+    function = _dgl().function
+    graph = _graph(targets, targets, nodes)
+    graph.edata["message"] = messages
+    graph.update_all(function.copy_e("message", "copy"), getattr(function, how)("copy", "heard"))
+    heard: Tensor = graph.ndata["heard"]
+    return heard

@@ -9,10 +9,11 @@ from ..core.graph import CostGraph, IndexArray
 from .laplacian import positional_encoding
 
 Features = NDArray[np.float32]
+NODE_FEATURES = 8
 
 
 def op_features(graph: CostGraph, *, eigenvectors: int = 20) -> Features:
-    """Return the input features of every op, shape `(ops, 8 + eigenvectors)`.
+    """Return the input features of every op, shape `(ops, NODE_FEATURES + eigenvectors)`.
 
     The first eight, each divided by its largest value in the graph (zeros stay zeros), are
 
@@ -58,21 +59,3 @@ def _hops(pointers: IndexArray, neighbours: IndexArray, order: IndexArray) -> tu
             fewest[op] = 1 + min(fewest[other] for other in beside)
             most[op] = 1 + max(most[other] for other in beside)
     return fewest, most
-
-
-def flip_signs(features: Features, rng: np.random.Generator, eigenvectors: int = 20) -> Features:
-    """Return the features of a graph with a random sign per eigenvector, which has none of its own (training).
-
-    Parameters
-    ----------
-    features
-        As `op_features` returns them, shape `(ops, 8 + eigenvectors)`; left as they are.
-    rng
-        Draws one sign per column.
-    eigenvectors
-        How many of the last columns are eigenvectors.
-    """
-    signs = np.ones(features.shape[1], np.float32)
-    signs[features.shape[1] - eigenvectors :] = rng.choice(np.array([-1, 1], np.float32), eigenvectors)
-    flipped: Features = features * signs
-    return flipped

@@ -32,7 +32,9 @@ from .encoders import DENSE, RELATIONS, Heads, TopoformerEncoder
 from .graph_batch import EncodedGraph, GraphBatch, batch_of
 from .op_features import NODE_FEATURES
 
-Encoder = Literal["topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"]
+Encoder = Literal[
+    "topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"
+]
 Decoder = Literal["priorities", "autoregressive"]
 
 

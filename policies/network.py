@@ -288,7 +288,7 @@ def load_network(path: str | Path, device: str = "cpu") -> Network:
     try:
         with safe_open(str(path), "pt", device=device) as file:
             about = (file.metadata() or {}).get("network", "null")
-            with torch.device("meta"):  # shapes alone: nothing is allocated or drawn
+            with torch.device("meta"):  # shapes alone: no weights are allocated
                 network = Network(from_plain(NetworkParameters, json.loads(about), "its network"))
             weights = {name: file.get_tensor(name).float() for name in network.state_dict()}
     except OSError as error:

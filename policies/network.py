@@ -32,7 +32,9 @@ from .encoders import Heads, TopoformerEncoder
 from .graph_batch import EncodedGraph, GraphBatch, batch_of
 from .op_features import NODE_FEATURES
 
-Encoder = Literal["topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"]
+Encoder = Literal[
+    "topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"
+]
 Decoder = Literal["priorities", "autoregressive"]
 
 
@@ -52,7 +54,9 @@ class NetworkParameters(Parameters):
     width: int = parameter(128, "of the embeddings; paper 256", low=8, high=4096)
     head_width: int = parameter(16, "of the queries, keys and values of a head; paper 64", low=1, high=1024)
     heads: int = parameter(4, "heads per relation, or in all where there is one relation; paper 10", low=1, high=64)
-    heads_of: dict[str, int] = parameter({}, "relation -> its number of heads, where it is not `heads`; may be 0")
+    heads_of: dict[str, int] = dataclasses.field(
+        default_factory=dict, metadata={"help": "relation -> its number of heads, where it is not `heads`; may be 0"}
+    )
     tied: bool = parameter(False, "whether a relation and its reverse share parameters")
     eigenvectors: int = parameter(20, "of the Laplacian, as positions; paper 20", low=0, high=256)
     alpha: float = parameter(5.0, "standard deviation of the priorities (eq. 17); paper 5", low=0.01, high=100)
@@ -271,8 +275,11 @@ def load_network(path: str | Path, device: str = "cpu") -> Network:
             shape = json.loads((file.metadata() or {})["network"])
             network = Network(NetworkParameters(**shape))
             network.load_state_dict({name: file.get_tensor(name) for name in network.state_dict()})
+            if not all(value.isfinite().all() for value in network.state_dict().values()):
+                raise ValueError("a weight is not finite")
     except FileNotFoundError as error:
         raise FormatError(f"{path}: cannot be read: no such file") from error
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError, UsageError) as error:
-        raise FormatError(f"{path}: is not a file of schedopt train topoformer ({error})") from error
+        reason = " ".join(str(error).split())
+        raise FormatError(f"{path}: is not a file of schedopt train topoformer ({reason})") from error
     return network.to(device).eval()

@@ -14,6 +14,7 @@ from .graph_batch import GraphBatch
 from .message_passing import edge_softmax, sum_messages
 
 RELATIONS = 7
+DENSE = (False, False, True, False, False, True, True)
 SCORES_AT_ONCE = 2**25
 
 

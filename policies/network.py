@@ -28,7 +28,7 @@ from .decoders import (
     normalised_priorities,
     order_log_probability,
 )
-from .encoders import Heads, TopoformerEncoder
+from .encoders import DENSE, RELATIONS, Heads, TopoformerEncoder
 from .graph_batch import EncodedGraph, GraphBatch, batch_of
 from .op_features import NODE_FEATURES
 
@@ -54,9 +54,7 @@ class NetworkParameters(Parameters):
     width: int = parameter(128, "of the embeddings; paper 256", low=8, high=4096)
     head_width: int = parameter(16, "of the queries, keys and values of a head; paper 64", low=1, high=1024)
     heads: int = parameter(4, "heads per relation, or in all where there is one relation; paper 10", low=1, high=64)
-    heads_of: dict[str, int] = dataclasses.field(
-        default_factory=dict, metadata={"help": "relation -> its number of heads, where it is not `heads`; may be 0"}
-    )
+    heads_of: tuple[int, ...] = parameter((), "of each of the seven relations, in the order of `Heads`, 0 for none")
     tied: bool = parameter(False, "whether a relation and its reverse share parameters")
     eigenvectors: int = parameter(20, "of the Laplacian, as positions; paper 20", low=0, high=256)
     alpha: float = parameter(5.0, "standard deviation of the priorities (eq. 17); paper 5", low=0.01, high=100)
@@ -66,17 +64,15 @@ class NetworkParameters(Parameters):
         for name, kind in (("encoder", Encoder), ("decoder", Decoder)):
             if getattr(self, name) not in get_args(kind):
                 raise UsageError(f"{name} must be one of {', '.join(get_args(kind))}, not {getattr(self, name)}")
-        known = [field.name for field in dataclasses.fields(Heads) if field.name != "are_tied"]
-        for relation, count in self.heads_of.items():
-            if relation not in known or not 0 <= count <= 64:
-                raise UsageError(f"heads_of gives 0 to 64 heads to {', '.join(known)}, not {count} to {relation}")
+        if self.heads_of and not (len(self.heads_of) == RELATIONS and 0 <= min(self.heads_of) <= sum(self.heads_of)):
+            raise UsageError(f"heads_of must be {RELATIONS} numbers of heads, not {list(self.heads_of)}")
 
     def topological_heads(self) -> Heads:
         """Return the heads of the Topoformer encoder; on edges alone, four relations have none (Table 3)."""
-        counts = {field.name: self.heads for field in dataclasses.fields(Heads) if field.name != "are_tied"}
+        counts = self.heads_of or (self.heads,) * RELATIONS
         if self.encoder == "topoformer-edges":
-            counts |= {"closure": 0, "closure_back": 0, "incomparable": 0}
-        return Heads(**(counts | self.heads_of), are_tied=self.tied)
+            counts = tuple(0 if dense else count for dense, count in zip(DENSE, counts, strict=True))
+        return Heads(*counts, are_tied=self.tied)
 
 
 def make_encoder(parameters: NetworkParameters) -> nn.Module:

@@ -1,0 +1,114 @@
+"""Settings of a training run as YAML: nested dataclasses whose fields say their help and range."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from ..core.atomic import write_atomically
+from ..core.errors import FormatError, UsageError
+
+T = TypeVar("T")
+
+
+def from_plain(kind: type[T], values: Any, where: str) -> T:
+    """Build a dataclass from nested dicts and lists; fields left out keep their defaults.
+
+    Parameters
+    ----------
+    kind
+        The dataclass; its fields are plain values, dataclasses, tuples or dicts of them.
+    values
+        What YAML gave.
+    where
+        What errors call it.
+
+    Raises
+    ------
+    UsageError
+        If a field is unknown, of the wrong type or out of range.
+    """
+    if not isinstance(values, dict):
+        raise UsageError(f"{where} must be a mapping of settings, not {values!r}")
+    types_of = get_type_hints(kind)
+    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            raise UsageError(f"{where} has no setting '{name}'; it has {', '.join(known)}")
+    built = {name: _converted(types_of[name], value, f"{where}: {name}") for name, value in values.items()}
+    try:
+        return kind(**built)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
+
+
+def _converted(kind: Any, value: Any, where: str) -> Any:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is typing.Literal:
+        if value not in arguments:
+            raise UsageError(f"{where} must be one of {', '.join(map(str, arguments))}, not {value!r}")
+        return value
+    if origin in (Union, types.UnionType):
+        if value is None:
+            return None
+        return _converted(next(a for a in arguments if a is not type(None)), value, where)
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise UsageError(f"{where} must be a list, not {value!r}")
+        kinds = arguments if arguments[-1] is not Ellipsis else (arguments[0],) * len(value)
+        if len(kinds) != len(value):
+            raise UsageError(f"{where} must have {len(kinds)} entries, not {len(value)}")
+        pairs = zip(kinds, value, strict=True)
+        return tuple(_converted(k, v, f"{where} {at + 1}") for at, (k, v) in enumerate(pairs))
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise UsageError(f"{where} must be a mapping, not {value!r}")
+        return {key: _converted(arguments[1], entry, f"{where}: {key}") for key, entry in value.items()}
+    if dataclasses.is_dataclass(kind):
+        return from_plain(kind, value, where)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+        wanted = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
+        raise UsageError(f"{where} must be {wanted[kind.__name__]}, not {value!r}")
+    return value
+
+
+def read_config(path: str | Path, kind: type[T]) -> T:
+    """Read a YAML file.
+
+    Raises
+    ------
+    FormatError
+        If it cannot be read or is not YAML.
+    UsageError
+        As for `from_plain`.
+    """
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    return from_plain(kind, {} if values is None else values, str(path))
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """Turn a dataclass into what YAML and JSON can hold."""
+
+    def listed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: listed(entry) for key, entry in value.items()}
+        return [listed(entry) for entry in value] if isinstance(value, tuple) else value
+
+    return {name: listed(value) for name, value in dataclasses.asdict(config).items()}
+
+
+def write_config(path: str | Path, config: Any) -> None:
+    """Write every setting to a YAML file that `read_config` reads."""
+    write_atomically(path, yaml.safe_dump(plain(config), sort_keys=False, width=120))

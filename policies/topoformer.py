@@ -171,12 +171,11 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
 
 def _seconds(p: NetworkParameters, ops: int) -> float:
     """Return about how long a network takes: nearly all of it goes into attention between all pairs of ops."""
-    heads = 0
+    from .encoders import DENSE
+
+    heads = p.heads if p.encoder.endswith("transformer") else 0
     if p.encoder.startswith("topoformer"):
-        _, _, closure, _, _, closure_back, incomparable = p.topological_heads().counts
-        heads = closure + closure_back + incomparable
-    elif p.encoder.endswith("transformer"):
-        heads = p.heads
+        heads = sum(count for count, is_dense in zip(p.topological_heads().counts, DENSE, strict=True) if is_dense)
     return SECONDS_PER_PAIR * p.layers * heads * p.head_width * ops**2
 
 

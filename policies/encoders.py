@@ -205,9 +205,7 @@ class TopoformerEncoder(nn.Module):
     def __init__(self, inputs: int, layers: int, width: int, heads: Heads, head_width: int) -> None:
         super().__init__()
         self.embed = nn.Linear(inputs, width)
-        self.layers = nn.ModuleList(
-            Layer(width, TopologicalAttention(width, heads, head_width)) for _ in range(layers)
-        )
+        self.layers = nn.ModuleList(Layer(width, TopologicalAttention(width, heads, head_width)) for _ in range(layers))
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Return embeddings, shape `(graphs, ops, width)`; of no meaning where padded."""

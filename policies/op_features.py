@@ -10,7 +10,6 @@ from .laplacian import positional_encoding
 
 Features = NDArray[np.float32]
 NODE_FEATURES = 8
-"""Those before the eigenvectors."""
 
 
 def op_features(graph: CostGraph, *, eigenvectors: int = 20) -> Features:
@@ -60,21 +59,3 @@ def _hops(pointers: IndexArray, neighbours: IndexArray, order: IndexArray) -> tu
             fewest[op] = 1 + min(fewest[other] for other in beside)
             most[op] = 1 + max(most[other] for other in beside)
     return fewest, most
-
-
-def flip_signs(features: Features, rng: np.random.Generator, eigenvectors: int = 20) -> Features:
-    """Return the features of a graph with a random sign per eigenvector, which has none of its own (training).
-
-    Parameters
-    ----------
-    features
-        As `op_features` returns them, shape `(ops, 8 + eigenvectors)`; left as they are.
-    rng
-        Draws one sign per column.
-    eigenvectors
-        How many of the last columns are eigenvectors.
-    """
-    signs = np.ones(features.shape[1], np.float32)
-    signs[features.shape[1] - eigenvectors :] = rng.choice(np.array([-1, 1], np.float32), eigenvectors)
-    flipped: Features = features * signs
-    return flipped

@@ -66,7 +66,9 @@ class Source:
         """Return a graph of an epoch: the same one for the same numbers, in any process."""
         rng = np.random.default_rng([self.seed, epoch, index + offset])
         if self.graphs:
-            shuffled = np.random.default_rng([self.seed, epoch + index // len(self.graphs)]).permutation(len(self.graphs))
+            shuffled = np.random.default_rng([self.seed, epoch + index // len(self.graphs)]).permutation(
+                len(self.graphs)
+            )
             chosen = int(shuffled[index % len(self.graphs)])
             graph, order = self.graphs[chosen], self.orders[chosen] if self.orders else None
         else:
@@ -77,7 +79,9 @@ class Source:
         return Example(encode(graph, self.eigenvectors), order, peak)
 
 
-def batches(source: Source, epoch: int, graphs: int, size: int, first: int = 0, jobs: int = 1) -> Iterator[list[Example]]:
+def batches(
+    source: Source, epoch: int, graphs: int, size: int, first: int = 0, jobs: int = 1
+) -> Iterator[list[Example]]:
     """Yield the batches of an epoch from number `first` on, prepared ahead by worker processes if there are several.
 
     Parameters

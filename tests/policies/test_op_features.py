@@ -9,7 +9,7 @@ from schedopt.core.graph import GraphBuilder
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies import laplacian
 from schedopt.policies.laplacian import positional_encoding
-from schedopt.policies.op_features import flip_signs, op_features
+from schedopt.policies.op_features import op_features
 
 
 def layered(ops, seed=0):
@@ -178,22 +178,3 @@ def test_features_are_costs_then_eigenvectors():
     assert (op_features(graph, eigenvectors=7)[:, 8:] == positional_encoding(graph, 7).astype(np.float32)).all()
     assert op_features(graph)[:, :8].max(axis=0).tolist() == [1] * 8
     assert op_features(graph)[:, :8].min() == 0
-
-
-def test_signs_flip_by_column_and_evenly():
-    features = op_features(layered(80), eigenvectors=12)
-    before = features.copy()
-    rng = np.random.default_rng(54)
-    flips = []
-    for _ in range(200):
-        flipped = flip_signs(features, rng, 12)
-        assert (flipped[:, :8] == features[:, :8]).all()
-        ratio = flipped[:, 8:] * np.sign(features[:, 8:])
-        sign = np.sign(ratio.sum(axis=0))
-        assert flipped.dtype == np.float32
-        assert (flipped[:, 8:] == features[:, 8:] * sign).all()
-        flips.append(sign)
-    assert np.abs(np.mean(flips, axis=0)).max() < 0.3
-    assert np.abs(np.corrcoef(np.array(flips).T) - np.eye(12)).max() < 0.35
-    assert (features == before).all()
-    assert (flip_signs(features, np.random.default_rng(1), 0) == features).all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -42,7 +42,7 @@ class Heads:
     other_edges_back: int = 4
     closure_back: int = 4
     incomparable: int = 4
-    are_tied: bool = False
+    are_tied: bool = field(default=False, kw_only=True)
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -113,11 +113,11 @@ class Edges:
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Return what each op hears, zero if there is nobody; all of shape `(graphs, ops, heads, head width)`.
 
-        Autocast does not lower the precision, for it would gain little here.
+        Half precision would save little here, so none is used inside.
         """
-        nodes = queries.shape[0] * queries.shape[1]
+        nodes, precision = queries.shape[0] * queries.shape[1], torch.promote_types(queries.dtype, torch.float32)
         asked, offered, said = (
-            tensor.flatten(0, 1).index_select(0, at).float()
+            tensor.flatten(0, 1).index_select(0, at).to(precision)
             for tensor, at in ((queries, self.listeners), (keys, self.speakers), (values, self.speakers))
         )  # (edges, heads, head width)
         scores = (asked * offered).sum(-1) * queries.shape[-1] ** -0.5
@@ -138,28 +138,21 @@ class Pairs:
     """
 
     def __init__(self, pairs: Tensor) -> None:
-        self.stretches: list[tuple[slice, Tensor, Tensor] | None] = []
-        for stretch in pairs.split(LISTENERS_AT_ONCE, dim=1):
-            speakers = stretch.any(1).any(0).nonzero()
-            if not len(speakers):
-                self.stretches.append(None)
-                continue
-            heard = slice(int(speakers[0]), int(speakers[-1]) + 1)
+        self.stretches: list[tuple[slice, Tensor, Tensor]] = []
+        for stretch in torch.split(pairs, LISTENERS_AT_ONCE, dim=1):
+            speakers = stretch.any(1).any(0).nonzero().flatten().tolist() or [0]
+            heard = slice(speakers[0], speakers[-1] + 1)
             part = stretch[:, None, :, heard]
             hears = part.any(-1, keepdim=True)
-            mask = torch.zeros(part.shape, device=part.device).masked_fill_(hears & ~part, -torch.inf)
-            self.stretches.append((heard, mask, hears))
+            self.stretches.append((heard, part | ~hears, hears))
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Return what each op hears, zero if there is nobody; all of shape `(graphs, ops, heads, head width)`."""
         queries, keys, values = (tensor.transpose(1, 2) for tensor in (queries, keys, values))
         messages = []
-        for stretch, listeners in zip(self.stretches, queries.split(LISTENERS_AT_ONCE, dim=2), strict=True):
-            if stretch is None:
-                messages.append(torch.zeros_like(listeners))
-                continue
-            heard, mask, hears = stretch
-            message = F.scaled_dot_product_attention(listeners, keys[:, :, heard], values[:, :, heard], mask)
+        of_stretches = torch.split(queries, LISTENERS_AT_ONCE, dim=2)
+        for of_stretch, (heard, mask, hears) in zip(of_stretches, self.stretches, strict=True):
+            message = F.scaled_dot_product_attention(of_stretch, keys[:, :, heard], values[:, :, heard], mask)
             messages.append(message * hears)
         return torch.cat(messages, dim=2).transpose(1, 2)
 
@@ -188,7 +181,7 @@ class TopologicalAttention(nn.Module):
         A relation without heads is None.
         """
         queries, keys, values = (
-            linear(embeddings).unflatten(-1, (-1, self.head_width)).split(self.heads.sizes, dim=2)
+            torch.split(linear(embeddings).unflatten(-1, (-1, self.head_width)), self.heads.sizes, dim=2)
             for linear in (self.query, self.key, self.value)
         )
         heard = [
@@ -212,7 +205,8 @@ class Layer(nn.Module):
     def forward(self, embeddings: Tensor, relations: object) -> Tensor:
         """Return embeddings of the same shape, `(graphs, ops, width)`."""
         embeddings = embeddings + self.attention(self.attention_norm(embeddings), relations)
-        return embeddings + self.perceptron(self.perceptron_norm(embeddings))
+        changed: Tensor = embeddings + self.perceptron(self.perceptron_norm(embeddings))
+        return changed
 
 
 class TopoformerEncoder(nn.Module):

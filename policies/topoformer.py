@@ -40,7 +40,7 @@ class Parameters(base.Parameters):
 
     decode: str = parameter("beam", "greedy: the most urgent op; sample: the best of some draws; beam: beam search")
     width: int = parameter(16, "orders that are drawn, or partial orders in the beam", low=1, high=4096)
-    weights: str = parameter("", "a file that schedopt train topoformer wrote (default: the shipped one that fits)")
+    weights: str = parameter("", "a file of schedopt train topoformer, or shipped ones by name (default: those that fit)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,13 +49,13 @@ class Parameters(base.Parameters):
         if self.weights:
             from .network import load_network
 
-            load_network(self.weights)
+            load_network(weights_file(self.weights))
         else:
             shipped()
 
     def identity(self) -> dict[str, Any]:
         """Return the parameters with the hash of the weights, since a file may change."""
-        files = [Path(self.weights)] if self.weights else shipped()
+        files = [weights_file(self.weights)] if self.weights else shipped()
         return {**asdict(self), "weights": [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]}
 
 
@@ -72,6 +72,12 @@ def shipped() -> list[Path]:
     raise UsageError(
         "topoformer has no weights: none are installed; schedopt train topoformer makes some, --weights FILE uses them"
     )
+
+
+def weights_file(name: str) -> Path:
+    """Return the shipped weights of this name, or else the file."""
+    file = WEIGHTS / f"{name}.safetensors"
+    return file if file.is_file() else Path(name)
 
 
 def shipped_weights(graph: CostGraph) -> Path:
@@ -155,7 +161,7 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
         if search.must_stop():
             raise _Stopped
 
-    network = load_network(parameters.weights or shipped_weights(graph))
+    network = load_network(weights_file(parameters.weights) if parameters.weights else shipped_weights(graph))
     for module in network.modules():
         module.register_forward_pre_hook(check)
     try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Topoformer tables 3 and 4: encoders, and decoders, each trained with the same small budget, on the same unseen graphs.
-# usage: examples/topoformer_ablation.sh encoders|decoders FOLDER [TRAINING GRAPHS, default 6400] [TEST GRAPHS per size,
+# usage: examples/topoformer_ablation.sh encoders|decoders FOLDER [TRAINING GRAPHS, default 3200] [TEST GRAPHS per size,
 #        default 20] [SIZES, default "500 1000"] [JOBS, default 1]
 # Each network imitates a search on a quarter of the training graphs, of 100 to 200 ops, then learns by REINFORCE on all.
 # FOLDER keeps the training runs: the same command goes on where it stopped. A laptop hour trains them all.
@@ -12,7 +12,7 @@
 set -euo pipefail
 schedopt=${SCHEDOPT:-schedopt}
 table=${1:?encoders or decoders} folder=${2:?a folder for the training runs}
-training=${3:-6400} tests=${4:-20} sizes=${5:-500 1000} jobs=${6:-1}
+training=${3:-3200} tests=${4:-20} sizes=${5:-500 1000} jobs=${6:-1}
 case $table in
   encoders) networks="mlp transformer gat gat-bidirectional topoformer-edges topoformer" ;;
   decoders) networks="edge-transformer/autoregressive topoformer/autoregressive topoformer" ;;

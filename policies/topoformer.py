@@ -40,7 +40,7 @@ class Parameters(base.Parameters):
 
     decode: str = parameter("beam", "greedy: the most urgent op; sample: the best of some draws; beam: beam search")
     width: int = parameter(16, "orders that are drawn, or partial orders in the beam", low=1, high=4096)
-    weights: str = parameter("", "a file of schedopt train topoformer, or shipped ones by name (default: those that fit)")
+    weights: str = parameter("", "a file of schedopt train topoformer, or a shipped one by name (default: what fits)")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,12 +1,12 @@
 """Time and memory of Topoformer's inference on layered graphs, beside approximate DP in the same run.
 
-usage: python examples/topoformer_time.py [OPS..., default 500 1000 2000 10000] [--runs N, default 3] [--seed N, default 0]
+usage: python examples/topoformer_time.py [OPS..., default 500 1000 2000 10000] [--runs N, default 3] [--seed N]
        [--beam-size K of approximate DP, default 10000] [--largest OPS that approximate DP gets, default 2000]
 
-Each run is one `schedopt solve` of a graph of its own: the median of the seconds that it reports (from the graph loaded
-to the best order, network and decoder) and the largest resident memory of the process, Python and torch included. The paper:
-greedy 0.6, 1.2 and 2.4 s at 500, 1000 and 2000 ops, sample 0.7, 1.4 and 2.9, beam 2.7, 5.9 and 14.7 on a V100; approximate
-DP with K = 100,000 265, 1561 and 8829 s. A laptop hour: the default takes minutes.
+Each run is one `schedopt solve` of a graph of its own: the median of the seconds that it reports (from the graph
+loaded to the best order, network and decoder) and the largest resident memory of the process, Python and torch
+included. The paper: greedy 0.6, 1.2 and 2.4 s at 500, 1000 and 2000 ops, sample 0.7, 1.4 and 2.9, beam 2.7, 5.9 and
+14.7 on a V100; approximate DP with K = 100,000 265, 1561 and 8829 s. A laptop hour: the default takes minutes.
 """
 
 import argparse

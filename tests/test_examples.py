@@ -132,16 +132,14 @@ def test_topoformer_ablation_trains_each_network_once(tmp_path):
 def test_topoformer_table2_trains_on_some_graphs_and_compares_on_others(tmp_path):
     folder = tmp_path / "given"
     folder.mkdir()
-    names = (
+    for name in (
         "unet.pb.gz",
         "layered-50.pbtxt",
         "nasnet-a-mobile.pb.gz",
         "watts-strogatz-100.pb.gz",
-        "nasnet-a-cifar.pb.gz",
-    )
-    for name in names:
-        if (EXAMPLES / "graphs" / name).exists():
-            (folder / name).symlink_to(EXAMPLES / "graphs" / name)
+        "layered-500.pb.gz",
+    ):
+        (folder / name).symlink_to(EXAMPLES / "graphs" / name)
     printed = run("topoformer_table2.sh", tmp_path / "work", folder)
     assert "test graphs, " in printed
     assert printed.count("topoformer:decode=beam") >= 4

@@ -32,7 +32,7 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with interruptible(talk, "the best so far") as interrupt:
         with compiling(talk):
-            warm_up(problem, spec.name)
+            warm_up(problem, spec)
         if not talk.shows_progress:
             return solve(problem, spec, interrupt=interrupt, **budget)
         with talk.console.status(f"{spec.name}: starting") as status:

@@ -20,6 +20,8 @@ from ..core.buffers import Buffers
 from ..core.kernels.beam import first_level, forward_walk, materialise, new_candidates
 from .graph_batch import GraphBatch
 
+GLIMPSE_HEADS = 8
+
 
 class DecodedBatch(NamedTuple):
     """Orders of each graph of a batch.
@@ -78,7 +80,7 @@ class AutoregressiveDecoder(nn.Module):
         C.
     """
 
-    def __init__(self, width: int, heads: int = 8, clipping: float = 10.0) -> None:
+    def __init__(self, width: int, heads: int = GLIMPSE_HEADS, clipping: float = 10.0) -> None:
         super().__init__()
         self.heads, self.clipping = heads, clipping
         self.glimpse_key, self.glimpse_value, self.choice_key = (nn.Linear(width, width, bias=False) for _ in range(3))

@@ -42,7 +42,9 @@ def encode(graph: CostGraph, eigenvectors: int = 20) -> EncodedGraph:
     """Compute what a network sees of a graph (Topoformer 4.1, C.5)."""
     order = partial_order(graph)
     before = dense(order.before, graph.num_ops)
-    return EncodedGraph(graph, op_features(graph, eigenvectors=eigenvectors), order.reduction, order.other_edges, before)
+    return EncodedGraph(
+        graph, op_features(graph, eigenvectors=eigenvectors), order.reduction, order.other_edges, before
+    )
 
 
 class GraphBatch(NamedTuple):

@@ -19,7 +19,8 @@ from ..core.errors import FormatError, UsageError
 from ..core.kernels.priority_orders import price_orders, ready_steps
 from ..core.parameters import Parameters, parameter
 from .ablation_encoders import EdgeTransformerEncoder, GatEncoder, MlpEncoder, TransformerEncoder
-from .autoregressive import AutoregressiveDecoder, DecodedBatch
+from .autoregressive import GLIMPSE_HEADS, AutoregressiveDecoder, DecodedBatch
+from .config import from_plain, plain
 from .decoders import (
     Decoded,
     decode_beam,
@@ -32,7 +33,9 @@ from .encoders import DENSE, RELATIONS, Heads, TopoformerEncoder
 from .graph_batch import EncodedGraph, GraphBatch, batch_of
 from .op_features import NODE_FEATURES
 
-Encoder = Literal["topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"]
+Encoder = Literal[
+    "topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"
+]
 Decoder = Literal["priorities", "autoregressive"]
 
 
@@ -43,7 +46,7 @@ class NetworkParameters(Parameters):
     Raises
     ------
     UsageError
-        If a value is out of range.
+        If a value is out of range or does not go with the others.
     """
 
     encoder: Encoder = parameter("topoformer", f"one of {', '.join(get_args(Encoder))}")
@@ -62,11 +65,20 @@ class NetworkParameters(Parameters):
         for name, kind in (("encoder", Encoder), ("decoder", Decoder)):
             if getattr(self, name) not in get_args(kind):
                 raise UsageError(f"{name} must be one of {', '.join(get_args(kind))}, not {getattr(self, name)}")
-        if self.heads_of and not (len(self.heads_of) == RELATIONS and 0 <= min(self.heads_of) <= sum(self.heads_of)):
-            raise UsageError(f"heads_of must be {RELATIONS} numbers of heads, not {list(self.heads_of)}")
+        heads, most = self.heads_of, 64
+        if heads and not (len(heads) == RELATIONS and 0 <= min(heads) <= max(heads) <= most):
+            raise UsageError(f"heads_of must be {RELATIONS} numbers of heads from 0 to {most}, not {list(heads)}")
+        if self.tied and heads[:3] != heads[3:6]:
+            raise UsageError(f"heads_of must be the same forwards and backwards for tied heads, not {list(heads)}")
+        if not any(self.topological_heads().counts):
+            raise UsageError(f"heads_of must leave some heads to encoder {self.encoder}, not {list(heads)}")
+        if self.decoder == "autoregressive" and self.width % GLIMPSE_HEADS:
+            raise UsageError(
+                f"width must be a multiple of {GLIMPSE_HEADS} for decoder autoregressive, not {self.width}"
+            )
 
     def topological_heads(self) -> Heads:
-        """Return the heads of the Topoformer encoder; on edges alone, four relations have none (Table 3)."""
+        """Return the heads of the Topoformer encoder; on edges alone, the relations beyond them have none (Table 3)."""
         counts = self.heads_of or (self.heads,) * RELATIONS
         if self.encoder == "topoformer-edges":
             counts = tuple(0 if dense else count for dense, count in zip(DENSE, counts, strict=True))
@@ -222,6 +234,9 @@ def _padded(orders: Sequence[np.ndarray], ops: int) -> np.ndarray:
 class Network(nn.Module):
     """From graphs to a distribution over their orders.
 
+    The embeddings are normalised once more before the decoder, as those that normalise layer inputs do (Xiong et al.
+    2020, which 4.1 follows); the paper does not say.
+
     Parameters
     ----------
     parameters
@@ -263,9 +278,15 @@ class Network(nn.Module):
 
 
 def save_network(path: str | Path, network: Network) -> None:
-    """Write weights and shape to a safetensors file, whole or not at all."""
+    """Write weights and shape to a safetensors file, whole or not at all.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be written.
+    """
     tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    write_atomically(path, save(tensors, {"network": json.dumps(dataclasses.asdict(network.parameters_))}))
+    write_atomically(path, save(tensors, {"network": json.dumps(plain(network.parameters_))}))
 
 
 def load_network(path: str | Path, device: str = "cpu") -> Network:
@@ -274,15 +295,23 @@ def load_network(path: str | Path, device: str = "cpu") -> Network:
     Raises
     ------
     FormatError
-        If the file cannot be read, or its weights do not fit the shape that it names.
+        If the file cannot be read, or its weights do not fit the shape that it names or are not finite.
     """
     try:
         with safe_open(str(path), "pt", device=device) as file:
-            shape = json.loads((file.metadata() or {})["network"])
-            network = Network(NetworkParameters(**shape))
-            network.load_state_dict({name: file.get_tensor(name) for name in network.state_dict()})
-    except FileNotFoundError as error:
-        raise FormatError(f"{path}: cannot be read: no such file") from error
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError, UsageError) as error:
+            about = (file.metadata() or {}).get("network", "null")
+            with torch.device("meta"):  # shapes alone: no weights are allocated
+                network = Network(from_plain(NetworkParameters, json.loads(about), "its network"))
+            weights = {name: file.get_tensor(name).float() for name in network.state_dict()}
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (SafetensorError, ValueError, RecursionError, UsageError) as error:
         raise FormatError(f"{path}: is not a file of schedopt train topoformer ({error})") from error
+    for name, wanted in network.state_dict().items():
+        if weights[name].shape != wanted.shape:
+            found, wanted = list(weights[name].shape), list(wanted.shape)
+            raise FormatError(f"{path}: {name} has the shape {found}, not {wanted}; train the network again")
+        if not weights[name].isfinite().all():
+            raise FormatError(f"{path}: {name} holds numbers that are not finite; train the network again")
+    network.load_state_dict(weights, assign=True)
     return network.to(device).eval()

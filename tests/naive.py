@@ -455,6 +455,21 @@ def implied_edges(plain):
     }
 
 
+def hops(neighbours, op):
+    """Lengths of all paths from an op to one without neighbours."""
+    return {0} if not neighbours[op] else {1 + length for other in neighbours[op] for length in hops(neighbours, other)}
+
+
+def normalised_laplacian(plain):
+    """I - D^-1/2 A D^-1/2 of the edges taken both ways, entry by entry; an op without edges has a row of zeros."""
+    beside = [plain.before[op] | plain.after[op] for op in plain.ops]
+    matrix = np.diag([float(bool(near)) for near in beside])
+    for one in plain.ops:
+        for two in beside[one]:
+            matrix[one, two] = -1 / math.sqrt(len(beside[one]) * len(beside[two]))
+    return matrix
+
+
 def least_peak_memory_first(plain):
     """Of the ready ops the one that keeps the peak lowest, then leaves least resident, then of least index."""
     order, peak = [], 0

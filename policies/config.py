@@ -72,7 +72,7 @@ def _converted(kind: Any, value: Any, where: str) -> Any:
         if not isinstance(value, dict):
             raise UsageError(f"{where} must be a mapping, not {value!r}")
         return {key: _converted(arguments[1], entry, f"{where}: {key}") for key, entry in value.items()}
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return from_plain(kind, value, where)
     if kind is float and isinstance(value, (int, str)) and not isinstance(value, bool):
         with contextlib.suppress(ValueError):  # YAML reads 1e-4 as a text
@@ -149,13 +149,14 @@ def with_settings(values: dict[str, Any], settings: Iterable[str]) -> dict[str, 
 
 def differences(first: Any, second: Any, name: str = "") -> list[str]:
     """Return the names of all settings that two configs in plain values do not share, as `phases.0.epochs`."""
+    pairs: list[tuple[Any, Any, Any]]
     if isinstance(first, dict) and isinstance(second, dict):
-        pairs: Any = [(key, first.get(key), second.get(key)) for key in {**first, **second}]
+        pairs = [(key, first.get(key), second.get(key)) for key in {**first, **second}]
     elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
         pairs = [(at, *pair) for at, pair in enumerate(zip(first, second, strict=True))]
     else:
         return [] if first == second else [name]
-    return [found for key, *pair in pairs for found in differences(*pair, f"{name}.{key}" if name else str(key))]
+    return [found for key, one, other in pairs for found in differences(one, other, f"{name}.{key}".lstrip("."))]
 
 
 def plain(config: Any) -> dict[str, Any]:

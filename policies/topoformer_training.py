@@ -31,6 +31,8 @@ from .decoders import Decoded
 from .graph_batch import GraphBatch, batch_of
 from .network import Network, NetworkParameters, Policy, load_network, save_network
 from .op_features import NODE_FEATURES
+from .topoformer import WEIGHTS as SHIPPED
+from .topoformer import weights_file
 from .training_graphs import (
     MOST_OPS,
     Example,
@@ -42,7 +44,7 @@ from .training_graphs import (
 )
 
 CHECKPOINT, WEIGHTS, CONFIG, CURVE = "checkpoint.safetensors", "weights.safetensors", "config.yaml", "curve.jsonl"
-RECIPE = Path(__file__).with_name("weights") / "topoformer-layered.yaml"
+RECIPE = SHIPPED / "topoformer-layered.yaml"
 VALIDATED = ("greedy", "sample", "beam")
 _FLIPS, _SAMPLES, _VALIDATION = 0, 1, 2
 
@@ -87,7 +89,7 @@ class TrainingParameters(Parameters):
     """Everything that decides the weights that a run gives, but for its graphs if they are given."""
 
     seed: int = parameter(0, "of every random choice", low=0)
-    start: str = parameter("", "weights to start from; they decide the network")
+    start: str = parameter("", "weights to start from, which decide the network: a file, or shipped ones by name")
     network: NetworkParameters = dataclasses.field(default_factory=NetworkParameters)
     phases: tuple[Phase, ...] = (Phase(),)
     validation_graphs: int = parameter(32, "layered graphs that no phase trains on", low=1)
@@ -218,7 +220,7 @@ class Trainer:
 
     def _new_network(self, known: NetworkParameters | None) -> Network:
         if known is None and self.parameters.start:
-            return load_network(self.parameters.start)
+            return load_network(weights_file(self.parameters.start))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.parameters.seed)
             return Network(known or self.parameters.network)

@@ -67,7 +67,7 @@ def _converted(kind: Any, value: Any, where: str) -> Any:
         if len(kinds) != len(value):
             raise UsageError(f"{where} must have {len(kinds)} entries, not {len(value)}")
         pairs = zip(kinds, value, strict=True)
-        return tuple(_converted(k, v, f"{where} {at + 1}") for at, (k, v) in enumerate(pairs))
+        return tuple(_converted(k, v, f"{where}.{at}") for at, (k, v) in enumerate(pairs))
     if origin is dict:
         if not isinstance(value, dict):
             raise UsageError(f"{where} must be a mapping, not {value!r}")

@@ -230,6 +230,14 @@ class Trainer:
         """Whether there is no step left to do."""
         return self.place.phase == len(self.parameters.phases)
 
+    def compile(self) -> None:
+        """Run every kernel once, on a tiny graph."""
+        source = Source(0, (4, 4), self.network.parameters_.eigenvectors, teacher_width=2)
+        with torch.inference_mode():
+            policy = self.network([source.example(0, 0).encoded])
+            policy.greedy(), policy.beam(2)
+            policy.log_probability([policy.sample(1, np.random.default_rng(0))[0].orders])
+
     @property
     def _is_validated(self) -> bool:
         return self.place.best < math.inf
@@ -504,36 +512,16 @@ class Trainer:
             "place": json.dumps(dataclasses.asdict(self.place)),
             "config": json.dumps(plain(self.parameters)),
             "shape": json.dumps(plain(self.network.parameters_)),
-            "graphs": self._graphs_hash(),
+            "graphs": _hash_of(self.graphs, self.validation),
             "measured": json.dumps(self._measured),
             "validation": json.dumps(self._last),
         }
         write_atomically(self.folder / CHECKPOINT, save(kept, about))
         self._checkpointed = time.monotonic()
 
-    def _graphs_hash(self) -> str:
-        """Return a hash of the given graphs and their orders, empty without any."""
-        if not (self.graphs or self.validation):
-            return ""
-        digest = hashlib.sha256()
-        for graphs, orders in ((self.graphs, self.orders), (self.validation, self.validation_orders)):
-            digest.update(f"{len(graphs)} {len(orders)}".encode())
-            for graph in graphs:
-                digest.update(graph_hash(graph).encode())
-            for order in orders:
-                digest.update(np.ascontiguousarray(order, np.int32).tobytes())
-        return digest.hexdigest()
-
     def _restore(self, checkpoint: _Checkpoint) -> None:
-        path, tensors = self.folder / CHECKPOINT, checkpoint.tensors
-        now = dataclasses.replace(self.parameters, checkpoint_seconds=checkpoint.parameters.checkpoint_seconds)
-        if others := differences(plain(checkpoint.parameters), plain(now)):
-            raise UsageError(
-                f"{path}: is of a run with another {', '.join(others)}; "
-                "go on with the same settings, or name another folder"
-            )
-        if checkpoint.graphs != self._graphs_hash():
-            raise UsageError(f"{path}: is of a run on other graphs; go on with the same ones, or name another folder")
+        checkpoint.check_same(self.parameters, self.graphs, self.validation)
+        path, tensors = checkpoint.path, checkpoint.tensors
         try:
             for prefix, network in (("network", self.network), ("rollout", self.rollout)):
                 network.load_state_dict({name: tensors[f"{prefix}.{name}"] for name in network.state_dict()})
@@ -553,6 +541,7 @@ class Trainer:
 class _Checkpoint(NamedTuple):
     """What a checkpoint holds; `graphs` is the hash of given graphs."""
 
+    path: Path
     tensors: dict[str, Tensor]
     parameters: TrainingParameters
     network: NetworkParameters
@@ -578,6 +567,7 @@ class _Checkpoint(NamedTuple):
             parameters = from_plain(TrainingParameters, json.loads(about["config"]), str(path))
             shape = json.loads(about["shape"]) if "shape" in about else plain(parameters.network)
             return _Checkpoint(
+                path,
                 tensors,
                 parameters,
                 from_plain(NetworkParameters, shape, str(path)),
@@ -588,6 +578,47 @@ class _Checkpoint(NamedTuple):
             )
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, UsageError) as error:
             raise FormatError(f"{path}: is not a checkpoint of schedopt train topoformer ({error})") from error
+
+    def check_same(
+        self, parameters: TrainingParameters, graphs: Sequence[CostGraph], validation: Sequence[CostGraph]
+    ) -> None:
+        """Raise UsageError if the checkpoint is of a run with other settings or graphs."""
+        now = dataclasses.replace(parameters, checkpoint_seconds=self.parameters.checkpoint_seconds)
+        if others := differences(plain(self.parameters), plain(now)):
+            raise UsageError(
+                f"{self.path}: is of a run with another {', '.join(others)}; "
+                "go on with the same settings, or name another folder"
+            )
+        if self.graphs != _hash_of(graphs, validation):
+            raise UsageError(
+                f"{self.path}: is of a run on other graphs; go on with the same ones, or name another folder"
+            )
+
+
+def check_same(
+    folder: str | Path,
+    parameters: TrainingParameters,
+    graphs: Sequence[CostGraph] = (),
+    validation: Sequence[CostGraph] = (),
+) -> None:
+    """Check that the run in a folder can be gone on with like this, before any work is done for it.
+
+    Raises
+    ------
+    UsageError
+        If it was begun with other settings, but for `checkpoint_seconds`, or graphs.
+    FormatError
+        If there is none.
+    """
+    _Checkpoint.read(Path(folder)).check_same(parameters, graphs, validation)
+
+
+def _hash_of(graphs: Sequence[CostGraph], validation: Sequence[CostGraph]) -> str:
+    """Return a hash of given graphs, empty without any."""
+    if not (graphs or validation):
+        return ""
+    hashes = [[graph_hash(graph) for graph in given] for given in (graphs, validation)]
+    return hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
 
 
 def has_checkpoint(folder: str | Path) -> bool:

@@ -72,7 +72,7 @@ def topoformer(
     both, and config.yaml in the folder shows them all. Ctrl-C leaves a checkpoint; the same command with --resume goes
     on as if nothing had happened.
     """
-    from ..policies.topoformer_training import Trainer, check_same
+    from ..policies.topoformer_training import Trainer, check_possible, check_same
     from .console import Talk
     from .problem import read_graphs
     from .progress import compiling, interruptible
@@ -82,6 +82,7 @@ def topoformer(
     settings = _settings(output, config, resume, {k: v for k, v in named.items() if v is not None}, setting or [])
     given = read_graphs(graphs, talk) if graphs else []
     others = read_graphs(validation, talk) if validation else []
+    check_possible(settings, given + others)
     training, validated = _split(given, others, settings.seed, talk)
     if resume:
         check_same(output, settings, training, validated)

@@ -192,7 +192,9 @@ class Trainer:
         self.graphs, self.orders = tuple(graphs), tuple(orders)
         self.validation = tuple(validation)
         self.validation_orders = tuple(validation_orders) or tuple(graph.input_order for graph in validation)
-        self._check()
+        check_possible(parameters, (*self.graphs, *self.validation))
+        if self.graphs and not self.orders and any(wants_orders(phase) for phase in parameters.phases):
+            raise UsageError("given graphs need orders to imitate; see searched_orders")
         checkpoint = _Checkpoint.read(self.folder) if has_checkpoint(self.folder) else None
         self.network = self._new_network(None if checkpoint is None else checkpoint.network)
         self.network.train().to(parameters.device)
@@ -206,17 +208,6 @@ class Trainer:
         self._clock = self._checkpointed = 0.0
         if checkpoint is not None:
             self._restore(checkpoint)
-
-    def _check(self) -> None:
-        for graph in (*self.graphs, *self.validation):
-            if graph.num_ops > MOST_OPS:
-                raise UsageError(
-                    f"graph {graph.name} has {graph.num_ops:,} ops, and training takes up to {MOST_OPS:,}; leave it out"
-                )
-        if self.graphs and not self.orders and any(wants_orders(phase) for phase in self.parameters.phases):
-            raise UsageError("given graphs need orders to imitate; see searched_orders")
-        if self.parameters.device == "cuda" and not torch.cuda.is_available():
-            raise UsageError("device cuda is not available here; use cpu")
 
     def _new_network(self, known: NetworkParameters | None) -> Network:
         if known is None and self.parameters.start:
@@ -592,6 +583,17 @@ class _Checkpoint(NamedTuple):
         if self.graphs != _hash_of(graphs, validation):
             raise UsageError(
                 f"{self.path}: is of a run on other graphs; go on with the same ones, or name another folder"
+            )
+
+
+def check_possible(parameters: TrainingParameters, graphs: Sequence[CostGraph]) -> None:
+    """Raise UsageError if there is no such device, or a given graph is too large."""
+    if parameters.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device cuda is not available here; use cpu")
+    for graph in graphs:
+        if graph.num_ops > MOST_OPS:
+            raise UsageError(
+                f"graph {graph.name} has {graph.num_ops:,} ops, and training takes up to {MOST_OPS:,}; leave it out"
             )
 
 

@@ -32,7 +32,7 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with interruptible(talk, "the best so far") as interrupt:
         with compiling(talk):
-            warm_up(problem, spec.name)
+            warm_up(problem, spec)
         if not talk.shows_progress:
             return solve(problem, spec, interrupt=interrupt, **budget)
         with talk.console.status(f"{spec.name}: starting") as status:
@@ -58,8 +58,8 @@ def interruptible(talk: Talk, what: str) -> Iterator[threading.Event]:
 
 @contextmanager
 def compiling(talk: Talk) -> Iterator[None]:
-    """Say what takes so long, if the kernels are not compiled yet."""
-    text = "compiling the kernels, once per installation (up to a minute)"
+    """Say what takes so long: compiling kernels the first time, and always loading what is heavy, as torch is."""
+    text = "loading; kernels are compiled once per installation (up to a minute)"
     timer = threading.Timer(_COMPILING_AFTER, talk.note, [text])
     timer.daemon = True
     timer.start()

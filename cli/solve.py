@@ -47,6 +47,18 @@ def solve(
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
         typer.Option("--decoder", help="How brkga makes a schedule of its keys: queue (the paper's) or lazy."),
     ] = None,
+    decode: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--decode", help="How topoformer makes orders of priorities: greedy, sample or beam."),
+    ] = None,
+    width: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--width", help="Orders that topoformer draws, or partial orders in its beam."),
+    ] = None,
+    weights: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--weights", help="Weights of schedopt train topoformer. (default: those shipped)"),
+    ] = None,
     task: TaskOption = "memory",
     devices: DevicesOption = None,
     memory_limit: MemoryLimitOption = None,
@@ -85,7 +97,8 @@ def solve(
     from .progress import run_with_progress
 
     talk = Talk(quiet)
-    spec = parse_method(method, decoder=decoder)
+    flags = {"decoder": decoder, "decode": decode, "width": None if width is None else str(width), "weights": weights}
+    spec = parse_method(method, **flags)
     settings = problem_settings(task, devices, memory_limit, bandwidth, latency, [spec.name])
     seconds = None if time_limit is None else parse_seconds(time_limit)
     if output is not None and not Path(output).absolute().parent.is_dir():
@@ -206,6 +219,8 @@ def _remarks(talk, result: Result) -> None:  # type: ignore[no-untyped-def]
     from ..core.solve import reference_value
 
     problem = result.problem
+    for note in result.notes:
+        talk.note(note)
     if problem.task == "runtime" and not problem.graph.runtime.any():
         talk.note(f"{problem.graph.name}: every op has runtime 0, so every schedule takes 0 us")
     elif result.value > reference_value(problem):

@@ -1,4 +1,4 @@
-"""`schedopt train`: choose a method's parameters on training graphs."""
+"""`schedopt train`: choose a method's parameters on training graphs, or train its network."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from .command_line import command_line
 from .options import BandwidthOption, GraphsArgument, JobsOption, JsonFlag, LatencyOption, QuietFlag, SeedOption
+from .train_topoformer import topoformer
 
 if TYPE_CHECKING:
     from threading import Event
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..policies.grid_search import Grid, Round
     from .console import Talk
 
-app = typer.Typer(no_args_is_help=True, help="Choose a method's parameters on training graphs.")
+app = typer.Typer(no_args_is_help=True, help="Choose a method's parameters, or train its network.")
 
 _OptionalInt = Optional[int]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 _OptionalText = Optional[str]  # noqa: UP045
@@ -124,6 +125,7 @@ app.command(
     "local-search",
     help=f"Search when to restart, for local-search:patience=N (REGAL A.10).\n\n{_HOW}",
 )(grid_search)
+app.command("topoformer")(topoformer)
 
 
 class _Runner:

@@ -15,7 +15,7 @@ def write_atomically(path: str | Path, data: bytes | str) -> None:
     Raises
     ------
     FormatError
-        If the folder does not exist or cannot be written to.
+        If the folder does not exist or cannot be written to, or the disk is full.
     """
     path = Path(path)
     if isinstance(data, str):
@@ -23,16 +23,17 @@ def write_atomically(path: str | Path, data: bytes | str) -> None:
     if path.exists() and not path.is_file():  # a device or a pipe such as /dev/null
         path.write_bytes(data)
         return
+    temporary = None
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be written: {error.strerror or error}") from error
-    try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         mask = os.umask(0)
         os.umask(mask)
         Path(temporary).chmod(0o666 & ~mask)
         Path(temporary).replace(path)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)

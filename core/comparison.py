@@ -141,6 +141,7 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
         cpu_seconds=round(cpu_seconds, 6),
         timed_out=not result.is_repeatable,
         found_by=result.found_by,
+        note="; ".join(result.notes),
     )
 
 
@@ -148,7 +149,7 @@ def _solve_timed(run: Run, interrupt: threading.Event | None) -> tuple[Result, f
     for array in vars(run.problem.graph).values():
         if isinstance(array, np.ndarray):
             array.setflags(write=False)  # pickling forgets it, and the kernels would be compiled once more
-    warm_up(run.problem, run.spec.name)
+    warm_up(run.problem, run.spec)
     start = time.process_time()
     result = solve(run.problem, run.spec, seed=run.seed, interrupt=interrupt)
     return result, time.process_time() - start
@@ -325,8 +326,8 @@ class Experiment:
 
     def compile(self) -> None:
         """Compile the kernels of every method still to run; one that fails here says so in its cells."""
-        for name, run in {run.spec.name: run for run in self.unfinished}.items():
-            attempt(partial(warm_up, run.problem, name))
+        for run in {run.spec.text: run for run in self.unfinished}.values():
+            attempt(partial(warm_up, run.problem, run.spec))
 
     def execute(
         self,

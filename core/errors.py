@@ -23,3 +23,7 @@ class ScheduleError(SchedoptError):
     """A schedule that breaks a rule of the cost model."""
 
     exit_code = 1
+
+
+class TrainingError(SchedoptError):
+    """A training run that cannot go on: its loss is not a number any more."""

@@ -109,6 +109,13 @@ METHODS: dict[str, Method] = {
         memory_on_one_device_only=True,
         default_seconds=10.0,
     ),
+    "topoformer": Method(
+        "schedopt.policies.topoformer:solve",
+        "Priorities by attention along the graph's partial order, decoded greedily, by samples or by a beam",
+        "Topoformer 4",
+        searches=False,
+        default_evaluations=5000,
+    ),
     "gp-dfs": Method(
         f"{_SOLVERS}.gp_dfs:solve",
         "Kernighan-Lin partition, then per device the depth-first order of XLA's memory scheduler",

@@ -40,6 +40,11 @@ class Search:
         A schedule to start from, which has been offered already.
     lower_bound
         A value that no schedule can beat; reaching it ends the search.
+
+    Attributes
+    ----------
+    notes
+        What the user should know of the run: a sentence each, of which none is needed when all goes well.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class Search:
         self.best_fitness: tuple[int, float] = (2**63, math.inf)
         self.found_by = ""
         self.working = ""
+        self.notes: list[str] = []
         self.timed_out = False
         self.depends_on_time = False
 

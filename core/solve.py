@@ -41,6 +41,8 @@ class Result:
         Of every random choice.
     is_repeatable
         Whether the same call gives the same schedule: not if time ended or steered the search.
+    notes
+        What the method has to say about the run, a sentence each.
     """
 
     problem: Problem
@@ -54,6 +56,7 @@ class Result:
     seconds: float
     seed: int
     is_repeatable: bool
+    notes: tuple[str, ...] = ()
 
     @property
     def value(self) -> float:
@@ -117,7 +120,7 @@ def solve(
         verify(problem, initial, enforce_limit=False)
     if evaluations is None and time_limit is None:
         evaluations, time_limit = spec.method.default_evaluations, spec.method.default_seconds
-    warm_up(problem, spec.name)
+    warm_up(problem, spec)
 
     start = time.monotonic()
     search = Search(
@@ -194,6 +197,7 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         seconds=seconds,
         seed=seed,
         is_repeatable=not (search.timed_out or search.depends_on_time or search.interrupt.is_set()),
+        notes=tuple(search.notes),
     )
 
 
@@ -203,10 +207,10 @@ def reference_value(problem: Problem) -> float:
     return problem.value(simulation.peak, simulation.runtime)
 
 
-def warm_up(problem: Problem, name: str) -> None:
+def warm_up(problem: Problem, spec: MethodSpec) -> None:
     """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled."""
     tiny = problem.with_graph(_tiny_graph())
-    for part in parts_of(name, problem):
+    for part in parts_of(spec.name, problem):
         if tiny.memory_limit is not None:  # annealing does more when the limit cannot be kept
             tiny = replace(tiny, memory_limit=1 if part == "annealing" else 10**9)
         if part in ("order-search", "annealing"):
@@ -214,7 +218,7 @@ def warm_up(problem: Problem, name: str) -> None:
 
             order_search.compile_kernels(tiny.graph)
         search = Search(tiny, max_evaluations=20, lower_bound=-1.0)
-        load(part)(search, parameters_class(part)())
+        load(part)(search, spec.parameters if part == spec.name else parameters_class(part)())
         assert search.best is not None
     order = tiny.graph.input_order
     min_cut_bound(tiny.graph, order, simulate(tiny, Schedule.single_device(order)).step_memory)

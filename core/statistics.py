@@ -42,6 +42,8 @@ class Cell:
         What produced the schedule.
     error
         Type and message of what a failed run raised; empty otherwise.
+    note
+        What the method had to say about the run; empty otherwise.
     """
 
     graph: str
@@ -61,6 +63,7 @@ class Cell:
     timed_out: bool = False
     found_by: str = ""
     error: str = ""
+    note: str = ""
 
     @property
     def is_feasible(self) -> bool:

@@ -69,12 +69,17 @@ def summarise(graph: CostGraph) -> GraphSummary:
 
 def depth(graph: CostGraph) -> int:
     """Return the number of ops on the longest path."""
+    return max(levels(graph))
+
+
+def levels(graph: CostGraph) -> list[int]:
+    """Return per op the number of ops on the longest path that ends in it."""
     level = [1] * graph.num_ops
     pointers, predecessors = (a.tolist() for a in graph.predecessors)
     for op in graph.input_order.tolist():
         for before in predecessors[pointers[op] : pointers[op + 1]]:
             level[op] = max(level[op], level[before] + 1)
-    return max(level)
+    return level
 
 
 def width(graph: CostGraph) -> int:

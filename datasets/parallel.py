@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+AHEAD = 2
+_IDLE_SECONDS = 300
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def chunks(count: int, size: int) -> list[range]:
@@ -16,6 +23,10 @@ def chunks(count: int, size: int) -> list[range]:
 
 def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs: int = 1) -> Iterator[Result]:
     """Yield `function(item)` for each item, in their order, as soon as it is there.
+
+    At most `AHEAD` items per worker are done before their results are asked for, so results do not pile up. Workers
+    stay for the next call. They take no notice of Ctrl-C, which is for the process that started them; if the results
+    are no longer wanted, they end with the items that they have begun.
 
     Parameters
     ----------
@@ -29,7 +40,23 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
     if jobs == 1:
         yield from map(function, items)
         return
-    from joblib import Parallel, delayed
+    from joblib.externals.loky import get_reusable_executor
 
-    calls = (delayed(function)(item) for item in items)
-    yield from Parallel(n_jobs=jobs, return_as="generator")(calls)
+    pool = get_reusable_executor(
+        max_workers=jobs, timeout=_IDLE_SECONDS, initializer=_ignore_interrupts, env=_ONE_THREAD
+    )
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) == AHEAD * jobs:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
 import types
 import typing
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -64,15 +67,16 @@ def _converted(kind: Any, value: Any, where: str) -> Any:
         if len(kinds) != len(value):
             raise UsageError(f"{where} must have {len(kinds)} entries, not {len(value)}")
         pairs = zip(kinds, value, strict=True)
-        return tuple(_converted(k, v, f"{where} {at + 1}") for at, (k, v) in enumerate(pairs))
+        return tuple(_converted(k, v, f"{where}.{at}") for at, (k, v) in enumerate(pairs))
     if origin is dict:
         if not isinstance(value, dict):
             raise UsageError(f"{where} must be a mapping, not {value!r}")
         return {key: _converted(arguments[1], entry, f"{where}: {key}") for key, entry in value.items()}
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return from_plain(kind, value, where)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    if kind is float and isinstance(value, (int, str)) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError):  # YAML reads 1e-4 as a text
+            return float(value)
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         wanted = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
         raise UsageError(f"{where} must be {wanted[kind.__name__]}, not {value!r}")
@@ -80,7 +84,7 @@ def _converted(kind: Any, value: Any, where: str) -> Any:
 
 
 def read_config(path: str | Path, kind: type[T]) -> T:
-    """Read a YAML file.
+    """Read a YAML file that `write_config` or a person wrote.
 
     Raises
     ------
@@ -89,13 +93,70 @@ def read_config(path: str | Path, kind: type[T]) -> T:
     UsageError
         As for `from_plain`.
     """
+    return from_plain(kind, read_values(path), str(path))
+
+
+def read_values(path: str | Path) -> Any:
+    """Read a YAML file; a mapping without entries if it is empty.
+
+    Raises
+    ------
+    FormatError
+        If it cannot be read or is not YAML.
+    """
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise FormatError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
-    return from_plain(kind, {} if values is None else values, str(path))
+    return {} if values is None else values
+
+
+def with_settings(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """Return nested dicts and lists with some values replaced.
+
+    Parameters
+    ----------
+    values
+        As `plain` returns them, so with every name that there is.
+    settings
+        Each as `phases.0.epochs=2`: names and places from 0, and a value as YAML writes it.
+
+    Raises
+    ------
+    UsageError
+        If a setting is not written like this, or there is none of this name.
+    """
+    changed = copy.deepcopy(values)
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            raise UsageError(f"'{setting}' is not written name=value, as in phases.0.epochs=2")
+        *parents, last = (int(name) if name.isdecimal() else name for name in path.strip().split("."))
+        try:
+            within: Any = changed
+            for name in parents:
+                within = within[name]
+            within[last]  # a name that is not there must not be made
+            within[last] = yaml.safe_load(text)
+        except (KeyError, IndexError, TypeError) as error:
+            raise UsageError(f"there is no setting '{path.strip()}'; config.yaml of a run shows them all") from error
+        except yaml.YAMLError as error:
+            raise UsageError(f"'{text}' in '{setting}' is not a value of YAML") from error
+    return changed
+
+
+def differences(first: Any, second: Any, name: str = "") -> list[str]:
+    """Return the names of all settings that two configs in plain values do not share, as `phases.0.epochs`."""
+    pairs: list[tuple[Any, Any, Any]]
+    if isinstance(first, dict) and isinstance(second, dict):
+        pairs = [(key, first.get(key), second.get(key)) for key in {**first, **second}]
+    elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        pairs = [(at, *pair) for at, pair in enumerate(zip(first, second, strict=True))]
+    else:
+        return [] if first == second else [name]
+    return [found for key, one, other in pairs for found in differences(one, other, f"{name}.{key}".lstrip("."))]
 
 
 def plain(config: Any) -> dict[str, Any]:

@@ -103,6 +103,10 @@ def make_encoder(parameters: NetworkParameters) -> nn.Module:
 class Policy(Protocol):
     """A distribution over the orders of each graph of a batch."""
 
+    def is_finite(self) -> bool:
+        """Whether the network gave numbers; if not, nothing else can be asked."""
+        ...
+
     def greedy(self) -> list[Decoded]:
         """Return one order per graph: the most probable op at each step."""
         ...
@@ -133,6 +137,10 @@ class PriorityPolicy:
 
     def __init__(self, graphs: Sequence[EncodedGraph], priorities: Tensor) -> None:
         self.graphs, self.priorities = graphs, priorities
+
+    def is_finite(self) -> bool:
+        """See `Policy`."""
+        return bool(torch.isfinite(self.priorities).all())
 
     def _values(self) -> list[tuple[Any, np.ndarray]]:
         values = self.priorities.detach().double().cpu().numpy()
@@ -181,6 +189,10 @@ class AutoregressivePolicy:
         self, graphs: Sequence[EncodedGraph], batch: GraphBatch, embeddings: Tensor, decoder: AutoregressiveDecoder
     ) -> None:
         self.graphs, self.batch, self.embeddings, self.decoder = graphs, batch, embeddings, decoder
+
+    def is_finite(self) -> bool:
+        """See `Policy`."""
+        return bool(torch.isfinite(self.embeddings[self.batch.is_op]).all())
 
     def _priced(self, decoded: DecodedBatch) -> list[Decoded]:
         priced = []

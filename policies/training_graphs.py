@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from ..core.graph import CostGraph, IndexArray
+from ..core.graph import CostGraph, IndexArray, IntArray
 from ..core.kernels.priority_orders import price_orders
 from ..core.problem import Problem
 from ..core.search import Search
@@ -18,6 +18,8 @@ from ..datasets.parallel import map_in_order
 from .graph_batch import EncodedGraph, encode
 
 VALIDATION = 2**31
+MOST_OPS = 5000
+"""Ops of the largest graph to train on: attention among all of them takes memory in their square, per layer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,50 +41,49 @@ class Example:
 
 @dataclass(frozen=True)
 class Source:
-    """Where graphs come from.
+    """Layered graphs, each drawn afresh.
 
     Parameters
     ----------
     seed
         Of all random choices.
     nodes
-        The least and the most ops of layered graphs, both included; each graph draws its own number.
-    graphs, orders
-        Given graphs, taken in a new random order in each epoch, instead of layered ones; and their orders to imitate.
+        The least and the most ops, both included; each graph draws its own number.
     eigenvectors
         See `op_features`.
     teacher_width
-        Width of the beam that finds the orders of layered graphs to imitate; 0 for none.
+        Width of the beam that finds orders to imitate; 0 for none.
     """
 
     seed: int
     nodes: tuple[int, int]
-    graphs: tuple[CostGraph, ...] = ()
-    orders: tuple[IndexArray, ...] = ()
     eigenvectors: int = 20
     teacher_width: int = 0
 
-    def example(self, epoch: int, index: int, offset: int = 0) -> Example:
+    def example(self, epoch: int, index: int) -> Example:
         """Return a graph of an epoch: the same one for the same numbers, in any process."""
-        rng = np.random.default_rng([self.seed, epoch, index + offset])
-        if self.graphs:
-            shuffled = np.random.default_rng([self.seed, epoch + index // len(self.graphs)]).permutation(
-                len(self.graphs)
-            )
-            chosen = int(shuffled[index % len(self.graphs)])
-            graph, order = self.graphs[chosen], self.orders[chosen] if self.orders else None
-        else:
-            ops = int(rng.integers(self.nodes[0], self.nodes[1] + 1))
-            graph = layered_graph(LayeredParameters(nodes=ops), rng, f"layered-{epoch}-{index}")
-            order = good_order(graph, self.teacher_width, rng) if self.teacher_width else None
-        peak = None if order is None else int(price_orders(graph.buffers, order[None])[0])
-        return Example(encode(graph, self.eigenvectors), order, peak)
+        rng = np.random.default_rng([self.seed, epoch, index])
+        ops = int(rng.integers(self.nodes[0], self.nodes[1] + 1))
+        graph = layered_graph(LayeredParameters(nodes=ops), rng, f"layered-{epoch}-{index}")
+        order = good_order(graph, self.teacher_width, rng) if self.teacher_width else None
+        return make_example(self.eigenvectors, (graph, order))
+
+    def examples(self, epoch: int, graphs: range) -> list[Example]:
+        """Return several graphs of an epoch."""
+        return [self.example(epoch, index) for index in graphs]
 
 
-def batches(
-    source: Source, epoch: int, graphs: int, size: int, first: int = 0, jobs: int = 1
-) -> Iterator[list[Example]]:
-    """Yield the batches of an epoch from number `first` on, prepared ahead by worker processes if there are several.
+def make_example(eigenvectors: int, pair: tuple[CostGraph, IndexArray | None]) -> Example:
+    """Encode a graph, and price the order to imitate if there is one."""
+    graph, order = pair
+    peak = None if order is None else int(price_orders(graph.buffers, order[None])[0])
+    return Example(encode(graph, eigenvectors), order, peak)
+
+
+def layered_batches(
+    source: Source, epoch: int, ranges: Sequence[range], jobs: int = 1
+) -> Generator[list[Example], None, None]:
+    """Yield batches of layered graphs.
 
     Parameters
     ----------
@@ -90,25 +91,40 @@ def batches(
         Of the graphs.
     epoch
         Its number, which decides its graphs.
-    graphs, size
-        Graphs of the epoch and of a batch; the last batch has what is left.
-    first
-        The first batch wanted.
+    ranges
+        Numbers of the graphs of each batch.
     jobs
-        Worker processes, on which the graphs do not depend; with 1 there are none.
+        Worker processes that draw ahead, on which the graphs do not depend; with 1 there are none.
     """
-    numbers = range(first, (graphs + size - 1) // size)
-    yield from map_in_order(partial(_batch, source, epoch, graphs, size), numbers, jobs)
+    yield from map_in_order(partial(source.examples, epoch), ranges, jobs)
 
 
-def _batch(source: Source, epoch: int, graphs: int, size: int, number: int) -> list[Example]:
-    return [source.example(epoch, index) for index in range(number * size, min(graphs, (number + 1) * size))]
+def given_batches(
+    examples: Sequence[Example], seed: int, epoch: int, ranges: Sequence[range]
+) -> Generator[list[Example], None, None]:
+    """Yield batches of given graphs, as `layered_batches` does: all in a random order, then again in another one."""
+    count = len(examples)
+    for indices in ranges:
+        places = (divmod(index, count) for index in indices)
+        yield [examples[_shuffled(count, seed, epoch, turn)[place]] for turn, place in places]
 
 
-def validation_examples(source: Source, graphs: int) -> Sequence[Example]:
-    """Return graphs that no epoch trains on, for given graphs all of them."""
-    count = len(source.graphs) or graphs
-    return [source.example(0, index, 0 if source.graphs else VALIDATION) for index in range(count)]
+def _shuffled(count: int, seed: int, epoch: int, turn: int) -> IntArray:
+    return np.random.default_rng([seed, epoch, turn]).permutation(count)
+
+
+def validation_examples(source: Source, graphs: int, jobs: int = 1) -> list[Example]:
+    """Return layered graphs that no epoch trains on."""
+    return list(map_in_order(partial(source.example, 0), range(VALIDATION, VALIDATION + graphs), jobs))
+
+
+def encoded_examples(
+    graphs: Sequence[CostGraph], orders: Sequence[IndexArray], eigenvectors: int, jobs: int = 1
+) -> list[Example]:
+    """Encode given graphs, with an order of each or none at all."""
+    known: Sequence[IndexArray | None] = orders or [None] * len(graphs)
+    pairs = zip(graphs, known, strict=True)
+    return list(map_in_order(partial(make_example, eigenvectors), pairs, jobs))
 
 
 def good_order(graph: CostGraph, width: int, rng: np.random.Generator) -> IndexArray:

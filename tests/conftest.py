@@ -1,5 +1,6 @@
 """What all tests share: hypothesis runs the same examples each time, without a clock or a database."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -10,3 +11,20 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("schedopt")
+
+
+@pytest.fixture(scope="session")
+def tiny_weights(tmp_path_factory):
+    """Return a folder that holds the weights of a tiny random Topoformer alone."""
+    from networks import write_weights
+
+    folder = tmp_path_factory.mktemp("weights")
+    write_weights(folder / "topoformer-layered.safetensors")
+    return folder
+
+
+@pytest.fixture
+def tiny_shipped(tiny_weights, monkeypatch):
+    """Let the tiny weights stand for those that the package comes with, so that what they give is quick."""
+    monkeypatch.setattr("schedopt.policies.topoformer.WEIGHTS", tiny_weights)
+    return tiny_weights / "topoformer-layered.safetensors"

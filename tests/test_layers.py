@@ -71,6 +71,23 @@ def test_every_package_folder_is_installed():
     assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == set(LAYERS)
 
 
+def test_every_file_that_a_package_reads_is_installed():
+    """Data that no pattern names would work when editable and be missing from the wheel."""
+    text = (ROOT / "pyproject.toml").read_text().split("[tool.setuptools.package-data]\n", 1)[1].split("\n\n", 1)[0]
+    patterns = [line.split(" = ", 1) for line in text.splitlines()]
+    listed = {
+        path
+        for package, globs in patterns
+        for pattern in ast.literal_eval(globs)
+        for path in ROOT.joinpath(*package.strip('"').split(".")[1:]).glob(pattern)
+    }
+    folders = [folder for layer in LAYERS for folder in (ROOT / layer).rglob("*") if "__pycache__" not in folder.parts]
+    data = {path for path in folders if path.is_file() and path.suffix != ".py"}
+    assert data == listed - {ROOT / "py.typed"}
+    for suffix in ("safetensors", "yaml"):
+        assert f"weights/*.{suffix}" in text
+
+
 @pytest.mark.parametrize(
     "code",
     [

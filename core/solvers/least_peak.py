@@ -102,9 +102,12 @@ class LeastPeak:
         assert one.best is not None
         return one.best.op_order()
 
-    def search_placements(self, order: Any) -> None:
-        """Send beams along an order under falling limits: farther down after a success, wider after failures."""
-        until = self.progress() + SHARE_OF_BEAMS
+    def search_placements(self, order: Any, share: float = SHARE_OF_BEAMS) -> None:
+        """Send beams along an order under falling limits: farther down after a success, wider after failures.
+
+        Stops when a share of the budget is spent on it.
+        """
+        until = self.progress() + share
         beams = _Beams(self, order)
         largest = beams.largest
         size, drop = int(min(FIRST_BEAM, largest, self.search.evaluations_left)), max(1, (self.peak - self.goal) // 4)

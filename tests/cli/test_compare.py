@@ -147,6 +147,18 @@ def test_a_failing_method_is_shown_with_its_reason(run, diamond_file, fails):
     assert run("compare", diamond_file, "--methods", "fails").exit_code == 1
 
 
+def test_what_a_method_notes_is_said_once_per_graph(run, folder, tiny_shipped, monkeypatch):
+    monkeypatch.setattr("schedopt.policies.topoformer.MOST_OPS", 11)
+    methods = f"dfs,topoformer:decode=greedy,topoformer:decode=sample:weights={tiny_shipped}"
+    arguments = ["--methods", methods, "--seeds", 3]
+    result = run("compare", folder, *arguments)
+    lines = [line for line in result.stdout.splitlines() if "are too many for topoformer" in line]
+    greedy, sample = methods.split(",")[1:]
+    assert [line.partition(": layered: 12 ops")[0] for line in lines] == [greedy, sample]
+    cells = json.loads(run("compare", folder, *arguments, "--json").stdout)["cells"]
+    assert {(c["graph"], c["method"]) for c in cells if c["note"]} == {("layered", greedy), ("layered", sample)}
+
+
 def test_infeasible_is_told_apart_and_exits_1_if_all_are(run, diamond_file):
     result = run("compare", diamond_file, "--methods", "input,approximate-dp", "--memory-limit", 20, "--per-graph")
     assert result.exit_code == 0

@@ -114,6 +114,33 @@ def test_the_decoder_can_be_given_as_a_flag(run, diamond_file, decoder):
     assert documents[0]["evaluations"] == documents[1]["evaluations"]
 
 
+@pytest.mark.parametrize("decode", ["greedy", "sample", "beam"])
+def test_topoformer_by_flags(run, diamond_file, tiny_shipped, decode):
+    flags = ["--method", "topoformer", "--decode", decode, "--width", 3, "--weights", tiny_shipped]
+    document = json.loads(run("solve", diamond_file, "--json", *flags).stdout)
+    method = f"topoformer:decode={decode}:width=3"
+    same = json.loads(run("solve", diamond_file, "--json", "--method", method).stdout)
+    assert document["steps"] == same["steps"]
+    assert document["evaluations"] == same["evaluations"] == (1 if decode == "greedy" else 3)
+    assert document["method"] == document["found_by"] == "topoformer"
+
+
+def test_a_note_of_the_method_is_printed_beside_the_result(run, diamond_file, tiny_shipped, monkeypatch):
+    monkeypatch.setattr("schedopt.policies.topoformer.MOST_OPS", 5)
+    result = run("solve", diamond_file, "--method", "topoformer", "--format", "order")
+    assert (result.exit_code, len(result.stdout.split())) == (0, 6)
+    assert "note: diamond: 6 ops are too many for topoformer, which takes 5" in " ".join(result.stderr.split())
+    assert run("solve", diamond_file, "--method", "topoformer", "--quiet").stderr == ""
+
+
+def test_topoformer_without_weights_names_how_to_make_some(run, diamond_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("schedopt.policies.topoformer.WEIGHTS", tmp_path)
+    result = run("solve", diamond_file, "--method", "topoformer")
+    assert (result.exit_code, result.stdout, len(result.stderr.strip().splitlines())) == (2, "", 1)
+    assert "schedopt train topoformer" in result.stderr
+    assert "--weights" in result.stderr
+
+
 def test_a_method_that_builds_one_schedule_refuses_initial(run, diamond_file, tmp_path):
     output = tmp_path / "schedule.json"
     run("solve", diamond_file, "--output", output)
@@ -129,6 +156,11 @@ def test_a_method_that_builds_one_schedule_refuses_initial(run, diamond_file, tm
         (["--method", "dfs", "--decoder", "queue"], ["--decoder is not for method 'dfs'", "brkga"]),
         (["--method", "brkga:decoder=lazy", "--decoder", "queue"], ["decoder", "twice"]),
         (["--method", "brkga", "--decoder", "eager"], ["decoder must be queue or lazy, not 'eager'"]),
+        (["--decode", "beam"], ["--decode is not for method 'auto'", "topoformer"]),
+        (["--method", "brkga", "--width", "3"], ["--width is not for method 'brkga'", "topoformer"]),
+        (["--method", "topoformer", "--weights", "no.safetensors"], ["no.safetensors: cannot be read", "o such file"]),
+        (["--method", "topoformer", "--weights", "."], [".: cannot be read"]),
+        (["--method", "topoformer", "--width", "0"], ["width must be from 1 to 4096"]),
         (["--method", "nonsense"], ["unknown method 'nonsense'", "auto"]),
         (["--task", "speed"], ["unknown task 'speed'", "runtime"]),
         (["--devices", "65"], ["1 to 64"]),

@@ -14,6 +14,8 @@ from schedopt.core.simulator import simulate
 from schedopt.core.solve import solve
 from schedopt.core.verifier import verify
 
+pytestmark = pytest.mark.usefixtures("tiny_shipped")
+
 CASES = [
     (method, task, devices)
     for method, entry in METHODS.items()

@@ -1,0 +1,76 @@
+"""Topoformer figures 2 and 3: gap of the peak above approximate DP against time, a panel per file of runs.
+
+usage: python examples/topoformer_figures.py RUNS.csv... [--reference METHOD, default the first of each file]
+       [--output FILE, default topoformer_figures.png]
+
+The files are what `schedopt compare --output RUNS.csv` writes, as examples/topoformer_table1.sh (figure 2) and
+examples/topoformer_table2.sh (figure 3) do. Points are means over graphs, bars the 95% confidence intervals (Student
+t); a gap below 0 is better than approximate DP. A laptop hour is for the runs: drawing takes seconds.
+"""
+
+import argparse
+import csv
+from collections import defaultdict
+from pathlib import Path
+
+
+def read_runs(path, reference):
+    """Return method -> the estimates of its gap, percent, and of its time, seconds; methods as in the file."""
+    from schedopt.core.statistics import estimate, gap_percent
+
+    values, seconds = defaultdict(dict), defaultdict(dict)
+    with Path(path).open(newline="") as file:
+        for run in csv.DictReader(file):
+            if run["status"] != "failed":
+                values[run["method"]][run["graph"]] = float(run["value"])
+                seconds[run["method"]][run["graph"]] = float(run["seconds"])
+    base = values[reference or next(iter(values))]
+    return {
+        method: (
+            estimate(gap_percent(of_graph[graph], base[graph]) for graph in of_graph if graph in base),
+            estimate(seconds[method].values()),
+        )
+        for method, of_graph in values.items()
+    }
+
+
+def draw(files, reference, output):
+    """Draw a panel per file, print its numbers."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(files), figsize=(5 * len(files), 4.5), layout="constrained", squeeze=False)
+    for axis, path in zip(axes[0], files, strict=True):
+        print(Path(path).stem)
+        for number, (method, (gap, time)) in enumerate(read_runs(path, reference).items()):
+            print(f"  {method:45} {gap.mean:+7.2f} ± {gap.half_width or 0:.2f}%  {time.mean:10.3f} s")
+            axis.errorbar(
+                max(time.mean, 1e-3),
+                gap.mean,
+                yerr=gap.half_width or 0,
+                fmt="os^vDP*X"[number // 10 % 8],
+                color=f"C{number % 10}",
+                label=method,
+                capsize=3,
+            )
+        axis.axhline(0, color="black", linewidth=0.8, alpha=0.5)
+        axis.set(xscale="log", xlabel="time, s", title=Path(path).stem)
+        axis.grid(alpha=0.3)
+    axes[0][0].set_ylabel("gap above approximate DP, %")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
+    figure.savefig(output, dpi=150)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("--reference")
+    parser.add_argument("--output", default="topoformer_figures.png")
+    options = parser.parse_args()
+    draw(options.runs, options.reference, options.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -18,7 +18,7 @@ from ..datasets.parallel import map_in_order
 from .graph_batch import EncodedGraph, encode
 
 VALIDATION = 2**31
-MOST_OPS = 5000
+MOST_OPS = 10_000
 """Ops of the largest graph to train on: attention among all of them takes memory in their square, per layer."""
 
 

@@ -1,0 +1,31 @@
+"""Mapping on several processes: in order, not too far ahead, and over when nobody wants more."""
+
+import math
+import time
+from pathlib import Path
+
+import pytest
+from schedopt.datasets.parallel import AHEAD, map_in_order
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_results_come_in_order_and_errors_reach_the_caller(jobs):
+    assert list(map_in_order(str, range(20), jobs)) == list(map(str, range(20)))
+    results = map_in_order(math.sqrt, [0, 1, 4, -1, 9, 16], jobs)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="math domain|nonnegative"):
+        next(results)
+    assert list(map_in_order(str, [], jobs)) == []
+
+
+def test_results_do_not_pile_up(tmp_path):
+    results = map_in_order(Path.touch, (tmp_path / str(number) for number in range(1000)), jobs=2)
+    next(results)
+    next(results)
+    for _ in range(100):
+        time.sleep(0.01)
+        if len(list(tmp_path.iterdir())) > 2 * AHEAD + 1:
+            break
+    assert 2 <= len(list(tmp_path.iterdir())) <= 2 * AHEAD + 1
+    results.close()
+    assert list(map_in_order(str, range(3), jobs=2)) == ["0", "1", "2"]

@@ -13,7 +13,7 @@ def test_results_come_in_order_and_errors_reach_the_caller(jobs):
     assert list(map_in_order(str, range(20), jobs)) == list(map(str, range(20)))
     results = map_in_order(math.sqrt, [0, 1, 4, -1, 9, 16], jobs)
     assert [next(results) for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(ValueError, match="math domain|nonnegative"):
+    with pytest.raises(ValueError, match=r"math domain|nonnegative"):
         next(results)
     assert list(map_in_order(str, [], jobs)) == []
 

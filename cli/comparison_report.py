@@ -209,8 +209,8 @@ def _remarks(comparison: Comparison, summaries: list[MethodSummary]) -> Iterator
         for cell in comparison.cells:
             if cell.method == summary.method and cell.status == "failed":
                 failures.setdefault(cell.error, []).append(cell)
-        notes = dict.fromkeys(cell.note for cell in comparison.cells if cell.method == summary.method and cell.note)
-        yield from (f"{summary.method}: {note}" for note in notes)
         for error, cells in failures.items():
             first = f"first {cells[0].graph}, seed {cells[0].seed}"
             yield f"{summary.method}: {len(cells)} of {summary.runs} runs failed ({first}): {error}"
+        notes = dict.fromkeys(cell.note for cell in comparison.cells if cell.method == summary.method and cell.note)
+        yield from (f"{summary.method}: {note}" for note in notes)

@@ -58,8 +58,8 @@ def interruptible(talk: Talk, what: str) -> Iterator[threading.Event]:
 
 @contextmanager
 def compiling(talk: Talk) -> Iterator[None]:
-    """Say what takes so long, if the kernels are not compiled yet."""
-    text = "compiling the kernels, once per installation (up to a minute)"
+    """Say what takes so long: compiling kernels the first time, and always loading what is heavy, as torch is."""
+    text = "loading; kernels are compiled once per installation (up to a minute)"
     timer = threading.Timer(_COMPILING_AFTER, talk.note, [text])
     timer.daemon = True
     timer.start()

@@ -42,24 +42,25 @@ def draw(files, reference, output):
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, len(files), figsize=(5 * len(files), 4.5), layout="constrained", squeeze=False)
+    handles = {}
     for axis, path in zip(axes[0], files, strict=True):
         print(Path(path).stem)
-        for number, (method, (gap, time)) in enumerate(read_runs(path, reference).items()):
+        for method, (gap, time) in read_runs(path, reference).items():
             print(f"  {method:45} {gap.mean:+7.2f} ± {gap.half_width or 0:.2f}%  {time.mean:10.3f} s")
-            axis.errorbar(
+            number = list(handles).index(method) if method in handles else len(handles)
+            handles[method] = axis.errorbar(
                 max(time.mean, 1e-3),
                 gap.mean,
                 yerr=gap.half_width or 0,
                 fmt="os^vDP*X"[number // 10 % 8],
                 color=f"C{number % 10}",
-                label=method,
                 capsize=3,
             )
         axis.axhline(0, color="black", linewidth=0.8, alpha=0.5)
         axis.set(xscale="log", xlabel="time, s", title=Path(path).stem)
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("gap above approximate DP, %")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=3, fontsize="small")
     figure.savefig(output, dpi=150)
 
 

@@ -52,9 +52,12 @@ methods=input,approximate-dp:beam-size=10000,random,dfs,bfs
 for weights in topoformer-layered "$run/weights.safetensors"; do
   for decode in greedy sample beam; do methods+=,topoformer:decode=$decode:weights=$weights; done
 done
+methods+=,auto:time-limit=1s
 for band in small 200-500 500-700 700-1000 large; do
   [[ -d $folder/$band ]] || continue
   echo "test graphs, $band ops:"
-  "$schedopt" compare "$folder/$band" --quiet --methods "$methods,auto:time-limit=1s" --reference approximate-dp:beam-size=10000 --output "$folder/$band.csv" "$@"
-  "$schedopt" compare "$folder/$band" --quiet --methods "$methods" --reference input "$@"
+  for reference in approximate-dp:beam-size=10000 input; do
+    "$schedopt" compare "$folder/$band" --quiet --methods "$methods" --reference "$reference" \
+      --resume "$folder/$band.jsonl" --output "$folder/$band.csv" "$@"
+  done
 done

@@ -73,7 +73,8 @@ def order_log_probability(priorities: Tensor, orders: Tensor, ready_steps: Tenso
     priorities
         Shape `(rows, ops)`; anything where padded.
     orders
-        Shape `(rows, ops)`, whole numbers; a graph of fewer ops has -1 in the last steps.
+        Shape `(rows, ops)`, whole numbers; a graph of fewer ops has -1 in the last steps. Not checked: what is
+        returned for orders that are not topological has no meaning.
     ready_steps
         Per op, the first step at which it could run (`core.kernels.priority_orders.ready_steps`), shape
         `(rows, ops)`; anything where padded.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core import parameters as base
-from ..core.errors import UsageError
+from ..core.errors import FormatError, UsageError
 from ..core.graph import CostGraph, IndexArray
 from ..core.parameters import parameter
 from ..core.registry import load
@@ -40,7 +40,7 @@ class Parameters(base.Parameters):
 
     decode: str = parameter("beam", "greedy: the most urgent op; sample: the best of some draws; beam: beam search")
     width: int = parameter(16, "orders that are drawn, or partial orders in the beam", low=1, high=4096)
-    weights: str = parameter("", "a file of schedopt train topoformer, or shipped ones by name (default: those that fit)")
+    weights: str = parameter("", "a file of schedopt train topoformer, or a shipped one by name (default: what fits)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,9 +75,17 @@ def shipped() -> list[Path]:
 
 
 def weights_file(name: str) -> Path:
-    """Return the shipped weights of this name, or else the file."""
-    file = WEIGHTS / f"{name}.safetensors"
-    return file if file.is_file() else Path(name)
+    """Return the shipped weights of this name, or else the file.
+
+    Raises
+    ------
+    FormatError
+        If there is neither.
+    """
+    file = {file.stem: file for file in WEIGHTS.glob("*.safetensors")}.get(name, Path(name))
+    if file.exists():
+        return file
+    raise FormatError(f"{name}: cannot be read: no such file, and no weights of this name come with the package")
 
 
 def shipped_weights(graph: CostGraph) -> Path:
@@ -103,10 +111,7 @@ def shipped_weights(graph: CostGraph) -> Path:
 
 
 def _costs_depend_on_depth_alone(graph: CostGraph) -> bool:
-    sizes = graph.tensor_size * (graph.alias_of < 0)
-    outputs = np.zeros(graph.num_ops, np.int64)
-    np.add.at(outputs, graph.tensor_producer, sizes)
-    costs = np.column_stack((levels(graph), outputs, graph.workspace))
+    costs = np.column_stack((levels(graph), graph.buffers.own, graph.workspace))
     return len(np.unique(costs, axis=0)) == len(np.unique(costs[:, 0]))
 
 

@@ -98,3 +98,48 @@ def test_make_graphs_makes_the_shipped_graphs_again(tmp_path):
     run("make_graphs.sh", tmp_path)
     made, shipped = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in (tmp_path, EXAMPLES / "graphs"))
     assert made == shipped
+
+
+def test_topoformer_time_prints_a_row_per_size_and_compares_up_to_the_largest():
+    printed = run("topoformer_time.py", 30, 60, "--runs", 1, "--beam-size", 10, "--largest", 30)
+    header, first, second = (line.split() for line in printed.splitlines())
+    assert header[:4] == ["ops", "greedy", "sample", "beam"]
+    assert first[0] == "30" and len(first) == 11
+    assert second[0] == "60" and len(second) == 8
+
+
+def test_topoformer_table1_keeps_runs_that_the_figures_draw(tmp_path):
+    printed = run("topoformer_table1.sh", 2, 2, 10, 10, 0.1, 0.1, 0, 1, "60 80", tmp_path / "runs")
+    assert "layered, 60 ops, generated with seed 0:\npeak memory, 2 graphs" in printed
+    drawn = run(
+        "topoformer_figures.py", *(tmp_path / "runs" / f"{ops}.csv" for ops in (60, 80)), "--output", tmp_path / "f.png"
+    )
+    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+    (reference,) = (line.split() for line in drawn.splitlines()[:2] if "approximate-dp" in line)
+    assert reference[1:4] == ["+0.00", "±", "0.00%"]
+    assert drawn.count("topoformer:decode=") == 6
+
+
+def test_topoformer_ablation_trains_each_network_once(tmp_path):
+    for _ in range(2):
+        printed = run("topoformer_ablation.sh", "decoders", tmp_path / "runs", 8, 2, 40)
+        assert "layered, 40 ops:\npeak memory, 2 graphs" in printed
+        assert printed.count("topoformer:decode=") == 9
+    for network in ("edge-transformer-autoregressive", "topoformer-autoregressive", "topoformer"):
+        assert len((tmp_path / "runs" / network / "curve.jsonl").read_text().splitlines()) >= 5
+
+
+def test_topoformer_table2_trains_on_some_graphs_and_compares_on_others(tmp_path):
+    folder = tmp_path / "given"
+    folder.mkdir()
+    for name in (
+        "unet.pb.gz",
+        "layered-50.pbtxt",
+        "nasnet-a-mobile.pb.gz",
+        "watts-strogatz-100.pb.gz",
+        "layered-500.pb.gz",
+    ):
+        (folder / name).symlink_to(EXAMPLES / "graphs" / name)
+    printed = run("topoformer_table2.sh", tmp_path / "work", folder)
+    assert "test graphs, " in printed
+    assert printed.count("topoformer:decode=beam") >= 4

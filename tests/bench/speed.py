@@ -261,6 +261,58 @@ def bench_decoders() -> None:
         print(f"log-probability of 16 orders and its gradient, {nodes} ops:", median_cpu(step))
 
 
+def bench_encoder() -> None:
+    """Topoformer in parts, on one thread; wanted: 10,000 ops within 8 GiB."""
+    import torch
+    from schedopt.core.partial_order import dense, partial_order
+    from schedopt.core.problem import Problem
+    from schedopt.core.solve import solve
+    from schedopt.policies.graph_batch import encode
+    from schedopt.policies.network import Network, NetworkParameters
+    from schedopt.policies.op_features import op_features
+
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    small, paper = Network(NetworkParameters()), Network(NetworkParameters(width=256, head_width=64, heads=10))
+
+    def relations(graph) -> object:
+        return dense(partial_order(graph).before, graph.num_ops)
+
+    def policy_of(network, encoded):
+        with torch.inference_mode():
+            return network([encoded])
+
+    def order(graph, decode: str) -> object:
+        return getattr(policy_of(small, encode(graph)), decode)(*decoders[decode])
+
+    decoders = {"greedy": (), "sample": (16, rng), "beam": (16,)}
+    for decode in decoders:  # compiles
+        order(layered(100, 0), decode)
+    for nodes in (500, 1000, 2000, 10_000):
+        graph, runs = layered(nodes, 0), RUNS if nodes < 10_000 else 1
+        print(f"features, {nodes} ops:", median_cpu(op_features, graph, runs=runs))
+        print(f"relations, {nodes} ops:", median_cpu(relations, graph, runs=runs))
+        encoded = encode(graph)
+        for name, network in (("small", small), ("the paper's", paper)):
+            print(f"{name} network, {nodes} ops:", median_cpu(policy_of, network, encoded, runs=runs))
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+            print(f"  so far at most {memory:.2f} GiB resident")
+        policy = policy_of(small, encoded)
+        for decode, arguments in decoders.items():
+            print(f"{decode}, {nodes} ops:", median_cpu(getattr(policy, decode), *arguments, runs=runs))
+    graph = layered(500, 0)
+    solve(Problem(layered(100, 0)), "approximate-dp:beam_size=100")  # compiles
+    start = time.process_time()
+    solve(Problem(graph), "approximate-dp:beam_size=10000")
+    whole = time.process_time() - start
+    print(f"approximate-dp K=1e4, 500 ops: {whole:.1f} s CPU")
+    for decode in decoders:
+        start = time.process_time()
+        for _ in range(RUNS):
+            order(graph, decode)
+        print(f"  {whole * RUNS / (time.process_time() - start):.0f} times as long as {decode}, features included")
+
+
 BENCHMARKS = {
     name.removeprefix("bench_"): value for name, value in list(globals().items()) if name.startswith("bench_")
 }

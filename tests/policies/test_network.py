@@ -103,6 +103,15 @@ def test_priorities_give_the_probability_of_each_order():
         assert row.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
+def test_greedy_orders_follow_the_priorities():
+    graphs, plains = some_graphs(23, 15, 1, 8)
+    with torch.no_grad():
+        policy = network_of()(graphs)
+    for plain, decoded, priorities in zip(plains, policy.greedy(), policy.priorities.tolist(), strict=True):
+        urgent_first = [-priority for priority in priorities]
+        assert decoded.orders.tolist() == [naive.random_priority_order(plain, urgent_first)]
+
+
 def test_priorities_are_normalised_by_alpha():
     graphs, plains = some_graphs(15, 15, 8)
     for alpha in (1.5, 5.0):

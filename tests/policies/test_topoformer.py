@@ -175,6 +175,14 @@ def test_a_missing_file_is_refused(tmp_path):
         parse_method(f"topoformer:weights={tmp_path / 'absent'}")
 
 
+def test_a_file_is_taken_by_its_whole_name(tmp_path):
+    """Only the names of shipped weights go without their suffix."""
+    files = [write_weights(tmp_path / name, seed=seed) for seed, name in enumerate(("mine", "mine.safetensors"))]
+    first, second = (Parameters(weights=str(file)).identity()["weights"] for file in files)
+    assert first != second
+    assert topoformer.weights_file("topoformer-layered").parent == topoformer.WEIGHTS
+
+
 def test_without_shipped_weights_the_remedy_is_named(tmp_path, monkeypatch):
     file = write_weights(tmp_path / "mine.safetensors")
     monkeypatch.setattr(topoformer, "WEIGHTS", tmp_path / "none")

@@ -643,6 +643,7 @@ def test_a_phase_that_makes_no_sense_is_refused(settings, words):
 
 
 def test_the_shipped_recipe_is_that_of_the_shipped_weights(tmp_path, monkeypatch):
+    assert load_network(training.RECIPE.with_suffix(".safetensors")).parameters_ == (shipped_recipe().network)
     recipe = tmp_path / "topoformer-layered.yaml"
     monkeypatch.setattr(training, "RECIPE", recipe)
     assert shipped_recipe() == TrainingParameters()

@@ -374,6 +374,12 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_torchs_generator_alone(
     assert_same_run(tmp_path, whole)
 
 
+def test_every_step_has_random_numbers_of_its_own(tmp_path):
+    trainer, numbers = Trainer(tmp_path, PARAMETERS), []
+    trainer.run(lambda progress: numbers.extend(trainer._rng(purpose).random() for purpose in (0, 1)))
+    assert len(set(numbers)) == 2 * STEPS
+
+
 def test_another_seed_gives_others(whole, tmp_path):
     trainer = Trainer(tmp_path, dataclasses.replace(PARAMETERS, seed=1))
     trainer.run(must_stop=lambda: trainer.place.step == 1)

@@ -304,6 +304,7 @@ def _gaps(validation: dict[str, float]) -> str:
 def _report(trainer: Trainer, as_json: bool) -> None:
     """Print how the gaps went, and what to do with the weights."""
     from json import dumps
+    from shlex import quote
 
     from ..policies.topoformer_training import WEIGHTS, curve_of, score_of
     from .console import show, write
@@ -320,9 +321,8 @@ def _report(trainer: Trainer, as_json: bool) -> None:
     show(
         _table(lines), f"{trainer.place.step:,} steps in {trainer.place.seconds:,.0f} s: gaps to the search, in percent"
     )
-    show(
-        f"The best weights are in {weights}. To use them: schedopt solve GRAPH --method topoformer --weights {weights}"
-    )
+    write("The best weights are kept. To use them:")
+    write(f"schedopt solve GRAPH --method topoformer --weights {quote(str(weights))}")
 
 
 def _table(lines: dict[str, dict[str, float]]) -> Table:

@@ -290,7 +290,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", fail)
-        with pytest.raises(FormatError, match="no space"):
+        with pytest.raises(FormatError, match="cannot be written: no space"):
             save_network(path, network_of(seed=2))
     assert path.read_bytes() == old
     assert list(tmp_path.iterdir()) == [path]

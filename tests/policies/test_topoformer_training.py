@@ -366,11 +366,18 @@ def test_tensorboard_shows_the_curve(whole):
 
 def test_the_same_seed_gives_the_same_weights_and_leaves_torchs_generator_alone(whole, tmp_path):
     torch.manual_seed(1)
-    before = torch.get_rng_state()
-    assert Trainer(tmp_path, PARAMETERS).run()
+    before, modes = torch.get_rng_state(), set()
+    assert Trainer(tmp_path, PARAMETERS).run(lambda progress: modes.add(torch.are_deterministic_algorithms_enabled()))
+    assert modes == {True}  # without it, several threads add up gradients in the order in which they come
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.are_deterministic_algorithms_enabled()
     assert_same_run(tmp_path, whole)
+
+
+def test_every_step_has_random_numbers_of_its_own(tmp_path):
+    trainer, numbers = Trainer(tmp_path, PARAMETERS), []
+    trainer.run(lambda progress: numbers.extend(trainer._rng(purpose).random() for purpose in (0, 1)))
+    assert len(set(numbers)) == 2 * STEPS
 
 
 def test_another_seed_gives_others(whole, tmp_path):
@@ -643,6 +650,7 @@ def test_a_phase_that_makes_no_sense_is_refused(settings, words):
 
 
 def test_the_shipped_recipe_is_that_of_the_shipped_weights(tmp_path, monkeypatch):
+    assert load_network(training.RECIPE.with_suffix(".safetensors")).parameters_ == (shipped_recipe().network)
     recipe = tmp_path / "topoformer-layered.yaml"
     monkeypatch.setattr(training, "RECIPE", recipe)
     assert shipped_recipe() == TrainingParameters()

@@ -12,7 +12,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 AHEAD = 2
-_IDLE_SECONDS = 300
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -25,8 +24,8 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
     """Yield `function(item)` for each item, in their order, as soon as it is there.
 
     At most `AHEAD` items per worker are done before their results are asked for, so results do not pile up. Workers
-    stay for the next call. They take no notice of Ctrl-C, which is for the process that started them; if the results
-    are no longer wanted, they end with the items that they have begun.
+    take no notice of Ctrl-C, which is for the process that started them; if the results are no longer wanted, they end
+    with the items that they have begun.
 
     Parameters
     ----------
@@ -40,22 +39,20 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
     if jobs == 1:
         yield from map(function, items)
         return
-    from joblib.externals.loky import get_reusable_executor
+    from joblib.externals.loky import ProcessPoolExecutor
 
-    pool = get_reusable_executor(
-        max_workers=jobs, timeout=_IDLE_SECONDS, initializer=_ignore_interrupts, env=_ONE_THREAD
-    )
-    waiting: deque[Future[Result]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) == AHEAD * jobs:
+    with ProcessPoolExecutor(max_workers=jobs, initializer=_ignore_interrupts, env=_ONE_THREAD) as pool:
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) == AHEAD * jobs:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 def _ignore_interrupts() -> None:

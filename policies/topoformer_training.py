@@ -98,6 +98,7 @@ class TrainingParameters(Parameters):
         2000, "of order-search per given graph, for the orders to imitate and to validate against", low=2
     )
     clip: float = parameter(1.0, "largest norm of a gradient", low=1e-9)
+    threads: int = parameter(1, "of the network on a CPU; with several, the last bits depend on how busy it is", low=1)
     precision: Literal["float32", "bfloat16"] = parameter("float32", "of matrix products; weights stay float32")
     device: Literal["cpu", "cuda"] = parameter("cpu", "cpu or cuda")
     checkpoint_seconds: float = parameter(60.0, "time between checkpoints", low=0.0)
@@ -152,7 +153,7 @@ class Trainer:
     """A run: its folder holds the config, the last checkpoint, the best weights and the curve.
 
     A folder with a checkpoint is gone on with: killed at any moment and started again, a run gives the same weights,
-    bit for bit on a CPU with the same number of threads.
+    bit for bit on one thread of a CPU.
 
     Parameters
     ----------
@@ -264,7 +265,7 @@ class Trainer:
         self._open_folder()
         self._clock = self._checkpointed = time.monotonic()
         first_event = self.place.step + (self.place.batch == 0) if self._is_validated else 0
-        with SummaryWriter(str(self.folder), purge_step=first_event) as board, _repeatable(self.parameters.device):
+        with SummaryWriter(str(self.folder), purge_step=first_event) as board, _repeatable(self.parameters):
             if not self.place.step and not self._is_validated:
                 self._write_checkpoint()
                 if not self._end_epoch(board, on_epoch, must_stop):
@@ -670,14 +671,19 @@ def gap_percent(peak: int, reference: int) -> float:
 
 
 @contextmanager
-def _repeatable(device: str) -> Iterator[None]:
-    """Make sums on a CPU come out the same each time, which gradients of indexing otherwise do not on two threads."""
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(before or device == "cpu")
+def _repeatable(parameters: TrainingParameters) -> Iterator[None]:
+    """Make sums on a CPU come out the same each time, which gradients of indexing otherwise do not on two threads.
+
+    Products of matrices do so on one thread alone: on several, their shares differ with how many cores are free.
+    """
+    before, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+    torch.use_deterministic_algorithms(before or parameters.device == "cpu")
+    torch.set_num_threads(parameters.threads)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+        torch.set_num_threads(threads)
 
 
 def _peaks(decoded: Sequence[Decoded]) -> FloatArray:

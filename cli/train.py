@@ -69,7 +69,7 @@ def grid_search(
 
     from ..core.comparison import Settings
     from ..core.resume import ResumeFile
-    from ..core.tuned import write_document
+    from ..core.yaml_files import write_yaml
     from ..policies.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
     from .console import Talk, write
     from .problem import problem_settings, read_graphs
@@ -108,7 +108,7 @@ def grid_search(
     else:
         _show(grid, ranking, confirmed)
     if output is not None:
-        write_document(output, document)
+        write_yaml(output, document)
         talk.note(f"wrote {output}")
 
 

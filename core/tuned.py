@@ -7,12 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
 
-import yaml
-
-from .atomic import write_atomically
 from .errors import FormatError, UsageError
 from .parameters import Parameters, from_texts
 from .problem import Task
+from .yaml_files import read_yaml
 
 P = TypeVar("P", bound=Parameters)
 
@@ -87,12 +85,7 @@ def read_document(path: str | Path, method: str) -> dict[str, Any]:
     FormatError
         If it cannot be read, or is something else.
     """
-    try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    document: dict[str, Any] = read_yaml(path)
     if not (
         isinstance(document, dict)
         and document.get("method") == method
@@ -101,8 +94,3 @@ def read_document(path: str | Path, method: str) -> dict[str, Any]:
     ):
         raise FormatError(f"{path}: is not a file that schedopt train {method} wrote")
     return document
-
-
-def write_document(path: str | Path, document: dict[str, Any]) -> None:
-    """Write what `read_document` reads."""
-    write_atomically(path, yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))

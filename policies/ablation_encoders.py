@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .encoders import Layer
+from .encoders import AttentionEncoder
 from .graph_batch import GraphBatch
 from .message_passing import GatConvolution
 
@@ -43,7 +43,7 @@ class MlpEncoder(nn.Module):
         return embeddings
 
 
-class TransformerEncoder(nn.Module):
+class TransformerEncoder(AttentionEncoder):
     """Embeds each op with attention to all ops of its graph, itself included.
 
     Parameters
@@ -58,19 +58,9 @@ class TransformerEncoder(nn.Module):
     """
 
     def __init__(self, inputs: int, layers: int, width: int, heads: int, head_width: int) -> None:
-        super().__init__()
-        self.embed = nn.Linear(inputs, width)
-        self.layers = nn.ModuleList(Layer(width, _Attention(width, heads, head_width)) for _ in range(layers))
+        super().__init__(inputs, width, (_Attention(width, heads, head_width) for _ in range(layers)))
 
-    def forward(self, batch: GraphBatch) -> Tensor:
-        """Return embeddings, shape `(graphs, ops, width)`; of no meaning where padded."""
-        hears = self.hears(batch)
-        embeddings: Tensor = self.embed(batch.features)
-        for layer in self.layers:
-            embeddings = layer(embeddings, hears)
-        return embeddings
-
-    def hears(self, batch: GraphBatch) -> Tensor:
+    def relations(self, batch: GraphBatch) -> Tensor:
         """Return which op listens to which, `[graph, listener, speaker]`; broadcasts."""
         return batch.is_op[:, None, :]
 
@@ -83,7 +73,7 @@ class EdgeTransformerEncoder(TransformerEncoder):
     heads. The layers are Topoformer's, not those of Kool et al., who normalise by batch and after the sum.
     """
 
-    def hears(self, batch: GraphBatch) -> Tensor:
+    def relations(self, batch: GraphBatch) -> Tensor:
         """Return which op listens to which, `[graph, listener, speaker]`."""
         graphs, ops = batch.is_op.shape
         producers, consumers = torch.cat((batch.reduction, batch.other_edges), dim=1)
@@ -94,7 +84,7 @@ class EdgeTransformerEncoder(TransformerEncoder):
         return hears
 
 
-class GatEncoder(nn.Module):
+class GatEncoder(AttentionEncoder):
     """Embeds each op with graph attention along the DAG's edges (Velickovic et al., ICLR 2018).
 
     Heads are concatenated and projected to the width, as Topoformer's are. An op does not hear itself, for its own
@@ -115,20 +105,13 @@ class GatEncoder(nn.Module):
     def __init__(
         self, inputs: int, layers: int, width: int, heads: int, head_width: int, bidirectional: bool = True
     ) -> None:
-        super().__init__()
+        super().__init__(inputs, width, (_GraphAttention(width, heads, head_width) for _ in range(layers)))
         self.bidirectional = bidirectional
-        self.embed = nn.Linear(inputs, width)
-        self.layers = nn.ModuleList(Layer(width, _GraphAttention(width, heads, head_width)) for _ in range(layers))
 
-    def forward(self, batch: GraphBatch) -> Tensor:
-        """Return embeddings, shape `(graphs, ops, width)`; of no meaning where padded."""
+    def relations(self, batch: GraphBatch) -> Tensor:
+        """Return speakers and listeners, shape `(2, edges)`."""
         edges = torch.cat((batch.reduction, batch.other_edges), dim=1)
-        if self.bidirectional:
-            edges = torch.cat((edges, edges.flip(0)), dim=1)
-        embeddings: Tensor = self.embed(batch.features)
-        for layer in self.layers:
-            embeddings = layer(embeddings, edges)
-        return embeddings
+        return torch.cat((edges, edges.flip(0)), dim=1) if self.bidirectional else edges
 
 
 class _Attention(nn.Module):

@@ -13,8 +13,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from ..core.atomic import write_atomically
-from ..core.errors import FormatError, UsageError
+from ..core.errors import UsageError
+from ..core.yaml_files import read_yaml, write_yaml
 
 T = TypeVar("T")
 
@@ -93,24 +93,8 @@ def read_config(path: str | Path, kind: type[T]) -> T:
     UsageError
         As for `from_plain`.
     """
-    return from_plain(kind, read_values(path), str(path))
-
-
-def read_values(path: str | Path) -> Any:
-    """Read a YAML file; a mapping without entries if it is empty.
-
-    Raises
-    ------
-    FormatError
-        If it cannot be read or is not YAML.
-    """
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
-    return {} if values is None else values
+    values = read_yaml(path)
+    return from_plain(kind, {} if values is None else values, str(path))
 
 
 def with_settings(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
@@ -172,4 +156,4 @@ def plain(config: Any) -> dict[str, Any]:
 
 def write_config(path: str | Path, config: Any) -> None:
     """Write every setting to a YAML file that `read_config` reads."""
-    write_atomically(path, yaml.safe_dump(plain(config), sort_keys=False, width=120))
+    write_yaml(path, plain(config))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -209,7 +209,36 @@ class Layer(nn.Module):
         return changed
 
 
-class TopoformerEncoder(nn.Module):
+class AttentionEncoder(nn.Module):
+    """Embeds each op by layers of attention; a subclass says who listens to whom.
+
+    Parameters
+    ----------
+    inputs, width
+        Features per op, and the width of the embeddings.
+    attentions
+        A layer's attention each.
+    """
+
+    def __init__(self, inputs: int, width: int, attentions: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.embed = nn.Linear(inputs, width)
+        self.layers = nn.ModuleList(Layer(width, attention) for attention in attentions)
+
+    def relations(self, batch: GraphBatch) -> Any:
+        """Return who listens to whom, as the attentions take it."""
+        raise NotImplementedError
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Return embeddings, shape `(graphs, ops, width)`; of no meaning where padded."""
+        relations = self.relations(batch)
+        embeddings: Tensor = self.embed(batch.features)
+        for layer in self.layers:
+            embeddings = layer(embeddings, relations)
+        return embeddings
+
+
+class TopoformerEncoder(AttentionEncoder):
     """Embeds each op, given the others and how they are related to it (Topoformer 4.1).
 
     Parameters
@@ -223,18 +252,12 @@ class TopoformerEncoder(nn.Module):
     """
 
     def __init__(self, inputs: int, layers: int, width: int, heads: Heads, head_width: int) -> None:
-        super().__init__()
+        super().__init__(inputs, width, (TopologicalAttention(width, heads, head_width) for _ in range(layers)))
         self.heads = heads
-        self.embed = nn.Linear(inputs, width)
-        self.layers = nn.ModuleList(Layer(width, TopologicalAttention(width, heads, head_width)) for _ in range(layers))
 
-    def forward(self, batch: GraphBatch) -> Tensor:
-        """Return embeddings, shape `(graphs, ops, width)`; of no meaning where padded."""
-        relations = [
+    def relations(self, batch: GraphBatch) -> list[Edges | Pairs | None]:
+        """Return the seven relations; None without heads."""
+        return [
             (Pairs(pairs) if is_dense else Edges(pairs)) if count else None
             for pairs, is_dense, count in zip(relations_of(batch), DENSE, self.heads.counts, strict=True)
         ]
-        embeddings: Tensor = self.embed(batch.features)
-        for layer in self.layers:
-            embeddings = layer(embeddings, relations)
-        return embeddings

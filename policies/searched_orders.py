@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ..core.atomic import write_atomically
 from ..core.errors import FormatError
 from ..core.graph import CostGraph, IndexArray
+from ..core.json_lines import JsonLines
 from ..core.problem import Problem
 from ..core.resume import graph_hash
 from ..core.solve import solve
@@ -51,46 +52,28 @@ def searched_orders(
         If the file cannot be read or written, or is something else.
     """
     keys = [f"{graph_hash(graph)}-{evaluations}-{seed}" for graph in graphs]
-    known = _read(Path(path))
-    missing = {key: graph for key, graph in zip(keys, graphs, strict=True) if key not in known}
-    on_order(len(set(keys)) - len(missing))
-    found = map_in_order(partial(_search, evaluations, seed), missing.values(), jobs)
-    for count, (key, order) in enumerate(zip(missing, found, strict=True), start=len(set(keys)) - len(missing) + 1):
-        known[key] = order
-        _append(Path(path), key, order)
+    with closing(JsonLines(path, "orders", "delete the file to search again")) as file:
+        known = {key: record.get("order") for key, record in file.records.items()}
+        missing = {key: graph for key, graph in zip(keys, graphs, strict=True) if key not in known}
+        count = len(set(keys)) - len(missing)
         on_order(count)
-        if must_stop():
-            return None
+        found = map_in_order(partial(_search, evaluations, seed), missing.values(), jobs)
+        for key, order in zip(missing, found, strict=True):
+            known[key] = order.tolist()
+            file.write(key, {"order": known[key]})
+            count += 1
+            on_order(count)
+            if must_stop():
+                return None
     for key, graph in zip(keys, graphs, strict=True):
-        if not np.array_equal(np.sort(known[key]), np.arange(graph.num_ops)):
+        if not _is_order(known[key], graph.num_ops):
             raise FormatError(f"{path}: the order of {graph.name} is damaged; delete the file to search again")
-    return [known[key] for key in keys]
+    return [np.array(known[key], np.int32) for key in keys]
+
+
+def _is_order(value: Any, ops: int) -> bool:
+    return isinstance(value, list) and all(type(op) is int for op in value) and sorted(value) == list(range(ops))
 
 
 def _search(evaluations: int, seed: int, graph: CostGraph) -> IndexArray:
     return solve(Problem(graph), "order-search", evaluations=evaluations, seed=seed).schedule.op_order()
-
-
-def _read(path: Path) -> dict[str, IndexArray]:
-    """Return the orders of a file but for a last line that a stop cut short, which is removed."""
-    if not path.exists():
-        return {}
-    try:
-        lines = path.read_bytes().splitlines(keepends=True)
-        if lines and not lines[-1].endswith(b"\n"):
-            write_atomically(path, b"".join(lines[:-1]))
-            del lines[-1]
-        records = [json.loads(line) for line in lines]
-        return {str(record["key"]): np.array(record["order"], np.int32) for record in records}
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{path}: is not a file of orders; delete it to search again ({error})") from error
-
-
-def _append(path: Path, key: str, order: IndexArray) -> None:
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"key": key, "order": order.tolist()}) + "\n")
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be written: {error.strerror or error}") from error

@@ -24,9 +24,10 @@ from ..core.errors import FormatError, TrainingError, UsageError
 from ..core.graph import CostGraph, FloatArray, IndexArray
 from ..core.parameters import Parameters, parameter
 from ..core.resume import graph_hash
+from ..core.yaml_files import read_yaml
 from ..datasets.parallel import chunks
 from ..version import VERSION
-from .config import differences, from_plain, plain, read_values, write_config
+from .config import differences, from_plain, plain, write_config
 from .decoders import Decoded
 from .graph_batch import GraphBatch, batch_of
 from .network import Network, NetworkParameters, Policy, load_network, save_network
@@ -644,7 +645,7 @@ def shipped_recipe() -> TrainingParameters:
     """Return the settings that made the shipped weights, but on a CPU; the paper's until there are any."""
     if not RECIPE.exists():
         return TrainingParameters()
-    settings = from_plain(TrainingParameters, read_values(RECIPE)["recipe"], str(RECIPE))
+    settings = from_plain(TrainingParameters, read_yaml(RECIPE)["recipe"], str(RECIPE))
     return dataclasses.replace(settings, device="cpu")
 
 
@@ -656,8 +657,8 @@ def curve_of(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def score_of(validation: dict[str, float]) -> float:
-    """Return what decides which weights are the best: the smaller gap of samples and beam."""
-    return min(validation["sample"], validation["beam"])
+    """Return what decides which weights are the best: the mean gap of samples and beam."""
+    return (validation["sample"] + validation["beam"]) / 2
 
 
 def wants_orders(phase: Phase) -> bool:

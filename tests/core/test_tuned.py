@@ -9,7 +9,8 @@ from schedopt.core.problem import Problem
 from schedopt.core.registry import parse_method
 from schedopt.core.solve import solve
 from schedopt.core.solvers import brkga, brkga_tuned, local_search
-from schedopt.core.tuned import read_document, read_tuned, shipped, write_document
+from schedopt.core.tuned import read_document, read_tuned, shipped
+from schedopt.core.yaml_files import write_yaml
 
 SETTINGS = {"alpha": 3.0, "chromosomes": 30, "elites": 3, "mutants": 6, "populations": 2}
 TEXT = ":".join(f"{name}={value}" for name, value in SETTINGS.items())
@@ -19,7 +20,7 @@ TEXT = ":".join(f"{name}={value}" for name, value in SETTINGS.items())
 def file(tmp_path):
     """Return a file with settings for the makespan alone."""
     path = tmp_path / "tuned.yaml"
-    write_document(path, {"method": "brkga", "runtime": {"settings": SETTINGS, "found": {"made_by": ["päper"]}}})
+    write_yaml(path, {"method": "brkga", "runtime": {"settings": SETTINGS, "found": {"made_by": ["päper"]}}})
     return path
 
 
@@ -34,7 +35,7 @@ def steps_of(result):
 def test_a_document_survives_its_file(file):
     document = read_document(file, "brkga")
     assert document["runtime"] == {"settings": SETTINGS, "found": {"made_by": ["päper"]}}
-    write_document(file, document)
+    write_yaml(file, document)
     assert read_document(file, "brkga") == document
     assert read_tuned(file, "brkga", brkga.Parameters).parameters("runtime") == brkga.Parameters(**SETTINGS)
 
@@ -109,7 +110,7 @@ def test_new_settings_in_a_file_are_new_runs_to_resume(file):
 
     before = key()
     assert key() == before
-    write_document(file, {"method": "brkga", "runtime": {"settings": {"elites": 3}}})
+    write_yaml(file, {"method": "brkga", "runtime": {"settings": {"elites": 3}}})
     assert key() != before
 
 

@@ -221,9 +221,9 @@ def test_the_rollout_is_refreshed_when_greedy_gets_better(tmp_path, monkeypatch)
     assert torch.equal(weights_of(trainer.rollout), network[5])
 
 
-def test_the_weights_of_the_smallest_gap_are_kept(tmp_path, monkeypatch):
+def test_the_weights_of_the_smallest_mean_gap_are_kept(tmp_path, monkeypatch):
     trainer = Trainer(tmp_path, with_phase(epochs=4))
-    scores = iter([(9.0, 8.0), (5.0, 7.0), (6.0, 5.5), (6.0, 4.0), (4.5, 4.0)])
+    scores = iter([(9.0, 8.0), (5.0, 7.0), (6.0, 5.5), (5.0, 4.0), (7.0, 3.0)])
     seen = []
 
     def validate(network, must_stop):
@@ -234,7 +234,7 @@ def test_the_weights_of_the_smallest_gap_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "validate", validate)
     assert trainer.run()
     assert torch.equal(weights_of(load_network(tmp_path / WEIGHTS)), seen[3])
-    assert trainer.place.best == 4.0
+    assert trainer.place.best == 4.5
 
 
 def test_learning_rates_decay_per_epoch_of_each_phase(tmp_path, monkeypatch):

@@ -153,11 +153,11 @@ def test_a_search_that_was_stopped_goes_on(counted, tmp_path):
     assert [len(json.loads(line)["order"]) for line in path.read_text().splitlines()] == [20, 25, 30]
 
 
-@pytest.mark.parametrize("text", ["nonsense\n", '{"key": 1}\n', "[1]\n"])
+@pytest.mark.parametrize("text", ["nonsense\n", "[1]\n", '{"no key": 1}\n'])
 def test_a_file_of_something_else_is_refused(text, tmp_path):
     path = tmp_path / "orders.jsonl"
     path.write_text(text)
-    with pytest.raises(FormatError, match=r"orders\.jsonl: is not a file of orders"):
+    with pytest.raises(FormatError, match=r"orders\.jsonl: line 1 is not of orders; delete the file"):
         searched_orders(layered(10), path, evaluations=50, seed=0)
 
 
@@ -165,7 +165,8 @@ def test_a_damaged_order_is_refused(tmp_path):
     graphs, path = layered(10), tmp_path / "orders.jsonl"
     searched_orders(graphs, path, evaluations=50, seed=0)
     record = json.loads(path.read_text())
-    record["order"][0] = record["order"][1]
-    path.write_text(json.dumps(record) + "\n")
-    with pytest.raises(FormatError, match="the order of graph-10 is damaged"):
-        searched_orders(graphs, path, evaluations=50, seed=0)
+    whole = record["order"]
+    for order in ([whole[1], *whole[1:]], whole[1:], [[0], *whole[1:]], None):
+        path.write_text(json.dumps({**record, "order": order}) + "\n")
+        with pytest.raises(FormatError, match="the order of graph-10 is damaged"):
+            searched_orders(graphs, path, evaluations=50, seed=0)

@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 from schedopt.policies import searched_orders, topoformer_training
 from schedopt.policies.config import plain
 from schedopt.policies.network import load_network
-from schedopt.policies.topoformer_training import CHECKPOINT, CONFIG, CURVE, WEIGHTS, curve_of, settings_of
+from schedopt.policies.run_folder import CHECKPOINT, CONFIG, CURVE, WEIGHTS, curve_of
+from schedopt.policies.topoformer_training import settings_of
 
 CONFIG_TEXT = """
 network: {layers: 1, width: 8, head_width: 4, heads: 1, eigenvectors: 2}

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import naive
@@ -20,19 +21,14 @@ from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies import topoformer_training as training
 from schedopt.policies.decoders import Decoded
 from schedopt.policies.network import NetworkParameters, PriorityPolicy, load_network
+from schedopt.policies.run_folder import CHECKPOINT, CONFIG, CURVE, WEIGHTS, check_same, curve_of, has_checkpoint
 from schedopt.policies.topoformer_training import (
-    CHECKPOINT,
-    CONFIG,
-    CURVE,
-    WEIGHTS,
+    KIND,
     Phase,
     Trainer,
     TrainingParameters,
     advantages,
-    check_same,
-    curve_of,
     gap_percent,
-    has_checkpoint,
     settings_of,
     shipped_recipe,
 )
@@ -439,7 +435,7 @@ def test_a_run_killed_at_any_moment_is_the_same(whole, tmp_path, monkeypatch):
         else:
             write(path, data)
 
-    for module in ("topoformer_training", "network"):
+    for module in ("run_folder", "network"):
         monkeypatch.setattr(f"schedopt.policies.{module}.write_atomically", deadly)
     kills = 0
     while True:
@@ -494,11 +490,11 @@ def test_a_run_with_other_settings_is_refused_by_their_names(whole):
     phases = (IMITATE, dataclasses.replace(REINFORCE, samples=3))
     others = dataclasses.replace(PARAMETERS, phases=phases, seed=4)
     before = (whole / CONFIG).read_text()
-    for refuse in (Trainer, check_same):
+    for refuse in (Trainer, partial(check_same, kind=KIND)):
         with pytest.raises(UsageError, match=r"checkpoint.*another seed, phases\.1\.samples; go on with the same"):
-            refuse(whole, others)
+            refuse(whole, parameters=others)
     assert (whole / CONFIG).read_text() == before
-    check_same(whole, dataclasses.replace(PARAMETERS, checkpoint_seconds=7.0))
+    check_same(whole, KIND, dataclasses.replace(PARAMETERS, checkpoint_seconds=7.0))
 
 
 def test_a_run_on_other_graphs_is_refused(whole, tmp_path):

@@ -634,6 +634,17 @@ def crossover(draws, parents, elites, others, bias):
     ]
 
 
+def looked_up(draws, tables, rows):
+    """Each draw as the quantile of its gene's table: linear between the entries, which are at equal steps."""
+    found = [list(row) for row in draws]
+    for row in found:
+        for gene, draw in enumerate(row):
+            if rows[gene] >= 0:
+                table = tables[rows[gene]]
+                row[gene] = float(np.interp(draw, np.linspace(0, 1, len(table)), table))
+    return found
+
+
 def as_floats(values):
     """Return plain floats of an array of any float type."""
     return np.asarray(values, np.float64).tolist()

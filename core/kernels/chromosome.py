@@ -125,3 +125,20 @@ def cross(parents: Any, elites: Any, others: Any, bias: Any, children: Any) -> N
         for gene in range(children.shape[1]):
             chosen = elites[child] if children[child, gene] < bias[gene] else others[child]
             children[child, gene] = parents[chosen, gene]
+
+
+@kernel
+def look_up(tables: Any, rows: Any, draws: Any) -> None:
+    """Replace uniform draws by what their quantiles are, linear between the entries of each gene's table.
+
+    `tables` has one row per distribution, of `2^n + 1` quantiles at equal steps of probability; `rows` has one entry
+    per gene, -1 to leave its draws as they are; `draws` has shape `(chromosomes, genes)`, float32, below 1.
+    """
+    cells = tables.shape[1] - 1
+    for at in range(draws.shape[0]):
+        for gene in range(draws.shape[1]):
+            if rows[gene] >= 0:
+                place = draws[at, gene] * np.float32(cells)
+                cell = np.int64(place)
+                low = tables[rows[gene], cell]
+                draws[at, gene] = low + (place - np.float32(cell)) * (tables[rows[gene], cell + 1] - low)

@@ -322,6 +322,20 @@ def test_cross_takes_each_gene_by_its_draw():
     )
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_look_up_takes_each_draw_to_its_quantile(seed):
+    rng = np.random.default_rng(seed)
+    tables = np.sort(rng.random((4, 9), dtype=np.float32), axis=1)
+    rows = rng.integers(-1, 4, 30).astype(np.int32)
+    draws = rng.random((6, 30), dtype=np.float32)
+    draws[0, :10], draws[1, :10], draws[2, :9] = 0.0, np.nextafter(np.float32(1), np.float32(0)), np.arange(9) / 9
+    expected = naive.looked_up(naive.as_floats(draws), naive.as_floats(tables), rows.tolist())
+    kept = draws[:, rows < 0].copy()
+    chromosome.look_up(tables, rows, draws)
+    np.testing.assert_allclose(draws, expected, rtol=0, atol=1e-6)
+    assert (draws[:, rows < 0] == kept).all()
+
+
 def test_sixty_four_devices_use_every_bit_of_the_target_set():
     """One tensor read on 63 other devices: 63 transfers, each counted once."""
     from schedopt.core.graph import GraphBuilder

@@ -1,4 +1,4 @@
-"""Map a function over items on several processes, with the results in order."""
+"""Work on several processes: a function mapped over items with the results in order, or many small pieces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import TypeVar
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,9 +41,7 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
     if jobs == 1:
         yield from map(function, items)
         return
-    from joblib.externals.loky import ProcessPoolExecutor
-
-    with ProcessPoolExecutor(max_workers=jobs, initializer=_ignore_interrupts, env=_ONE_THREAD) as pool:
+    with _new_pool(jobs) as pool:
         waiting: deque[Future[Result]] = deque()
         try:
             for item in items:
@@ -53,6 +53,48 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
         finally:
             for future in waiting:
                 future.cancel()
+
+
+class Workers:
+    """Processes that stay for many pieces of work, as `map_in_order` has them for one map.
+
+    Use it as a context manager: on its way out, work that has not begun is given up.
+
+    Parameters
+    ----------
+    jobs
+        Their number; with 1 there are none, and work is done when its result is asked for.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        self._pool = _new_pool(jobs) if jobs > 1 else None
+        self._waiting: set[Future[Any]] = set()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            for future in list(self._waiting):
+                future.cancel()
+            self._pool.shutdown()
+
+    def start(self, function: Callable[..., Result], *arguments: Any) -> Callable[[], Result]:
+        """Begin a piece of work; returns what to call, once, for its result."""
+        if self._pool is None:
+            return partial(function, *arguments)
+        future: Future[Result] = self._pool.submit(function, *arguments)
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
+        return future.result
+
+
+def _new_pool(jobs: int) -> Any:
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    return ProcessPoolExecutor(max_workers=jobs, initializer=_ignore_interrupts, env=_ONE_THREAD)
 
 
 def _ignore_interrupts() -> None:

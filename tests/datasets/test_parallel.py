@@ -1,11 +1,12 @@
-"""Mapping on several processes: in order, not too far ahead, and over when nobody wants more."""
+"""Work on several processes: in order, not too far ahead, and over when nobody wants more."""
 
 import math
+import os
 import time
 from pathlib import Path
 
 import pytest
-from schedopt.datasets.parallel import AHEAD, map_in_order
+from schedopt.datasets.parallel import AHEAD, Workers, map_in_order
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -29,3 +30,30 @@ def test_results_do_not_pile_up(tmp_path):
     assert 2 <= len(list(tmp_path.iterdir())) <= 2 * AHEAD + 1
     results.close()
     assert list(map_in_order(str, range(3), jobs=2)) == ["0", "1", "2"]
+
+
+def test_workers_stay_and_give_up_what_has_not_begun(tmp_path):
+    with Workers(2) as workers:
+        begun = [workers.start(os.getpid) for _ in range(8)]
+        processes = {result() for result in begun}
+        failed = workers.start(math.sqrt, -1)
+        with pytest.raises(ValueError, match=r"math domain|nonnegative"):
+            failed()
+        later = workers.start(os.getpid)
+        for _ in range(100):
+            workers.start(time.sleep, 0.05)
+        workers.start(Path.touch, tmp_path / "unasked")
+        processes.add(later())
+    assert os.getpid() not in processes
+    assert len(processes) <= 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_worker_is_this_process_and_works_when_asked(tmp_path):
+    with Workers(1) as workers:
+        begun = workers.start(Path.touch, tmp_path / "asked")
+        workers.start(Path.touch, tmp_path / "unasked")
+        assert not list(tmp_path.iterdir())
+        begun()
+        assert workers.start(os.getpid)() == os.getpid()
+    assert [path.name for path in tmp_path.iterdir()] == ["asked"]

@@ -87,6 +87,11 @@ class _Population:
         order = ranked(self.fitness)
         self.keys, self.fitness = self.keys[order], self.fitness[order]
 
+    def priced(self) -> Population:
+        """Return the keys that the budget was enough for."""
+        keys: Population = self.keys[np.isfinite(self.fitness).all(1)]
+        return keys
+
 
 def solve(search: Search, parameters: Parameters) -> None:
     """Evolve uniform or beta mutants until the budget ends; lazy keys start from bottom levels."""
@@ -100,9 +105,9 @@ def evolve(
     distribution: GeneDistribution,
     warm_start: Population | None = None,
 ) -> NDArray[np.float32]:
-    """Run the genetic algorithm and return the final populations, best first, shape `(rows, genes)`.
+    """Run the genetic algorithm and return what was priced of the final populations, each best first.
 
-    Elites are not priced again, and the last generation is cut to the budget (DESIGN 6).
+    The shape is `(rows, genes)`. Elites are not priced again, and the last generation is cut to the budget (DESIGN 6).
 
     Parameters
     ----------
@@ -135,7 +140,7 @@ def evolve(
             generation += 1
             if generation % p.exchange == 0 and len(populations) > 1:
                 _exchange(populations)
-        return np.concatenate([population.keys for population in populations])
+        return np.concatenate([population.priced() for population in populations])
 
 
 def _next_generation(

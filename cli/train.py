@@ -10,6 +10,8 @@ import typer
 
 from .command_line import command_line
 from .options import BandwidthOption, GraphsArgument, JobsOption, JsonFlag, LatencyOption, QuietFlag, SeedOption
+from .train_regal import HELP as REGAL_HELP
+from .train_regal import regal
 from .train_topoformer import topoformer
 
 if TYPE_CHECKING:
@@ -126,6 +128,15 @@ app.command(
     help=f"Search when to restart, for local-search:patience=N (REGAL A.10).\n\n{_HOW}",
 )(grid_search)
 app.command("topoformer")(topoformer)
+app.command(
+    "regal",
+    help="Train REGAL, a graph network that chooses for each op what BRKGA draws from, by its rewards (REGAL 4).\n\n"
+    f"{REGAL_HELP}",
+)(regal)
+app.command(
+    "gas",
+    help=f"Train GAS, REGAL with an LSTM over a topological order for its network (REGAL 5.2).\n\n{REGAL_HELP}",
+)(regal)
 
 
 class _Runner:

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -200,6 +200,10 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     def compile(self) -> None:
         """Run every kernel once, so that none is compiled while it is waited for."""
 
+    def _at_work(self) -> AbstractContextManager[None]:
+        """Hold what a run needs from its first step to its last."""
+        return nullcontext()
+
     def _size_of_epoch(self, phase: Phase) -> float:
         """Return how much work an epoch is, in any unit."""
         return float(phase.steps)
@@ -247,7 +251,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
             return True
         open_folder(self.folder, self.parameters, self.place)
         self._clock = self._checkpointed = time.monotonic()
-        with board_of(self.folder, self.place) as board, _repeatable(self.parameters):
+        with board_of(self.folder, self.place) as board, _repeatable(self.parameters), self._at_work():
             if not self.place.step and not self.place.is_validated:
                 self._write_checkpoint()
                 if not self._end_epoch(board, on_epoch, must_stop):

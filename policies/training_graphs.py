@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from ..datasets.layered import LayeredParameters, layered_graph
 from ..datasets.parallel import map_in_order
 from .graph_batch import EncodedGraph, encode
 
+Given = TypeVar("Given")
 VALIDATION = 2**31
 MOST_OPS = 10_000
 """Ops of the largest graph to train on: attention among all of them takes memory in their square, per layer."""
@@ -100,15 +102,16 @@ def layered_batches(
 
 
 def given_batches(
-    examples: Sequence[Example], seed: int, epoch: int, ranges: Sequence[range]
-) -> Generator[list[Example], None, None]:
-    """Yield batches of given graphs, as `layered_batches` does: all in a random order, then again in another one."""
+    examples: Sequence[Given], seed: int, epoch: int, ranges: Sequence[range]
+) -> Generator[list[Given], None, None]:
+    """Yield batches of given graphs as `layered_batches` does: all in a random order, then again in another one."""
     count = len(examples)
     for indices in ranges:
         places = (divmod(index, count) for index in indices)
         yield [examples[_shuffled(count, seed, epoch, turn)[place]] for turn, place in places]
 
 
+@lru_cache(maxsize=1)
 def _shuffled(count: int, seed: int, epoch: int, turn: int) -> IntArray:
     return np.random.default_rng([seed, epoch, turn]).permutation(count)
 

@@ -2,17 +2,15 @@
 
 import dataclasses
 import itertools
-import json
 import math
 from functools import partial
-from pathlib import Path
 
 import naive
 import numpy as np
 import pytest
 import torch
+from runs import At, assert_same_run, board_of, run_killed_at_any_moment, weights_of
 from safetensors import safe_open
-from schedopt.core import atomic
 from schedopt.core.errors import FormatError, TrainingError, UsageError
 from schedopt.core.graph import GraphBuilder
 from schedopt.core.kernels.priority_orders import price_orders
@@ -294,44 +292,6 @@ def test_every_network_trains(encoder, decoder, tmp_path):
     assert load_network(tmp_path / WEIGHTS).parameters_ == shape
 
 
-def weights_of(network):
-    return torch.cat([value.detach().flatten() for value in network.state_dict().values()]).clone()
-
-
-def checkpoint_of(folder):
-    """Return all of a checkpoint but its times."""
-    with safe_open(str(Path(folder) / CHECKPOINT), "pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        about = dict(file.metadata())
-    about["place"] = {name: value for name, value in json.loads(about["place"]).items() if name != "seconds"}
-    return tensors, about
-
-
-def untimed(curve):
-    return [{name: value for name, value in line.items() if not name.endswith("seconds")} for line in curve]
-
-
-def board_of(folder):
-    """Return the curves that TensorBoard shows, but for times."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    board = EventAccumulator(str(folder))
-    board.Reload()
-    tags = [tag for tag in board.Tags()["scalars"] if not tag.endswith("seconds")]
-    return {tag: [(event.step, event.value) for event in board.Scalars(tag)] for tag in tags}
-
-
-def assert_same_run(folder, other):
-    (tensors, about), (others, about_other) = checkpoint_of(folder), checkpoint_of(other)
-    assert about == about_other
-    assert tensors.keys() == others.keys()
-    for name, value in tensors.items():
-        assert torch.equal(value, others[name]), name
-    assert (folder / WEIGHTS).read_bytes() == (other / WEIGHTS).read_bytes()
-    assert untimed(curve_of(folder)) == untimed(curve_of(other))
-    assert board_of(folder) == board_of(other)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Return the folder of a run that nothing stopped."""
@@ -387,25 +347,6 @@ def test_jobs_do_not_change_the_weights(whole, tmp_path):
     assert_same_run(tmp_path, whole)
 
 
-class At:
-    """True, or raises Killed, when it is called for a certain time."""
-
-    def __init__(self, time):
-        self.time, self.calls = time, 0
-
-    def __call__(self, *arguments):
-        self.calls += 1
-        return self.calls == self.time
-
-    def kill(self, *arguments):
-        if self():
-            raise Killed
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing is caught or tidied up on its way."""
-
-
 @pytest.mark.parametrize("often", [1, 2])
 def test_a_run_stopped_again_and_again_is_the_same(often, whole, tmp_path):
     """Stopped after each step, or two, and in validations, which ask per graph."""
@@ -419,33 +360,8 @@ def test_a_run_stopped_again_and_again_is_the_same(often, whole, tmp_path):
 
 
 def test_a_run_killed_at_any_moment_is_the_same(whole, tmp_path, monkeypatch):
-    """Killed after a step, after a line of the curve, and before and after each file that matters, again and again.
-
-    A run comes upon seven such moments before its first step, so it dies at the first, the second, and so on to the
-    seventh, and goes on each time.
-    """
-    write = atomic.write_atomically
-
-    def deadly(path, data):
-        if Path(path).name in (CHECKPOINT, WEIGHTS):
-            Path(path).with_name(f".{Path(path).name}.half").write_bytes(b"half")
-            moment.kill()
-            write(path, data)
-            moment.kill()
-        else:
-            write(path, data)
-
-    for module in ("run_folder", "network"):
-        monkeypatch.setattr(f"schedopt.policies.{module}.write_atomically", deadly)
-    kills = 0
-    while True:
-        moment = At(1 + kills % 7)
-        try:
-            assert Trainer(tmp_path, PARAMETERS).run(on_step=moment.kill, on_epoch=moment.kill)
-            break
-        except Killed:
-            kills += 1
-            assert kills < 100
+    modules = ("run_folder", "network")
+    kills = run_killed_at_any_moment(lambda: Trainer(tmp_path, PARAMETERS), monkeypatch, modules)
     assert kills > 10
     assert_same_run(tmp_path, whole)
     names = {

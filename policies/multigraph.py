@@ -136,8 +136,7 @@ def _costs(problem: Problem, tensors: NDArray[np.intp]) -> tuple[FloatArray, Flo
 
 
 def _sums(graph: CostGraph, ops: IndexArray, values: IntArray | FloatArray) -> FloatArray:
-    sums: FloatArray = np.bincount(ops, weights=values, minlength=graph.num_ops)
-    return sums
+    return np.bincount(ops, weights=values.astype(np.float64), minlength=graph.num_ops).astype(np.float64)
 
 
 def _is_op(graph: CostGraph, op: int) -> FloatArray:

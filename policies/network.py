@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from ..core.atomic import write_atomically
-from ..core.errors import FormatError, UsageError
+from ..core.errors import UsageError
 from ..core.kernels.priority_orders import price_orders, ready_steps
 from ..core.parameters import Parameters, parameter
 from .ablation_encoders import EdgeTransformerEncoder, GatEncoder, MlpEncoder, TransformerEncoder
 from .autoregressive import GLIMPSE_HEADS, AutoregressiveDecoder, DecodedBatch
-from .config import from_plain, plain
 from .decoders import (
     Decoded,
     decode_beam,
@@ -31,6 +26,7 @@ from .decoders import (
 )
 from .encoders import DENSE, RELATIONS, Heads, TopoformerEncoder
 from .graph_batch import EncodedGraph, GraphBatch, batch_of
+from .network_files import read_network, write_network
 from .op_features import NODE_FEATURES
 
 Encoder = Literal[
@@ -278,40 +274,10 @@ class Network(nn.Module):
 
 
 def save_network(path: str | Path, network: Network) -> None:
-    """Write weights and shape to a safetensors file, whole or not at all.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be written.
-    """
-    tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    write_atomically(path, save(tensors, {"network": json.dumps(plain(network.parameters_))}))
+    """Write weights and shape to a safetensors file; see `write_network`."""
+    write_network(path, network, network.parameters_)
 
 
 def load_network(path: str | Path, device: str = "cpu") -> Network:
-    """Read what `save_network` wrote; other tensors in the file are left alone.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read, or its weights do not fit the shape that it names or are not finite.
-    """
-    try:
-        with safe_open(str(path), "pt", device=device) as file:
-            about = (file.metadata() or {}).get("network", "null")
-            with torch.device("meta"):  # shapes alone: no weights are allocated
-                network = Network(from_plain(NetworkParameters, json.loads(about), "its network"))
-            weights = {name: file.get_tensor(name).float() for name in network.state_dict()}
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (SafetensorError, ValueError, RecursionError, UsageError) as error:
-        raise FormatError(f"{path}: is not a file of schedopt train topoformer ({error})") from error
-    for name, wanted in network.state_dict().items():
-        if weights[name].shape != wanted.shape:
-            found, wanted = list(weights[name].shape), list(wanted.shape)
-            raise FormatError(f"{path}: {name} has the shape {found}, not {wanted}; train the network again")
-        if not weights[name].isfinite().all():
-            raise FormatError(f"{path}: {name} holds numbers that are not finite; train the network again")
-    network.load_state_dict(weights, assign=True)
-    return network.to(device).eval()
+    """Read what `save_network` wrote; see `read_network`."""
+    return read_network(path, NetworkParameters, Network, "schedopt train topoformer", device)

@@ -38,7 +38,7 @@ SHAPE = RegalNetworkParameters(actions=ActionParameters(placement=2, scheduling=
 REINFORCE = Phase(epochs=2, steps=2, graphs=2, evaluations=120, samples=2, baseline="leave-one-out", learning_rate=0.01)
 EVOLUTION = dataclasses.replace(REINFORCE, epochs=1, estimator="evolution", population=2)
 IMITATE = dataclasses.replace(REINFORCE, epochs=1, reward=0.0, imitation=1.0, teacher="uniform")
-SMALL = SyntheticParameters(nodes_low=5, nodes_high=8)
+SMALL = SyntheticParameters(nodes_low=10, nodes_high=14)
 PARAMETERS = TrainingParameters(
     network=SHAPE,
     phases=(REINFORCE, EVOLUTION, IMITATE),
@@ -58,7 +58,7 @@ def with_phase(phase=REINFORCE, **settings):
     return dataclasses.replace(PARAMETERS, phases=(dataclasses.replace(phase, **settings),))
 
 
-def synthetic(count, low=5, high=8, seed=0):
+def synthetic(count, low=10, high=14, seed=0):
     parameters = SyntheticParameters(nodes_low=low, nodes_high=high)
     return [parameters.draw(index, np.random.default_rng([seed, index])) for index in range(count)]
 
@@ -166,7 +166,7 @@ def test_leave_one_out_is_unbiased(tmp_path, monkeypatch):
 
 def test_evolution_agrees_with_the_gradient_of_a_smooth_reward(tmp_path, monkeypatch):
     """With perturbations of a hundredth the estimate is within four standard errors of the gradient."""
-    phase = dataclasses.replace(EVOLUTION, population=3000, sigma=0.01, ranks=False, samples=1, reward=2.0)
+    phase = dataclasses.replace(EVOLUTION, population=1500, sigma=0.01, ranks=False, samples=1, reward=2.0)
     case = Enumerated(tmp_path, phase, 2, monkeypatch)
 
     def rewards(phase, cases, actions):
@@ -190,7 +190,7 @@ def test_evolution_agrees_with_the_gradient_of_a_smooth_reward(tmp_path, monkeyp
     )
     assert sum(moved) == 4  # the two layers of MLP_a
     # a term is (g . e) e, so its variance is |g|^2 + g_i^2
-    error = ((exact.square().sum() + exact.square()) / 3000).sqrt()
+    error = ((exact.square().sum() + exact.square()) / 1500).sqrt()
     assert ((estimate - exact).abs() <= 4 * error + 1e-4).all()
     assert exact.abs().max() > 10 * error.max()
 
@@ -281,24 +281,23 @@ def counted(monkeypatch):
 def test_plain_values_and_features_are_searched_once(counted, tmp_path):
     graphs = synthetic(2)
     setting = Setting("runtime", 2, SHAPE.actions, 100)
-    asked = [((0, 0), 120), ((1, 0), 120), ((0, 1), 120), ((0, 0), 150), ((0, 0), None)]
+    asked = [[((0, 0), 120), ((1, 0), 120), ((0, 1), 120)], [((0, 0), 150)], [((0, 0), None)]]
     values = []
     for _ in range(2):
         file = JsonLines(tmp_path / PLAIN, "plain", "delete it")
         with Workers(1) as workers:
             cases = Cases(GivenGraphs(graphs), setting, workers, file)
-            for _ in range(3):
-                for visit, evaluations in asked:
+            for together in asked * 2:
+                for visit, evaluations in together * 2:
                     cases.begin(visit, evaluations, "uniform")
-                values.append([cases.get(visit, evaluations, "uniform").plain for visit, evaluations in asked])
+                values.append([cases.get(*which, "uniform").plain for which in together])
         file.close()
-    assert all(row == values[0] for row in values)
+    assert values == values[:3] * 4
     assert values[0][0] == plain_value(Problem(graphs[0], task="runtime", devices=2), 120, 0)
-    assert values[0][-1] is None
+    assert values[2] == [None]
     names = [graph.name for graph in graphs]
-    assert sorted(counted["plain"]) == sorted(
-        [(names[0], 120, 0), (names[0], 120, 1), (names[0], 150, 0), (names[1], 120, 0)]
-    )
+    searched = [(names[0], 120, 0), (names[0], 120, 1), (names[0], 150, 0), (names[1], 120, 0)]
+    assert sorted(counted["plain"]) == sorted(searched)
     assert len(counted["features"]) == 2 * 3
     assert (tmp_path / PLAIN).read_text().count("\n") == 4
 
@@ -362,20 +361,20 @@ def test_the_uniform_teacher_is_plain_brkga_where_it_can_be(k):
 @pytest.mark.parametrize(
     "phase",
     [
-        dataclasses.replace(REINFORCE, samples=8),
-        dataclasses.replace(EVOLUTION, samples=1, population=8, sigma=0.3, perturbed="all"),
+        dataclasses.replace(REINFORCE, samples=8, learning_rate=0.03),
+        dataclasses.replace(EVOLUTION, samples=1, population=8, sigma=1.0, learning_rate=0.1),
     ],
     ids=["reinforce", "evolution"],
 )
 def test_training_raises_the_reward(phase, tmp_path):
-    """On two graphs, with the same random numbers again and again."""
-    graphs = synthetic(2, 12, 14, seed=3)
-    phase = dataclasses.replace(phase, epochs=4, steps=12, learning_rate=0.03)
+    """On two graphs, with the same random numbers again and again, and so few evaluations that choices matter most."""
+    graphs = synthetic(2, 20, 22, seed=3)
+    phase = dataclasses.replace(phase, epochs=3, steps=20, evaluations=20)
     shape = dataclasses.replace(SHAPE, actions=ActionParameters(placement=2, scheduling=2))
     parameters = dataclasses.replace(with_phase(phase), network=shape, seeds=1)
     assert Trainer(tmp_path, parameters, graphs=graphs, validation=graphs).run()
     curve = curve_of(tmp_path)
-    assert curve[-1]["reward"] > curve[1]["reward"] + 0.01
+    assert curve[-1]["reward"] > curve[1]["reward"] + 0.005
     assert curve[-1]["entropy"] < curve[0]["entropy"]
 
 

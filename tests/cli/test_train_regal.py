@@ -1,0 +1,246 @@
+"""`schedopt train regal` and `train gas`: runs on synthetic and given graphs, stopped, killed, and misused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from schedopt.policies import regal_training
+from schedopt.policies.config import plain
+from schedopt.policies.regal_network import load_network
+from schedopt.policies.regal_training import PLAIN, settings_of
+from schedopt.policies.run_folder import CHECKPOINT, CONFIG, CURVE, WEIGHTS, curve_of
+
+CONFIG_TEXT = """
+network: {task: runtime, width: 8, rounds: 1, actions: {placement: 2, scheduling: 2}}
+phases:
+- {epochs: 1, steps: 2, graphs: 2, reward: 0, imitation: 1, teacher: uniform, learning_rate: 1e-2}
+- {epochs: 2, steps: 2, graphs: 2, samples: 2, baseline: leave-one-out, evaluations: 120}
+synthetic: {nodes_low: 8, nodes_high: 12}
+improving: 0
+training_graphs: 4
+features: 100
+validation_graphs: 2
+validation_evaluations: 300
+checkpoint_seconds: 0
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    path = tmp_path_factory.mktemp("config") / "tiny.yaml"
+    path.write_text(CONFIG_TEXT)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Return two data sets: twelve graphs to train on, and three others."""
+    from schedopt.cli.main import app
+    from typer.testing import CliRunner
+
+    folder = tmp_path_factory.mktemp("graphs")
+    for name, count, seed in (("train", 12, 7), ("valid", 3, 8)):
+        arguments = ["gen", "synthetic", folder / name, "--count", count, "--seed", seed, "--nodes", "8-12"]
+        result = CliRunner().invoke(app, [*map(str, arguments), "--quiet"])
+        assert result.exit_code == 0, result.stderr
+    return folder / "train", folder / "valid"
+
+
+@pytest.fixture(scope="module")
+def whole(config, tmp_path_factory):
+    """Return a finished run on synthetic graphs: its folder and what it printed."""
+    from schedopt.cli.main import app
+    from typer.testing import CliRunner
+
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    result = CliRunner().invoke(app, ["train", "regal", "--output", str(folder), "--config", str(config)])
+    assert result.exit_code == 0, result.stderr
+    return folder, result
+
+
+def refused(result, *words):
+    assert (result.exit_code, result.stdout) == (2, "")
+    errors = [line for line in result.stderr.strip().splitlines() if not line.startswith("note: ")]
+    assert len(errors) == 1, result.stderr
+    for word in words:
+        assert word in errors[0]
+
+
+def assert_same_weights(folder, other):
+    for name in (CHECKPOINT, WEIGHTS):
+        one, two = load_file(folder / name), load_file(other / name)
+        assert one.keys() == two.keys()
+        assert all(torch.equal(value, two[key]) for key, value in one.items())
+
+
+def test_a_run_says_how_it_goes_and_what_its_weights_are_for(whole):
+    folder, result = whole
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
+    assert [line.split(":")[0] for line in lines] == [
+        "before training",
+        "phase 1/2 epoch 1",
+        "phase 2/2 epoch 1",
+        "phase 2/2 epoch 2",
+    ]
+    assert all("improvement by drawn/likely actions" in line and "entropy" in line for line in lines)
+    assert "imitated log-probability" in lines[1] and "reward" not in lines[1]
+    assert "reward -" in lines[2]
+    curve = curve_of(folder)
+    for which, line in (("first", curve[0]), ("last", curve[-1])):
+        row = next(row for row in result.stdout.splitlines() if f" {which} " in row)
+        assert f"{line['sample_improvement_percent']:.2f}" in row
+    assert "improvement over brkga with 300 evaluations" in result.stdout
+    weights = str(folder / WEIGHTS)
+    command = f"schedopt solve GRAPH --method regal --task runtime --devices 2 --weights {weights}"
+    assert result.stdout.splitlines()[-1] == command
+
+
+def test_the_folder_holds_the_settings_that_make_the_same_run(whole, run, tmp_path):
+    folder, _ = whole
+    written = yaml.safe_load((folder / CONFIG).read_text())
+    assert written == plain(settings_of(folder))
+    assert written["network"]["actions"]["scheduling"] == 2
+    result = run("train", "regal", "--output", tmp_path / "run", "--config", folder / CONFIG, "--quiet")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert_same_weights(tmp_path / "run", folder)
+
+
+def test_json_is_one_document(whole, run):
+    folder, _ = whole
+    result = run("train", "regal", "--output", folder, "--resume", "--json")
+    document = json.loads(result.stdout)
+    assert (document["weights"], document["steps"]) == (str(folder / WEIGHTS), 6)
+    improvements = [line["sample_improvement_percent"] for line in curve_of(folder)]
+    assert document["validation"]["best"]["sample_improvement_percent"] == max(improvements)
+    assert "is finished; nothing is left to do" in result.stderr
+
+
+def test_options_win_over_the_file_and_gas_has_an_lstm(config, run, tmp_path):
+    options = ["--task", "memory", "--devices", 3, "--seed", 4, "--set", "phases.1.epochs=1"]
+    result = run("train", "gas", "--output", tmp_path, "--config", config, "--quiet", "--json", *options)
+    assert (result.exit_code, result.stderr) == (0, "")
+    settings, shape = settings_of(tmp_path), load_network(tmp_path / WEIGHTS).parameters_
+    assert (settings.seed, settings.phases[1].epochs) == (4, 1)
+    assert (shape.task, shape.devices, shape.encoder, shape.width) == ("memory", 3, "lstm", 8)
+    result = run("train", "gas", "--output", tmp_path, "--resume")
+    assert result.stdout.splitlines()[-1].startswith("schedopt solve GRAPH --method gas --task memory --devices 3 ")
+    refused(run("train", "regal", "--output", tmp_path, "--resume"), "is of a run with another network.encoder")
+
+
+def test_without_a_file_the_shipped_recipe_is_taken(config, run, tmp_path, monkeypatch):
+    (tmp_path / "regal-runtime.yaml").write_text(yaml.safe_dump({"recipe": yaml.safe_load(CONFIG_TEXT)}))
+    monkeypatch.setattr(regal_training, "SHIPPED", tmp_path)
+    options = ["--task", "runtime", "--quiet", "--set", "phases.1.epochs=1"]
+    result = run("train", "regal", "--output", tmp_path / "run", *options)
+    assert result.exit_code == 0, result.stderr
+    assert [phase.epochs for phase in settings_of(tmp_path / "run").phases] == [1, 1]
+    assert settings_of(tmp_path / "run").network.width == 8
+
+
+def test_training_goes_on_from_weights(whole, config, run, tmp_path):
+    folder, _ = whole
+    options = ["--start", folder / WEIGHTS, "--config", config, "--quiet", "--json"]
+    result = run("train", "regal", "--output", tmp_path / "run", *options)
+    assert result.exit_code == 0, result.stderr
+    first = json.loads(result.stdout)["validation"]["first"]
+    best = max(curve_of(folder), key=lambda line: line["sample_improvement_percent"])
+    assert first["likely_improvement_percent"] == best["likely_improvement_percent"]
+    command = ["train", "regal", "--output", tmp_path / "other", *options, "--task", "memory"]
+    refused(run(*command), "is a network of task runtime, not memory")
+
+
+def test_given_graphs_are_trained_on(folders, config, run, tmp_path):
+    train, valid = folders
+    command = ["train", "regal", train, "--validation", valid, "--output", tmp_path / "run", "--config", config]
+    command += ["--set", "phases.1.steps=6"]
+    assert run(*command, "--quiet").exit_code == 0
+    assert (tmp_path / "run" / PLAIN).read_text().count("\n") == 3 + 12
+    again = run(*command, "--resume")
+    assert again.exit_code == 0, again.stderr
+    refused(run(*command[:3], *command[5:], "--resume"), "is of a run on other graphs")
+    refused(run(*command, "--resume", "--seed", 5), "is of a run with another seed")
+    result = run("train", "regal", train, "--output", tmp_path / "b", "--config", config)
+    assert "1 of 12 graphs are set aside to validate on; name others by --validation" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--set", "phases.0.epochs=x"], ["phases.0: epochs must be a whole number, not 'x'"]),
+        (["--set", "phases.1.speed=1"], ["there is no setting 'phases.1.speed'"]),
+        (["--set", "phases.1.samples=1"], ["the leave-one-out baseline needs at least 2 samples"]),
+        (["--set", "phases.0.teacher=nobody"], ["teacher must be uniform, not 'nobody'"]),
+        (["--set", "network.actions.placement=1"], ["placement must be 0, for no choice, or from 2 to 64, not 1"]),
+        (["--config", "no-such.yaml"], ["no-such.yaml: cannot be read"]),
+        (["--start", "no-such"], ["no-such: cannot be read"]),
+        (["--resume"], ["holds no checkpoint to go on with; leave out --resume"]),
+        (["no-such-graphs"], ["no-such-graphs: no such file or folder"]),
+        (["--output", "/dev/null/run"], ["/dev/null/run: cannot be written to"]),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_exit_2(options, words, config, run, tmp_path):
+    output = [] if "--output" in options else ["--output", tmp_path / "run"]
+    options = options if "--config" in options else ["--config", config, *options]
+    refused(run("train", "regal", *output, *options), *words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_holds_a_run_is_not_written_over(whole, config, run):
+    folder, _ = whole
+    before = (folder / CHECKPOINT).read_bytes()
+    refused(run("train", "regal", "--output", folder, "--config", config), "holds a run already; give --resume")
+    assert (folder / CHECKPOINT).read_bytes() == before
+
+
+def test_a_filter_that_keeps_nothing_is_one_sentence(config, run, tmp_path):
+    options = ["--config", config, "--quiet", "--set", "improving=1", "--set", "synthetic.nodes_high=8"]
+    refused(run("train", "regal", "--output", tmp_path, *options), "no graph of number", "filter less")
+
+
+def start_process(folder, config, *options):
+    command = ["train", "regal", "--output", folder, "--config", config, *options]
+    words = [sys.executable, "-c", "from schedopt.cli.main import main; main()", *map(str, command)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def wait_for_line(folder, count, process):
+    for _ in range(6000):
+        if process.poll() is not None or len(curve_of(folder)) >= count:
+            return
+        time.sleep(0.01)
+
+
+MANY = ["--set", "phases.1.epochs=40"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_ctrl_c_and_sigkill_lose_nothing(config, run, tmp_path):
+    """Both in one run on two workers, which ends like one that was left alone on one."""
+    with start_process(tmp_path / "run", config, *MANY, "--jobs", 2) as process:
+        wait_for_line(tmp_path / "run", 3, process)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stdout) == (130, ""), stderr
+    assert "Traceback" not in stderr
+    assert f"go on with: schedopt train regal --output {tmp_path / 'run'} --resume --jobs 2\n" in stderr
+    lines = len(curve_of(tmp_path / "run"))
+    assert 3 <= lines < 42
+    with start_process(tmp_path / "run", config, *MANY, "--resume") as process:
+        wait_for_line(tmp_path / "run", lines + 2, process)
+        process.kill()
+        process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
+    assert lines <= len(curve_of(tmp_path / "run")) < 42
+    resumed = run("train", "regal", "--output", tmp_path / "run", "--resume", "--quiet")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert run("train", "regal", "--output", tmp_path / "whole", "--config", config, *MANY, "-q").exit_code == 0
+    assert_same_weights(tmp_path / "run", tmp_path / "whole")
+    assert (tmp_path / "run" / CURVE).read_text().count("\n") == 42

@@ -32,8 +32,6 @@ from .decoders import Decoded
 from .graph_batch import GraphBatch, batch_of
 from .network import Network, NetworkParameters, Policy, load_network, save_network
 from .op_features import NODE_FEATURES
-from .topoformer import WEIGHTS as SHIPPED
-from .topoformer import weights_file
 from .training_graphs import (
     MOST_OPS,
     Example,
@@ -43,6 +41,8 @@ from .training_graphs import (
     layered_batches,
     validation_examples,
 )
+from .weights_files import WEIGHTS as SHIPPED
+from .weights_files import weights_file
 
 CHECKPOINT, WEIGHTS, CONFIG, CURVE = "checkpoint.safetensors", "weights.safetensors", "config.yaml", "curve.jsonl"
 RECIPE = SHIPPED / "topoformer-layered.yaml"

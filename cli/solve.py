@@ -57,7 +57,10 @@ def solve(
     ] = None,
     weights: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--weights", help="Weights of schedopt train topoformer. (default: those shipped)"),
+        typer.Option(
+            "--weights",
+            help="Weights for topoformer, regal, gas or idrs. (default: those shipped)",
+        ),
     ] = None,
     task: TaskOption = "memory",
     devices: DevicesOption = None,

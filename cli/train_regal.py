@@ -21,8 +21,8 @@ _ENCODERS = {"regal": "gnn", "gas": "lstm"}
 _COLUMNS = {
     "sample_improvement_percent": "drawn actions",
     "sample_matched_percent": "graphs no worse",
-    "likely_improvement_percent": "likely actions",
-    "likely_matched_percent": "graphs no worse",
+    "most_likely_improvement_percent": "likely actions",
+    "most_likely_matched_percent": "graphs no worse",
 }
 HELP = (
     "Synthetic graphs (A.1.4) are drawn when they are first needed, and taken again and again; so are GRAPHS. A "
@@ -118,7 +118,7 @@ def _measurements(measured: dict[str, float]) -> list[str]:
 
 
 def _improvements(validation: dict[str, float]) -> str:
-    return "/".join(f"{validation[f'{name}_improvement_percent']:+.2f}" for name in ("sample", "likely")) + "%"
+    return "/".join(f"{validation[f'{name}_improvement_percent']:+.2f}" for name in ("sample", "most_likely")) + "%"
 
 
 _WORDING = Wording(

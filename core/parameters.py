@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from .errors import UsageError
+
+if TYPE_CHECKING:
+    from .problem import Problem
 
 T = TypeVar("T")
 
@@ -26,6 +29,9 @@ class Parameters:
             if (low is not None and not value >= low) or (high is not None and not value <= high):
                 wanted = f"at least {low}" if high is None else f"from {low} to {high}"
                 raise UsageError(f"{field.name} must be {wanted}, not {value}")
+
+    def check(self, problem: Problem) -> None:
+        """Raise UsageError if a method with these parameters cannot solve this problem; here none is refused."""
 
     def identity(self) -> dict[str, Any]:
         """Return all that decides a run's result, as plain values."""

@@ -24,6 +24,8 @@ class Method(NamedTuple):
         One line, and the paper's section or the field's use.
     memory_on_one_device_only
         Refuses other problems.
+    several_devices_only
+        Refuses one device.
     searches
         Whether it goes on from a schedule that it is given; else it builds one and refuses `--initial`.
     counts_evaluations
@@ -38,6 +40,7 @@ class Method(NamedTuple):
     summary: str
     source: str
     memory_on_one_device_only: bool = False
+    several_devices_only: bool = False
     searches: bool = True
     counts_evaluations: bool = True
     default_evaluations: int | None = None
@@ -152,6 +155,27 @@ METHODS: dict[str, Method] = {
         "REGAL A.10",
         default_evaluations=5000,
     ),
+    "regal": Method(
+        "schedopt.policies.regal:solve",
+        "brkga with distributions that a graph neural network chooses for each op",
+        "REGAL 4",
+        several_devices_only=True,
+        default_evaluations=5000,
+    ),
+    "gas": Method(
+        "schedopt.policies.gas:solve",
+        "regal with an LSTM along a topological order in place of the graph neural network",
+        "REGAL 5.2",
+        several_devices_only=True,
+        default_evaluations=5000,
+    ),
+    "idrs": Method(
+        "schedopt.policies.idrs:solve",
+        "regal with one generation: random search among what its network chooses",
+        "REGAL 5.2",
+        several_devices_only=True,
+        default_evaluations=5000,
+    ),
 }
 
 
@@ -254,11 +278,19 @@ def check_supported(
 ) -> None:
     """Raise UsageError if the method cannot solve this problem, count evaluations, or start from a schedule."""
     if spec.method.memory_on_one_device_only and (problem.task != "memory" or problem.devices > 1):
-        able = _listed(name for name, method in METHODS.items() if not method.memory_on_one_device_only)
+        able = _listed(
+            name
+            for name, method in METHODS.items()
+            if not (method.memory_on_one_device_only or (problem.devices == 1 and method.several_devices_only))
+        )
         raise UsageError(
             f"method '{spec.name}' minimises peak memory on one device; "
             f"for --task {problem.task} --devices {problem.devices} use {able}"
         )
+    if spec.method.several_devices_only and problem.devices == 1:
+        able = _listed(name for name, method in METHODS.items() if not method.several_devices_only)
+        raise UsageError(f"method '{spec.name}' places ops on several devices; for --devices 1 use {able}")
+    spec.parameters.check(problem)
     if initial is not None and not spec.method.searches:
         able = _listed(name for name, method in METHODS.items() if method.searches)
         raise UsageError(f"method '{spec.name}' builds one schedule and cannot start from another; use {able}")

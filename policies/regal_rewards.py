@@ -70,6 +70,12 @@ class Start(NamedTuple):
     bound: float
     generator: dict[str, Any]
 
+    def drawn(self) -> tuple[int, Start]:
+        """Return a seed for drawing actions, and the start after that, as `policies.regal` does it."""
+        rng = np.random.default_rng(0)
+        rng.bit_generator.state = self.generator
+        return int(rng.integers(2**62)), self._replace(generator=dict(rng.bit_generator.state))
+
 
 @dataclass(frozen=True, eq=False)
 class Case:

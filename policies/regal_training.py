@@ -33,15 +33,15 @@ from .multigraph import EVALUATIONS, multigraph_batch
 from .phased_training import PhasedTrainer, check_device
 from .regal_actions import ActionParameters
 from .regal_network import BaselineNetwork, Choices, RegalNetwork, RegalNetworkParameters, load_network, save_network
-from .regal_rewards import Case, Cases, DrawnGraphs, GivenGraphs, Graphs, Setting, found_value, make_case
+from .regal_rewards import Case, Cases, DrawnGraphs, GivenGraphs, Graphs, Setting, Start, found_value, make_case
 from .regal_teachers import TEACHERS
 from .run_folder import Place, RunKind, read_checkpoint
-from .topoformer import WEIGHTS as SHIPPED
-from .topoformer import weights_file
 from .training_graphs import given_batches
+from .weights_files import WEIGHTS as SHIPPED
+from .weights_files import weights_file
 
 PLAIN = "plain.jsonl"
-VALIDATED = ("sample", "likely")
+VALIDATED = ("sample", "most_likely")
 _SAMPLES, _VALIDATION, _SEEDS, _DIRECTIONS = 0, 1, 2, 3
 _HELD_OUT = 2**31
 
@@ -120,7 +120,7 @@ class TrainingParameters(Parameters):
     validation_evaluations: int = parameter(
         5000, "of a validation's searches, with the features' and without actions; paper 5000", low=2
     )
-    keep: Literal["sample", "likely"] = parameter("sample", "which actions' improvement decides the best weights")
+    keep: Literal["sample", "most-likely"] = parameter("sample", "whose improvement decides the best weights")
     clip: float = parameter(10.0, "largest norm of a gradient; paper 10", low=1e-9)
     baseline_weight: float = parameter(1e-4, "of the baseline network's squared error; paper 1e-4", low=0.0)
     threads: int = parameter(1, "of the network on a CPU; with several, the last bits depend on how busy it is", low=1)
@@ -131,8 +131,10 @@ class TrainingParameters(Parameters):
         super().__post_init__()
         if not self.phases:
             raise UsageError("phases must not be empty")
-        if self.validation_evaluations <= self.features:
-            raise UsageError(f"validation_evaluations must be more than the {self.features} of the features")
+        if self.validation_evaluations < 2 * self.features:
+            raise UsageError(
+                f"validation_evaluations must be at least {2 * self.features}, twice those of the features"
+            )
 
 
 KIND = RunKind("regal", TrainingParameters, Place)
@@ -143,7 +145,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
 
     Each step draws graphs and, for each, actions; BRKGA is run with them, and the reward is -o_a / o_s. BRKGA runs in
     the workers, which in between prepare the graphs of the next steps. All samples of a graph have the same random
-    numbers of BRKGA, which come after those of its features, as when the policy is used.
+    numbers of BRKGA, which come after those of its features.
 
     A validation runs what `schedopt solve --method regal` runs: its budget holds the evaluations of the features.
 
@@ -310,7 +312,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             begun.append(
                 [
                     [
-                        self._search(case, chosen[at], phase.evaluations)
+                        self._search(case.start, chosen[at], phase.evaluations)
                         for case, chosen in zip(cases, of_graphs, strict=True)
                     ]
                     for at in range(len(of_policy))
@@ -321,9 +323,9 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         self._measure("reward", float(rewards.mean()))
         return rewards
 
-    def _search(self, case: Case, actions: NDArray[Any], evaluations: int) -> Callable[[], float]:
+    def _search(self, start: Start, actions: NDArray[Any], evaluations: int) -> Callable[[], float]:
         """Let a worker run BRKGA with the actions for a graph."""
-        return self._workers.start(found_value, case.start, actions, self.network.parameters_.actions, evaluations)
+        return self._workers.start(found_value, start, actions, self.network.parameters_.actions, evaluations)
 
     def _add_evolution(self, phase: Phase, cases: list[Case]) -> None:
         """Add a gradient estimated from the rewards of perturbed weights, all of which draw with the same numbers."""
@@ -370,10 +372,11 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                     entropies.append([float(policy.entropy()), float(policy.entropy("placement"))])
                     if not np.isfinite(entropies[-1]).all():
                         raise self._broken("network's output")
-                    generator = torch.Generator(network.device).manual_seed(visit[0])
-                    chosen = policy.sample(1, generator)[0], policy.most_likely()
+                    seed, after = case.start.drawn()
+                    generator = torch.Generator(network.device).manual_seed(seed)
+                    chosen = (after, policy.sample(1, generator)[0]), (case.start, policy.most_likely())
                 left = p.validation_evaluations - p.features
-                begun.append((case, [self._search(case, actions.cpu().numpy(), left) for actions in chosen]))
+                begun.append((case, [self._search(start, actions.cpu().numpy(), left) for start, actions in chosen]))
                 if must_stop():
                     return None
             ratios = []
@@ -435,7 +438,7 @@ def _moved(network: RegalNetwork, phase: Phase) -> list[nn.Parameter]:
 
 def score_of(validation: dict[str, float], parameters: TrainingParameters) -> float:
     """Return what decides which weights are the best: the least loss to plain BRKGA."""
-    return -validation[f"{parameters.keep}_improvement_percent"]
+    return -validation[f"{parameters.keep.replace('-', '_')}_improvement_percent"]
 
 
 def settings_of(folder: str | Path) -> TrainingParameters:

@@ -5,7 +5,6 @@ The paper orders ops for one device. On several, `core.solvers.placed_orders` pl
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core import parameters as base
-from ..core.errors import FormatError, UsageError
+from ..core.errors import UsageError
 from ..core.graph import CostGraph, IndexArray
 from ..core.parameters import parameter
 from ..core.registry import load
@@ -21,11 +20,11 @@ from ..core.schedule import Schedule
 from ..core.search import Search
 from ..core.solvers.placed_orders import place
 from ..core.summary import levels
+from .weights_files import digests, shipped, weights_file, weights_of
 
 if TYPE_CHECKING:  # torch is loaded once there is something to decode
     from .network import NetworkParameters, Policy
 
-WEIGHTS = Path(__file__).parent / "weights"
 DECODERS = ("greedy", "sample", "beam")
 MOST_OPS = 20_000
 """Relations between all pairs of ops take their square in bytes, several times: about 3 GiB here."""
@@ -51,41 +50,11 @@ class Parameters(base.Parameters):
 
             load_network(weights_file(self.weights))
         else:
-            shipped()
+            shipped("topoformer")
 
     def identity(self) -> dict[str, Any]:
         """Return the parameters with the hash of the weights, since a file may change."""
-        files = [weights_file(self.weights)] if self.weights else shipped()
-        return {**asdict(self), "weights": [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]}
-
-
-def shipped() -> list[Path]:
-    """Return the weights that the package comes with.
-
-    Raises
-    ------
-    UsageError
-        If there are none.
-    """
-    if files := sorted(WEIGHTS.glob("*.safetensors")):
-        return files
-    raise UsageError(
-        "topoformer has no weights: none are installed; schedopt train topoformer makes some, --weights FILE uses them"
-    )
-
-
-def weights_file(name: str) -> Path:
-    """Return the shipped weights of this name, or else the file.
-
-    Raises
-    ------
-    FormatError
-        If there is neither.
-    """
-    file = {file.stem: file for file in WEIGHTS.glob("*.safetensors")}.get(name, Path(name))
-    if file.exists():
-        return file
-    raise FormatError(f"{name}: cannot be read: no such file, and no weights of this name come with the package")
+        return {**asdict(self), "weights": digests(weights_of("topoformer", self.weights))}
 
 
 def shipped_weights(graph: CostGraph) -> Path:
@@ -105,7 +74,7 @@ def shipped_weights(graph: CostGraph) -> Path:
     UsageError
         If no weights are shipped.
     """
-    files = {file.stem: file for file in shipped()}
+    files = {file.stem: file for file in shipped("topoformer")}
     name = "topoformer-layered" if _costs_depend_on_depth_alone(graph) else "topoformer-real"
     return files.get(name, next(iter(files.values())))
 
@@ -143,15 +112,12 @@ def solve(search: Search, parameters: Parameters) -> None:
         place(search, orders)
 
 
-class _Stopped(Exception):
-    """The search had to stop while the network ran."""
-
-
 def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | None:
     """Offer the best order on one device and return all, the best first, shape `(rows, ops)`; None with a note."""
     import torch
 
     from .graph_batch import encode
+    from .interrupts import Stopped, heed
     from .network import load_network
 
     graph = search.problem.graph
@@ -162,19 +128,14 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
         )
         return None
 
-    def check(module: torch.nn.Module, inputs: Any) -> None:
-        if search.must_stop():
-            raise _Stopped
-
     network = load_network(weights_file(parameters.weights) if parameters.weights else shipped_weights(graph))
-    for module in network.modules():
-        module.register_forward_pre_hook(check)
+    heed(search, network)
     try:
         if search.has_time_for(_seconds(network.parameters_, graph.num_ops)):
             with torch.inference_mode():
                 policy = network([encode(graph, network.parameters_.eigenvectors)])
                 return _decode(search, parameters, policy)
-    except _Stopped:
+    except Stopped:
         pass
     search.notes.append(f"{graph.name}: topoformer's network had no time to finish; {instead}")
     return None

@@ -25,8 +25,6 @@ from .network import Network, NetworkParameters, Policy, load_network, save_netw
 from .op_features import NODE_FEATURES
 from .phased_training import PhasedTrainer, check_device
 from .run_folder import Place, RunKind, read_checkpoint
-from .topoformer import WEIGHTS as SHIPPED
-from .topoformer import weights_file
 from .training_graphs import (
     MOST_OPS,
     Example,
@@ -36,6 +34,8 @@ from .training_graphs import (
     layered_batches,
     validation_examples,
 )
+from .weights_files import WEIGHTS as SHIPPED
+from .weights_files import weights_file
 
 RECIPE = SHIPPED / "topoformer-layered.yaml"
 VALIDATED = ("greedy", "sample", "beam")

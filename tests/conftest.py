@@ -15,16 +15,21 @@ settings.load_profile("schedopt")
 
 @pytest.fixture(scope="session")
 def tiny_weights(tmp_path_factory):
-    """Return a folder that holds the weights of a tiny random Topoformer alone."""
-    from networks import write_weights
+    """Return a folder that holds the weights of tiny random networks alone, REGAL's for two and three devices."""
+    from networks import write_regal_weights, write_weights
 
     folder = tmp_path_factory.mktemp("weights")
     write_weights(folder / "topoformer-layered.safetensors")
+    for method, encoder in (("regal", "gnn"), ("gas", "lstm")):
+        for task in ("memory", "runtime"):
+            for devices in (2, 3):
+                path = folder / f"{method}-{task}-{devices}.safetensors"
+                write_regal_weights(path, task=task, devices=devices, encoder=encoder)
     return folder
 
 
 @pytest.fixture
 def tiny_shipped(tiny_weights, monkeypatch):
     """Let the tiny weights stand for those that the package comes with, so that what they give is quick."""
-    monkeypatch.setattr("schedopt.policies.topoformer.WEIGHTS", tiny_weights)
+    monkeypatch.setattr("schedopt.policies.weights_files.WEIGHTS", tiny_weights)
     return tiny_weights / "topoformer-layered.safetensors"

@@ -1,9 +1,12 @@
 """Files of tiny networks with random weights."""
 
+from schedopt.policies import regal_network
 from schedopt.policies.network import Network, NetworkParameters, save_network
+from schedopt.policies.regal_network import RegalNetwork, RegalNetworkParameters
 from torch import random
 
 TINY = {"layers": 1, "width": 8, "heads": 1, "head_width": 4}
+TINY_REGAL = {"width": 4, "rounds": 1}
 
 
 def write_weights(path, seed=0, **shape):
@@ -11,4 +14,13 @@ def write_weights(path, seed=0, **shape):
     with random.fork_rng():
         random.manual_seed(seed)
         save_network(path, Network(NetworkParameters(**(TINY | shape))))
+    return path
+
+
+def write_regal_weights(path, seed=0, **shape):
+    """Write a network of `regal`, or of `gas` for an LSTM, and return the path."""
+    with random.fork_rng():
+        random.manual_seed(seed)
+        network = RegalNetwork(RegalNetworkParameters(**(TINY_REGAL | shape)))
+        regal_network.save_network(path, network)
     return path

@@ -134,7 +134,7 @@ def test_a_note_of_the_method_is_printed_beside_the_result(run, diamond_file, ti
 
 
 def test_topoformer_without_weights_names_how_to_make_some(run, diamond_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("schedopt.policies.topoformer.WEIGHTS", tmp_path)
+    monkeypatch.setattr("schedopt.policies.weights_files.WEIGHTS", tmp_path)
     result = run("solve", diamond_file, "--method", "topoformer")
     assert (result.exit_code, result.stdout, len(result.stderr.strip().splitlines())) == (2, "", 1)
     assert "schedopt train topoformer" in result.stderr

@@ -151,7 +151,7 @@ def test_training_goes_on_from_weights(whole, config, run, tmp_path):
     assert result.exit_code == 0, result.stderr
     first = json.loads(result.stdout)["validation"]["first"]
     best = max(curve_of(folder), key=lambda line: line["sample_improvement_percent"])
-    assert first["likely_improvement_percent"] == best["likely_improvement_percent"]
+    assert first["most_likely_improvement_percent"] == best["most_likely_improvement_percent"]
     command = ["train", "regal", "--output", tmp_path / "other", *options, "--task", "memory"]
     refused(run(*command), "is a network of task runtime, not memory")
 

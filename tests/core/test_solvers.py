@@ -20,7 +20,8 @@ CASES = [
     (method, task, devices)
     for method, entry in METHODS.items()
     for task, devices in (("memory", 1), ("memory", 2), ("runtime", 1), ("runtime", 3))
-    if (task, devices) == ("memory", 1) or not entry.memory_on_one_device_only
+    if not (entry.memory_on_one_device_only and (task, devices) != ("memory", 1))
+    and not (entry.several_devices_only and devices == 1)
 ]
 # Small beams and few evaluations, so that these alone would do worse than a good schedule to start from.
 WARM_STARTED = [name for name, entry in METHODS.items() if entry.searches] + [
@@ -35,7 +36,10 @@ SEARCHES = [
     case
     for case in CASES
     if case[0]
-    in ("random", "brkga", "brkga-tuned", "annealing", "auto", "approximate-dp", "depth-first-dp", "local-search")
+    in (
+        *("random", "brkga", "brkga-tuned", "regal", "gas", "idrs", "annealing", "auto"),
+        *("approximate-dp", "depth-first-dp", "local-search"),
+    )
     and case[1:] != ("runtime", 1)
 ]
 
@@ -134,6 +138,7 @@ def test_a_search_never_makes_the_schedule_it_starts_from_worse(method, seed):
     rng = np.random.default_rng(seed)
     order_only = entry.memory_on_one_device_only
     task, devices = ("memory", 1) if order_only else (("memory", "runtime")[seed % 2], 1 + seed % 3)
+    devices += devices == 1 and entry.several_devices_only
     problem = Problem(graph, task, devices, None if seed % 4 < 2 else 60, 1e6, 0.25)
     starts = [naive.schedule_of(plain, *naive.random_steps(rng, plain, devices)) for _ in range(40)]
     schedules = [Schedule.from_steps(*columns) for columns in starts]
@@ -229,7 +234,12 @@ def test_methods_refuse_what_they_cannot_solve():
         with pytest.raises(UsageError, match="'approximate-dp' minimises peak memory on one device; for") as refusal:
             solve(problem, "approximate-dp")
         named = str(refusal.value).partition(" use ")[2].replace(" or ", ", ").split(", ")
-        assert set(named) == {case[0] for case in CASES if case[1:] == ("memory", 2)}
+        assert set(named) == {case[0] for case in CASES if case[1:] == (problem.task, problem.devices)}
+    for method in ("regal", "gas", "idrs"):
+        with pytest.raises(
+            UsageError, match=f"'{method}' places ops on several devices; for --devices 1 use auto, input"
+        ):
+            solve(Problem(graph, "runtime"), method)
     with pytest.raises(UsageError, match=r"does not count evaluations.*--time-limit"):
         solve(Problem(graph), "approximate-dp", evaluations=10)
 

@@ -17,7 +17,7 @@ from schedopt.core.registry import parse_method
 from schedopt.core.solve import solve
 from schedopt.core.verifier import verify
 from schedopt.datasets.layered import LayeredParameters, layered_graph
-from schedopt.policies import topoformer
+from schedopt.policies import topoformer, weights_files
 from schedopt.policies.network import NetworkParameters
 from schedopt.policies.topoformer import Parameters, shipped_weights
 
@@ -180,12 +180,12 @@ def test_a_file_is_taken_by_its_whole_name(tmp_path):
     files = [write_weights(tmp_path / name, seed=seed) for seed, name in enumerate(("mine", "mine.safetensors"))]
     first, second = (Parameters(weights=str(file)).identity()["weights"] for file in files)
     assert first != second
-    assert topoformer.weights_file("topoformer-layered").parent == topoformer.WEIGHTS
+    assert weights_files.weights_file("topoformer-layered").parent == weights_files.WEIGHTS
 
 
 def test_without_shipped_weights_the_remedy_is_named(tmp_path, monkeypatch):
     file = write_weights(tmp_path / "mine.safetensors")
-    monkeypatch.setattr(topoformer, "WEIGHTS", tmp_path / "none")
+    monkeypatch.setattr(weights_files, "WEIGHTS", tmp_path / "none")
     with pytest.raises(UsageError, match="schedopt train topoformer makes some, --weights FILE"):
         solve(Problem(graph_of(1)[0]), "topoformer")
     assert run(graph_of(1)[0], f"topoformer:weights={file}").found_by == "topoformer"
@@ -195,7 +195,7 @@ def test_the_shipped_weights_that_fit(tmp_path, monkeypatch):
     layered = [layered_graph(LayeredParameters(nodes=60), np.random.default_rng(seed)) for seed in range(5)]
     others = [graph_of(seed, 30)[0] for seed in range(5)]
     assert {shipped_weights(graph).stem for graph in layered + others} == {"topoformer-layered"}  # there is no other
-    monkeypatch.setattr(topoformer, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(weights_files, "WEIGHTS", tmp_path)
     for name in ("topoformer-real", "topoformer-layered"):
         write_weights(tmp_path / f"{name}.safetensors")
     assert {shipped_weights(graph).stem for graph in layered} == {"topoformer-layered"}
@@ -203,7 +203,7 @@ def test_the_shipped_weights_that_fit(tmp_path, monkeypatch):
 
 
 def test_which_costs_depend_on_depth_alone_by_hand(tmp_path, monkeypatch):
-    monkeypatch.setattr(topoformer, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(weights_files, "WEIGHTS", tmp_path)
     for name in ("topoformer-real", "topoformer-layered"):
         write_weights(tmp_path / f"{name}.safetensors")
 

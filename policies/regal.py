@@ -1,0 +1,142 @@
+"""REGAL at work: a network sees what a short search found, and chooses what a longer one draws from (REGAL 4)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..core import parameters as base
+from ..core.errors import UsageError
+from ..core.parameters import parameter
+from ..core.problem import Problem
+from ..core.search import Search
+from ..core.solvers import brkga
+from ..core.solvers.brkga import GeneDistribution, evolve
+from .weights_files import described, digests, weights_of
+
+ACTIONS = ("sample", "most-likely")
+MOST_EDGES = 1_000_000
+"""The messages of a round take about two kilobytes per edge."""
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """Weights that cannot be read are refused before any run; BRKGA has its defaults."""
+
+    method: ClassVar[str] = "regal"
+    encoder: ClassVar[str] = "gnn"
+
+    weights: str = parameter("", "a file of schedopt train, or a shipped one by name (default: what fits)")
+    actions: str = parameter("sample", "sample: drawn from the policy; most-likely: its most probable ones")
+    features: int = parameter(400, "evaluations of plain brkga whose results the network sees; paper 400", low=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.actions not in ACTIONS:
+            raise UsageError(f"actions must be {' or '.join(ACTIONS)}, not '{self.actions}'")
+        files = weights_of(self.method, self.weights)
+        if self.weights:
+            from .regal_network import load_network
+
+            load_network(files[0])
+
+    def identity(self) -> dict[str, Any]:
+        """Return the parameters with the hash of the weights, since a file may change."""
+        return {**asdict(self), "weights": digests(weights_of(self.method, self.weights))}
+
+    def check(self, problem: Problem) -> None:
+        """Raise UsageError if there are no weights for this task on so many devices."""
+        self.file(problem)
+
+    def file(self, problem: Problem) -> Path:
+        """Return the weights for a problem: those that are named, or else the first shipped ones that fit.
+
+        Raises
+        ------
+        UsageError
+            If they are for another method, task or number of devices, or none fit.
+        """
+        files = weights_of(self.method, self.weights)
+        wanted = (self.encoder, problem.task, problem.devices)
+        found = [tuple(described(file)[name] for name in ("encoder", "task", "devices")) for file in files]
+        if wanted in found:
+            return files[found.index(wanted)]
+        remedy = f"schedopt train {self.method} --task {problem.task} --devices {problem.devices} makes some"
+        if not self.weights:
+            have = ", ".join(f"{task} on {devices} devices" for _, task, devices in found)
+            lacks = f"{self.method} has no weights for {problem.task} on {problem.devices} devices"
+            raise UsageError(f"{lacks}, only for {have}; {remedy}")
+        ((encoder, task, devices),) = found
+        if encoder != self.encoder:
+            made_by = "schedopt train gas" if encoder == "lstm" else "schedopt train regal"
+            raise UsageError(f"{self.weights}: these weights are of {made_by}, not of schedopt train {self.method}")
+        raise UsageError(
+            f"{self.weights}: these weights are for {task} on {devices} devices, "
+            f"not for {problem.task} on {problem.devices}; {remedy}"
+        )
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Run plain BRKGA for the features, then BRKGA with the distributions that the network chooses.
+
+    The network runs on the processor, on as many threads as torch chooses. Their number can change the last bits of
+    the probabilities, and so in rare cases an action.
+
+    Parameters
+    ----------
+    search
+        Problem, budget and random numbers.
+    parameters
+        Weights and features.
+    """
+    distribution = propose(search, parameters)
+    if distribution is not None:
+        evolve(search, brkga.Parameters(), distribution)
+
+
+def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
+    """Spend some evaluations on the features, and return what the policy chooses; None if the search must stop.
+
+    The features take at most half of the budget. Where the graph is too large for the network, all genes stay uniform,
+    which is plain BRKGA, and a note says so.
+
+    Parameters
+    ----------
+    search, parameters
+        As for `solve`.
+    """
+    import torch
+
+    from .interrupts import Stopped, heed
+    from .multigraph import multigraph_batch, searched_graph
+    from .regal_actions import dequantise
+    from .regal_network import load_network
+
+    if search.must_stop():
+        return None
+    network = load_network(parameters.file(search.problem))
+    graph = searched_graph(search, int(min(parameters.features, max(1, search.evaluations_left // 2))))
+    if search.must_stop():
+        return None
+    name, edges = search.problem.graph.name, len(graph.edges)
+    if edges > MOST_EDGES:
+        too_many = f"{edges:,} edges are too many for {parameters.method}, which takes {MOST_EDGES:,}"
+        search.notes.append(f"{name}: {too_many}; this is plain brkga")
+        return GeneDistribution()
+    heed(search, network)
+    try:
+        with torch.inference_mode():
+            policy = network(multigraph_batch([graph]))
+            if parameters.actions == "sample":
+                generator = torch.Generator().manual_seed(int(search.rng.integers(2**62)))
+                actions = policy.sample(1, generator)[0]
+            else:
+                actions = policy.most_likely()
+    except Stopped:
+        search.notes.append(
+            f"{name}: {parameters.method}'s network had no time to finish; this is what plain brkga found"
+        )
+        return None
+    levels = network.parameters_.actions
+    return dequantise(actions.numpy(), search.problem.graph, search.problem.devices, levels)

@@ -528,7 +528,7 @@ def test_a_phase_that_makes_no_sense_is_refused(settings, words):
 
 
 def test_settings_that_make_no_sense_are_refused():
-    with pytest.raises(UsageError, match="validation_evaluations must be at least 400, twice"):
+    with pytest.raises(UsageError, match="validation_evaluations must be at least twice the 200"):
         dataclasses.replace(PARAMETERS, features=200)
     with pytest.raises(UsageError, match="phases must not be empty"):
         dataclasses.replace(PARAMETERS, phases=())

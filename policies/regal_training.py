@@ -31,7 +31,7 @@ from .config import from_plain
 from .evolution import centred_ranks, directions, estimated_gradient
 from .multigraph import EVALUATIONS, multigraph_batch
 from .phased_training import PhasedTrainer, check_device
-from .regal_actions import ActionParameters
+from .regal_actions import ActionParameters, Kind
 from .regal_network import BaselineNetwork, Choices, RegalNetwork, RegalNetworkParameters, load_network, save_network
 from .regal_rewards import Case, Cases, DrawnGraphs, GivenGraphs, Graphs, Setting, Start, found_value, make_case
 from .regal_teachers import TEACHERS
@@ -132,9 +132,7 @@ class TrainingParameters(Parameters):
         if not self.phases:
             raise UsageError("phases must not be empty")
         if self.validation_evaluations < 2 * self.features:
-            raise UsageError(
-                f"validation_evaluations must be at least {2 * self.features}, twice those of the features"
-            )
+            raise UsageError(f"validation_evaluations must be at least twice the {self.features} of the features")
 
 
 KIND = RunKind("regal", TrainingParameters, Place)
@@ -355,9 +353,12 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
 
         For actions drawn and for the most likely ones: the mean improvement, and the share of graphs on which they are
         at least as good. And the entropy of what is chosen for an op, in nats: all of it, and its joint placement
-        action (figure 4a). Each call has the same random choices.
+        action (figure 4a) if there is one. Each call has the same random choices.
         """
         p, cases = self.parameters, self._held_out
+        kinds: dict[str, Kind | None] = {"entropy": None}
+        if network.parameters_.actions.placement:
+            kinds["placement_entropy"] = "placement"
         visits = [(number, 0) for number in range(len(cases.graphs))]
         for visit in visits:
             cases.begin(visit, p.validation_evaluations)
@@ -369,7 +370,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                 case = cases.get(visit, p.validation_evaluations)
                 with torch.inference_mode():
                     policy = network(multigraph_batch([case.searched]))
-                    entropies.append([float(policy.entropy()), float(policy.entropy("placement"))])
+                    entropies.append([float(policy.entropy(kind)) for kind in kinds.values()])
                     if not np.isfinite(entropies[-1]).all():
                         raise self._broken("network's output")
                     seed, after = case.start.drawn()
@@ -382,25 +383,17 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             ratios = []
             for case, results in begun:
                 plain = case.plain or 0.0
-                found = [min(case.searched.value, result()) for result in results]
-                ratios.append([(plain - value) / max(plain, 1.0) for value in found])
+                values = [min(case.searched.value, result()) for result in results]
+                ratios.append([(plain - value) / max(plain, 1.0) for value in values])
                 if must_stop():
                     return None
         finally:
             network.train()
-        improvement = np.array(ratios)
-        entropy, of_placement = np.mean(entropies, axis=0)
+        improvements = dict(zip(VALIDATED, np.array(ratios).T, strict=True))
         return {
-            **{
-                f"{name}_improvement_percent": 100 * float(improvement[:, at].mean())
-                for at, name in enumerate(VALIDATED)
-            },
-            **{
-                f"{name}_matched_percent": 100 * float((improvement[:, at] > -1e-9).mean())
-                for at, name in enumerate(VALIDATED)
-            },
-            "entropy": float(entropy),
-            "placement_entropy": float(of_placement),
+            **{f"{name}_improvement_percent": 100 * float(found.mean()) for name, found in improvements.items()},
+            **{f"{name}_matched_percent": 100 * float((found > -1e-9).mean()) for name, found in improvements.items()},
+            **dict(zip(kinds, np.mean(entropies, axis=0).tolist(), strict=True)),
         }
 
     def _score(self, validation: dict[str, float]) -> float:

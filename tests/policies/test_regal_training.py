@@ -488,13 +488,16 @@ def test_training_starts_from_weights(whole, tmp_path):
         Trainer(tmp_path, dataclasses.replace(parameters, start="no/such"))
 
 
-def test_memory_on_three_devices_trains(tmp_path):
-    shape = dataclasses.replace(SHAPE, task="memory", devices=3)
+def test_memory_on_three_devices_trains_without_placement(tmp_path):
+    actions = ActionParameters(placement=0, scheduling=2, crossover=2, transfers=2)
+    shape = dataclasses.replace(SHAPE, task="memory", devices=3, actions=actions)
     graphs = synthetic(3)
     parameters = dataclasses.replace(with_phase(epochs=1, baseline="network"), network=shape)
     assert Trainer(tmp_path, parameters, graphs=graphs, validation=graphs).run()
     assert load_network(tmp_path / WEIGHTS).parameters_.task == "memory"
-    assert "baseline_error" in curve_of(tmp_path)[1]
+    line = curve_of(tmp_path)[1]
+    assert "baseline_error" in line
+    assert "entropy" in line and "placement_entropy" not in line
     with pytest.raises(UsageError, match="is of a run on other graphs"):
         Trainer(tmp_path, parameters, graphs=graphs)
 

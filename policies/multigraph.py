@@ -147,13 +147,15 @@ def _is_op(graph: CostGraph, op: int) -> FloatArray:
 def _expectation(search: Search, population: Population) -> FloatArray:
     """Return each op's share of schedules per device and its mean place in the order, shape `(ops, devices + 1)`."""
     graph, devices = search.problem.graph, search.problem.devices
-    ops = np.arange(graph.num_ops)
+    places = np.arange(graph.num_ops) / max(graph.num_ops - 1, 1)
     found = np.zeros((graph.num_ops, devices + 1))
     with Chromosomes(search) as chromosomes:
         for chromosome in population:
             schedule = chromosomes.decode(chromosome)
-            found[ops, schedule.placement(graph)] += 1
-            found[schedule.op_order(), devices] += ops / max(graph.num_ops - 1, 1)
+            is_op = schedule.items >= 0
+            ops = schedule.items[is_op]
+            found[ops, schedule.targets[is_op]] += 1
+            found[ops, devices] += places
     return found / len(population)
 
 

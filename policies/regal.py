@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core import parameters as base
 from ..core.errors import UsageError
@@ -14,6 +16,9 @@ from ..core.search import Search
 from ..core.solvers import brkga
 from ..core.solvers.brkga import GeneDistribution, evolve
 from .weights_files import described, digests, weights_of
+
+if TYPE_CHECKING:  # torch is loaded once there is a network to run
+    from .regal_network import RegalNetwork
 
 ACTIONS = ("sample", "most-likely")
 MOST_EDGES = 1_000_000
@@ -37,9 +42,7 @@ class Parameters(base.Parameters):
             raise UsageError(f"actions must be {' or '.join(ACTIONS)}, not '{self.actions}'")
         files = weights_of(self.method, self.weights)
         if self.weights:
-            from .regal_network import load_network
-
-            load_network(files[0])
+            _network(files[0])
 
     def identity(self) -> dict[str, Any]:
         """Return the parameters with the hash of the weights, since a file may change."""
@@ -77,11 +80,23 @@ class Parameters(base.Parameters):
         )
 
 
+def _network(file: Path) -> RegalNetwork:
+    """Return the network of a file, read once by each thread: what stops it belongs to one search."""
+    return _network_as_of(file, file.stat().st_mtime_ns if file.is_file() else 0, threading.get_ident())
+
+
+@lru_cache(maxsize=4)
+def _network_as_of(file: Path, modified: int, thread: int) -> RegalNetwork:
+    from .regal_network import load_network
+
+    return load_network(file)
+
+
 def solve(search: Search, parameters: Parameters) -> None:
     """Run plain BRKGA for the features, then BRKGA with the distributions that the network chooses.
 
-    The network runs on the processor, on as many threads as torch chooses. Their number can change the last bits of
-    the probabilities, and so in rare cases an action.
+    The network runs on one thread of the processor: it is small, and the last bits of what it gives then do not depend
+    on how many there are.
 
     Parameters
     ----------
@@ -108,14 +123,13 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     """
     import torch
 
-    from .interrupts import Stopped, heed
+    from .interrupts import Stopped, heeding
     from .multigraph import multigraph_batch, searched_graph
     from .regal_actions import dequantise
-    from .regal_network import load_network
 
     if search.must_stop():
         return None
-    network = load_network(parameters.file(search.problem))
+    network = _network(parameters.file(search.problem))
     graph = searched_graph(search, int(min(parameters.features, max(1, search.evaluations_left // 2))))
     if search.must_stop():
         return None
@@ -124,9 +138,10 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
         too_many = f"{edges:,} edges are too many for {parameters.method}, which takes {MOST_EDGES:,}"
         search.notes.append(f"{name}: {too_many}; this is plain brkga")
         return GeneDistribution()
-    heed(search, network)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), heeding(search, network):
             policy = network(multigraph_batch([graph]))
             if parameters.actions == "sample":
                 generator = torch.Generator().manual_seed(int(search.rng.integers(2**62)))
@@ -134,9 +149,10 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
             else:
                 actions = policy.most_likely()
     except Stopped:
-        search.notes.append(
-            f"{name}: {parameters.method}'s network had no time to finish; this is what plain brkga found"
-        )
+        late = f"{parameters.method}'s network had no time to finish"
+        search.notes.append(f"{name}: {late}; this is what plain brkga found")
         return None
+    finally:
+        torch.set_num_threads(threads)
     levels = network.parameters_.actions
     return dequantise(actions.numpy(), search.problem.graph, search.problem.devices, levels)

@@ -96,10 +96,12 @@ class GnnEncoder(nn.Module):
         reduce = mean_messages if p.aggregation == "mean" else sum_messages
         nodes: Tensor = self.embed_node(batch.nodes)
         edges = self.embed_edge(batch.edges)
+        count = len(nodes)
+        ears = torch.cat((batch.consumers, batch.producers + count))  # each node's for either direction
         for _ in range(p.rounds):
             ends = torch.cat((nodes[batch.producers], nodes[batch.consumers], edges), dim=1)
-            heard = reduce(self.forwards(ends), batch.consumers, len(nodes))
-            heard = heard + reduce(self.backwards(ends), batch.producers, len(nodes))
+            heard = reduce(torch.cat((self.forwards(ends), self.backwards(ends))), ears, 2 * count)
+            heard = heard[:count] + heard[count:]
             if p.update == "gru":
                 nodes = self.update(heard, nodes)
             else:

@@ -117,7 +117,7 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
     import torch
 
     from .graph_batch import encode
-    from .interrupts import Stopped, heed
+    from .interrupts import Stopped, heeding
     from .network import load_network
 
     graph = search.problem.graph
@@ -129,10 +129,9 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
         return None
 
     network = load_network(weights_file(parameters.weights) if parameters.weights else shipped_weights(graph))
-    heed(search, network)
     try:
         if search.has_time_for(_seconds(network.parameters_, graph.num_ops)):
-            with torch.inference_mode():
+            with torch.inference_mode(), heeding(search, network):
                 policy = network([encode(graph, network.parameters_.eigenvectors)])
                 return _decode(search, parameters, policy)
     except Stopped:

@@ -167,6 +167,38 @@ def bench_brkga() -> None:
         )
 
 
+def bench_regal() -> None:
+    """regal over brkga, 5,000 evaluations, two devices, turn about; wanted: at most 1.2 (paper 1.04 s over 0.89)."""
+    import torch
+    from schedopt.core.problem import Problem
+    from schedopt.core.solve import solve
+    from schedopt.core.solvers.beta_quantiles import quantiles
+    from schedopt.policies.regal_actions import beta_parameters
+    from schedopt.policies.regal_network import RegalNetwork, RegalNetworkParameters, save_network
+
+    start = time.process_time()
+    for mean in range(16):
+        for variance in range(16):
+            quantiles(*beta_parameters(mean, variance, 16))
+    print(f"all quantiles of k = 16, which a process computes once: {time.process_time() - start:.3f} s CPU")
+    graph = synthetic(98, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        for task in ("runtime", "memory"):
+            for rounds in (2, 16):
+                weights = Path(folder) / f"{task}-{rounds}.safetensors"
+                torch.manual_seed(0)
+                save_network(weights, RegalNetwork(RegalNetworkParameters(task=task, rounds=rounds)))
+                problem, times = Problem(graph, task, devices=2), {"brkga": [], f"regal:weights={weights}": []}
+                for run in range(4 * RUNS + 1):
+                    for method, of_method in times.items():
+                        start = time.process_time()
+                        solve(problem, method, evaluations=5000, seed=run)
+                        of_method.append(time.process_time() - start)
+                plain, ours = (statistics.median(of_method[1:]) for of_method in times.values())
+                what = f"{graph.num_ops} ops, {task}, T = {rounds}"
+                print(f"regal over brkga, {what}: {ours:.3f} s / {plain:.3f} s CPU = {ours / plain:.2f}")
+
+
 def bench_partial_order() -> None:
     """Closure, reduction and incomparable pairs of 10,000 layered ops; wanted: 0.1 s."""
     from schedopt.core.partial_order import incomparable, partial_order

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -14,6 +17,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 AHEAD = 2
+_LOOK_SECONDS = 1.0
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -94,8 +98,16 @@ class Workers:
 def _new_pool(jobs: int) -> Any:
     from joblib.externals.loky import ProcessPoolExecutor
 
-    return ProcessPoolExecutor(max_workers=jobs, initializer=_ignore_interrupts, env=_ONE_THREAD)
+    return ProcessPoolExecutor(max_workers=jobs, initializer=_begin_worker, env=_ONE_THREAD)
 
 
-def _ignore_interrupts() -> None:
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the process that started this one, and end with it, even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os._exit(1)

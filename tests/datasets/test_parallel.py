@@ -2,6 +2,9 @@
 
 import math
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -57,3 +60,30 @@ def test_one_worker_is_this_process_and_works_when_asked(tmp_path):
         begun()
         assert workers.start(os.getpid)() == os.getpid()
     assert [path.name for path in tmp_path.iterdir()] == ["asked"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_workers_end_when_the_process_that_started_them_is_killed():
+    code = (
+        "import os, time; from schedopt.datasets.parallel import Workers; workers = Workers(2); "
+        "print(*{workers.start(os.getpid)() for _ in range(20)}, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        workers = [int(word) for word in process.stdout.readline().split()]
+        process.send_signal(signal.SIGKILL)
+    assert workers
+    for _ in range(100):
+        time.sleep(0.1)
+        if not any(map(is_running, workers)):
+            return
+    pytest.fail("a worker outlived its parent")
+
+
+def is_running(process):
+    """Whether there is such a process that has not ended; one that nobody waits for has."""
+    state = Path(f"/proc/{process}/stat")
+    try:
+        os.kill(process, 0)
+        return not state.exists() or b") Z " not in state.read_bytes()
+    except (ProcessLookupError, FileNotFoundError):
+        return False

@@ -44,34 +44,63 @@ def _dgl() -> Any:
         return None
 
 
-def sum_messages(messages: Tensor, targets: Tensor, nodes: int) -> Tensor:
-    """Add up the messages that reach each node.
+class Receivers:
+    """Where edges lead: adds up or averages the messages on them, any number of times.
 
     Parameters
     ----------
-    messages
-        Shape `(edges, ...)`, float.
     targets
         Shape `(edges,)`, int64: the node that each edge leads to.
     nodes
         How many there are.
-
-    Returns
-    -------
-    Tensor
-        Shape `(nodes, ...)`; zero where no edge leads.
     """
-    if uses_dgl(messages.device.type):
-        return _reduce_by_dgl("sum", messages, targets, nodes)
-    return messages.new_zeros(nodes, *messages.shape[1:]).index_add(0, targets, messages)
+
+    def __init__(self, targets: Tensor, nodes: int) -> None:
+        self.targets, self.nodes = targets, nodes
+        self.graph = _graph(targets, targets, nodes) if uses_dgl(targets.device.type) else None
+
+    def sum(self, messages: Tensor) -> Tensor:
+        """Add up the messages that reach each node.
+
+        Parameters
+        ----------
+        messages
+            Shape `(edges, ...)`, float.
+
+        Returns
+        -------
+        Tensor
+            Shape `(nodes, ...)`; zero where no edge leads.
+        """
+        if self.graph is not None:
+            return self._by_dgl("sum", messages)
+        return messages.new_zeros(self.nodes, *messages.shape[1:]).index_add(0, self.targets, messages)
+
+    def mean(self, messages: Tensor) -> Tensor:
+        """Average the messages that reach each node; argument and result as for `sum`."""
+        if self.graph is not None:
+            return self._by_dgl("mean", messages)
+        counts = torch.bincount(self.targets, minlength=self.nodes).clamp(min=1)
+        return self.sum(messages) / counts.view(-1, *[1] * (messages.dim() - 1))
+
+    def _by_dgl(self, how: str, messages: Tensor) -> Tensor:
+        """Reduce by `update_all`; where the edges come from does not matter to messages that lie on them."""
+        function = _dgl().function
+        with self.graph.local_scope():
+            self.graph.edata["message"] = messages
+            self.graph.update_all(function.copy_e("message", "copy"), getattr(function, how)("copy", "heard"))
+            heard: Tensor = self.graph.ndata["heard"]
+            return heard
+
+
+def sum_messages(messages: Tensor, targets: Tensor, nodes: int) -> Tensor:
+    """Add up the messages that reach each node, once; see `Receivers`."""
+    return Receivers(targets, nodes).sum(messages)
 
 
 def mean_messages(messages: Tensor, targets: Tensor, nodes: int) -> Tensor:
-    """Average the messages that reach each node; arguments and result as for `sum_messages`."""
-    if uses_dgl(messages.device.type):
-        return _reduce_by_dgl("mean", messages, targets, nodes)
-    counts = torch.bincount(targets, minlength=nodes).clamp(min=1).view(-1, *[1] * (messages.dim() - 1))
-    return sum_messages(messages, targets, nodes) / counts
+    """Average the messages that reach each node, once; see `Receivers`."""
+    return Receivers(targets, nodes).mean(messages)
 
 
 def edge_softmax(scores: Tensor, targets: Tensor, nodes: int) -> Tensor:
@@ -82,7 +111,7 @@ def edge_softmax(scores: Tensor, targets: Tensor, nodes: int) -> Tensor:
     scores
         Shape `(edges, ...)`, float.
     targets, nodes
-        As for `sum_messages`.
+        As for `Receivers`.
 
     Returns
     -------
@@ -174,13 +203,3 @@ def _gat(layer: Any, features: Tensor, sources: Tensor, targets: Tensor) -> Tens
 
 def _graph(sources: Tensor, targets: Tensor, nodes: int) -> Any:
     return _dgl().graph((sources, targets), num_nodes=nodes)
-
-
-def _reduce_by_dgl(how: str, messages: Tensor, targets: Tensor, nodes: int) -> Tensor:
-    """Reduce by `update_all`; where the edges come from does not matter to messages that lie on them."""
-    function = _dgl().function
-    graph = _graph(targets, targets, nodes)
-    graph.edata["message"] = messages
-    graph.update_all(function.copy_e("message", "copy"), getattr(function, how)("copy", "heard"))
-    heard: Tensor = graph.ndata["heard"]
-    return heard

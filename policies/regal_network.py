@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ..core.errors import UsageError
 from ..core.parameters import Parameters, parameter
 from ..core.problem import Task
-from .message_passing import mean_messages, sum_messages
+from .message_passing import Receivers, mean_messages
 from .multigraph import EDGE_FEATURES, MultigraphBatch, node_features
 from .network_files import read_network, write_network
 from .regal_actions import ActionParameters, Head, Kind
@@ -26,6 +26,7 @@ Aggregation = Literal["mean", "sum"]
 NEAR_UNIFORM = 0.1
 """What the last layer of the choices is scaled by at the start."""
 SAMPLES_OF_ENTROPY = 16
+EPSILON = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,9 @@ class RegalNetworkParameters(Parameters):
     rounds: int = parameter(2, "of message passing, T; paper 2, and 16 for TensorFlow's graphs", low=0, high=64)
     update: Update = parameter("gru", "of a node by its messages: gru (A.16), residual (A.15) or mlp (eq. 1, A.14)")
     aggregation: Aggregation = parameter("mean", "of messages: mean (A.14, A.16) or sum (eq. 1, A.15)")
+    normalise: bool = parameter(
+        False, "give features and, after each round, embeddings mean 0 and spread 1 over a graph; the paper does not"
+    )
     width: int = parameter(32, "of nodes, edges and all layers; paper 32", low=1, high=1024)
 
     def __post_init__(self) -> None:
@@ -93,21 +97,70 @@ class GnnEncoder(nn.Module):
     def forward(self, batch: MultigraphBatch) -> Tensor:
         """Return embeddings, shape `(nodes, width)`."""
         p = self.parameters_
-        reduce = mean_messages if p.aggregation == "mean" else sum_messages
-        nodes: Tensor = self.embed_node(batch.nodes)
+        nodes: Tensor = self.embed_node(self._normalised(batch.nodes, batch))
         edges = self.embed_edge(batch.edges)
-        count = len(nodes)
-        ears = torch.cat((batch.consumers, batch.producers + count))  # each node's for either direction
+        along = _Messages(self.forwards, edges, batch.consumers, batch, p)
+        against = _Messages(self.backwards, edges, batch.producers, batch, p)
         for _ in range(p.rounds):
-            ends = torch.cat((nodes[batch.producers], nodes[batch.consumers], edges), dim=1)
-            heard = reduce(torch.cat((self.forwards(ends), self.backwards(ends))), ears, 2 * count)
-            heard = heard[:count] + heard[count:]
+            heard = along(nodes) + against(nodes)
             if p.update == "gru":
                 nodes = self.update(heard, nodes)
             else:
                 updated = self.update(torch.cat((nodes, heard), dim=1))
                 nodes = nodes + updated if p.update == "residual" else updated
+            nodes = self._normalised(nodes, batch)
         return nodes
+
+    def _normalised(self, nodes: Tensor, batch: MultigraphBatch) -> Tensor:
+        if not self.parameters_.normalise:
+            return nodes
+        graphs = Receivers(batch.graph_of_node, len(batch.sizes))
+        centred = nodes - graphs.mean(nodes)[batch.graph_of_node]
+        spread = (graphs.mean(centred.square()) + EPSILON).sqrt()
+        return centred / spread[batch.graph_of_node]
+
+
+class _Messages:
+    """One direction's part of eq. 1: what each node hears, from the nodes at both ends of its edges and the edges.
+
+    The first layer of the MLP is applied to each node and edge, not to each triple, and the last one to what is heard:
+    the same, up to rounding, for less work.
+
+    Parameters
+    ----------
+    mlp
+        MLP_msg or MLP'_msg.
+    edges
+        Embeddings.
+    listeners
+        The node that hears each edge.
+    batch
+        What the edges belong to.
+    parameters
+        Of the network.
+    """
+
+    def __init__(
+        self,
+        mlp: nn.Sequential,
+        edges: Tensor,
+        listeners: Tensor,
+        batch: MultigraphBatch,
+        parameters: RegalNetworkParameters,
+    ) -> None:
+        self.batch, self.last = batch, mlp[2]
+        receivers = Receivers(listeners, len(batch.nodes))
+        self.reduce = receivers.mean if parameters.aggregation == "mean" else receivers.sum
+        self.of_producer, self.of_consumer, of_edge = mlp[0].weight.split(parameters.width, dim=1)  # type: ignore[no-untyped-call]
+        self.of_edges = edges @ of_edge.T + mlp[0].bias
+        self.bias = self.reduce(torch.ones_like(edges[:, :1])) * self.last.bias
+
+    def __call__(self, nodes: Tensor) -> Tensor:
+        """Return what each node hears, shape `(nodes, width)`."""
+        hidden = self.of_edges + (nodes @ self.of_producer.T)[self.batch.producers]
+        hidden = torch.relu(hidden + (nodes @ self.of_consumer.T)[self.batch.consumers])
+        heard: Tensor = self.reduce(hidden) @ self.last.weight.T + self.bias
+        return heard
 
 
 class LstmEncoder(nn.Module):

@@ -1,14 +1,28 @@
-"""Teachers: rules whose choices REGAL's network can be taught to imitate before it learns from rewards."""
+"""Teachers: rules whose choices REGAL's network can be taught to imitate before it learns from rewards.
+
+They may look at more than the network does: it learns what of their choices its features and messages tell.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.graph import FloatArray, IndexArray
+from ..core.problem import Problem
+from ..core.solve import solve
+from ..core.solvers.lazy_chromosomes import bottom_levels
 from .multigraph import SearchedGraph
-from .regal_actions import ActionParameters, beta_parameters, crossover_bias
+from .regal_actions import ActionParameters, Head, beta_parameters, crossover_bias
+
+ROUNDS = (4, 16, 64)
+WINDOW = 41
+ORDER_EVALUATIONS = 300
+BIAS = 0.7
 
 Teacher = Callable[[SearchedGraph, ActionParameters, np.random.Generator], NDArray[np.int64]]
 """From what the network sees, what it chooses, and random numbers to actions, shape `(ops, heads)`."""
@@ -24,7 +38,7 @@ def uniform(searched: SearchedGraph, parameters: ActionParameters, rng: np.rando
         k = head.choices
         levels = np.arange(k)
         if head.what == "bias":
-            distance = np.abs(crossover_bias(levels, k) - 0.7)
+            distance = np.abs(crossover_bias(levels, k) - BIAS)
         elif head.what == "mean":
             distance = np.abs((levels + 1) / (k + 1) - 1 / 2)
         else:
@@ -35,4 +49,137 @@ def uniform(searched: SearchedGraph, parameters: ActionParameters, rng: np.rando
     return np.tile(np.array(chosen, np.int64), (searched.problem.graph.num_ops, 1))
 
 
-TEACHERS: dict[str, Teacher] = {"uniform": uniform}
+def cut_and_time(
+    rounds: int, searched: SearchedGraph, parameters: ActionParameters, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return, for the makespan, choices that keep neighbours on one device and let ops run in the order of time.
+
+    Placement is that of `_cut`. An op's priority falls with the middle of the earliest and the latest time at which it
+    may start on a critical path's clock, a transfer's with the time at which its op then ends: so ops run, and tensors
+    are sent, in layers, and devices wait for each other less often.
+    """
+    graph = searched.problem.graph
+    level = bottom_levels(graph)
+    latest, whole = level.max() - level, max(level.max(), 1e-300)
+    middle = (latest + _earliest(searched)) / 2
+    placement = _cut(searched, rounds, graph.runtime)
+    targets = _Targets(placement, 1 - middle / whole, 1 - (middle + graph.runtime) / whole)
+    return _actions(searched, parameters, targets, _Concentrations(4.0, 16.0, 16.0))
+
+
+def cut_and_order(
+    rounds: int, searched: SearchedGraph, parameters: ActionParameters, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return, for the peak, choices around an order that needs little memory on one device.
+
+    The order is that of a short `order-search`; a transfer's place in it is the mean of those of its op's successors.
+    Placement is that of `_cut`, for each stretch of the order apart, since devices share the memory of one time.
+    """
+    graph = searched.problem.graph
+    order = solve(Problem(graph), "order-search", evaluations=ORDER_EVALUATIONS).schedule.op_order()
+    place = np.empty(graph.num_ops)
+    place[order] = np.linspace(0, 1, graph.num_ops)
+    sources, consumers = graph.edges
+    readers = np.bincount(sources, minlength=graph.num_ops)
+    read = np.bincount(sources, place[consumers], graph.num_ops) / np.maximum(readers, 1)
+    written = np.bincount(graph.tensor_producer, graph.tensor_size, graph.num_ops)
+    targets = _Targets(_cut(searched, rounds, written, order), 1 - place, 1 - np.where(readers > 0, read, place))
+    return _actions(searched, parameters, targets, _Concentrations(2.0, 2.0, 8.0))
+
+
+class _Targets(NamedTuple):
+    """Shape `(ops,)` each: a device, and means of the priorities of the op and of its transfers."""
+
+    placement: NDArray[np.intp]
+    scheduling: FloatArray
+    transfers: FloatArray
+
+
+class _Concentrations(NamedTuple):
+    """What alpha + beta is."""
+
+    placement: float
+    scheduling: float
+    transfers: float
+
+
+def _earliest(searched: SearchedGraph) -> FloatArray:
+    """Return the earliest start of each op on as many devices as it takes, microseconds."""
+    graph = searched.problem.graph
+    earliest = np.zeros(graph.num_ops)
+    pointers, predecessors = graph.predecessors
+    for op in graph.input_order.tolist():
+        before = predecessors[pointers[op] : pointers[op + 1]]
+        earliest[op] = (earliest[before] + graph.runtime[before]).max(initial=0.0)
+    return earliest
+
+
+def _cut(searched: SearchedGraph, rounds: int, weight: FloatArray, order: IndexArray | None = None) -> NDArray[np.intp]:
+    """Return a device per op: few edges between devices, about the same weight on each.
+
+    How often the search had an op on each device is averaged over neighbours again and again; what then differs from
+    the mean of all ops changes along few edges, as in spectral partitioning. Prices of the devices even their weights
+    out. With an order, what differs from the mean of the ops around in the order decides.
+    """
+    graph, devices = searched.problem.graph, searched.problem.devices
+    ops = graph.num_ops
+    weight = weight + max(weight.max(), 1e-300) * 1e-9
+    affinity = searched.nodes[:, -devices - 1 : -1].astype(np.float64)
+    ends = np.concatenate((searched.producers, searched.consumers))
+    others = np.concatenate((searched.consumers, searched.producers))
+    degree = np.maximum(np.bincount(ends, minlength=ops), 1)[:, None]
+    for _ in range(rounds):
+        heard = np.stack([np.bincount(ends, affinity[others, device], ops) for device in range(devices)], axis=1)
+        affinity = (affinity + heard / degree) / 2
+        affinity -= np.average(affinity, axis=0, weights=weight)
+    if order is not None:
+        window = np.ones(min(WINDOW, ops))
+        counted = np.convolve(np.ones(ops), window, "same")
+        around = np.stack([np.convolve(column, window, "same") / counted for column in affinity[order].T], axis=1)
+        affinity[order] -= around
+    return _balanced(affinity / max(affinity.std(), 1e-300), weight)
+
+
+def _balanced(affinity: FloatArray, weight: FloatArray) -> NDArray[np.intp]:
+    """Return the device of largest affinity less price, at prices for which the devices' weights are about even."""
+    devices = affinity.shape[1]
+    prices, step = np.zeros(devices), 1.0
+    for _ in range(100):
+        placement: NDArray[np.intp] = (affinity - prices).argmax(1)
+        prices += step * (np.bincount(placement, weight, devices) / weight.sum() - 1 / devices)
+        step *= 0.97
+    return placement
+
+
+def _actions(
+    searched: SearchedGraph, parameters: ActionParameters, targets: _Targets, concentrations: _Concentrations
+) -> NDArray[np.int64]:
+    """Return the levels whose betas are nearest to those wanted, and to the crossover bias of plain BRKGA."""
+    chosen = []
+    for head in parameters.heads(searched.problem.devices):
+        if head.kind == "placement":
+            mean = np.where(targets.placement == head.entry, 0.8, 0.2)
+        else:
+            mean = targets.scheduling if head.kind == "scheduling" else targets.transfers
+        concentration = 0.0 if head.kind == "crossover" else getattr(concentrations, head.kind)
+        chosen.append(_levels(head, mean, concentration))
+    return np.stack(chosen, axis=1)
+
+
+def _levels(head: Head, mean: FloatArray, concentration: float) -> NDArray[np.int64]:
+    k = head.choices
+    if head.what == "mean":
+        wanted = mean * (k + 1) - 1
+    elif head.what == "variance":
+        wanted = np.full(len(mean), (k + 1) / (concentration + 1) - 1)
+    else:
+        wanted = np.full(len(mean), (2 * BIAS - 1) * k - 1)
+    return np.clip(np.round(wanted), 0, k - 1).astype(np.int64)
+
+
+TEACHERS: dict[str, Teacher] = {
+    "uniform": uniform,
+    **{f"cut-and-time-{rounds}": partial(cut_and_time, rounds) for rounds in ROUNDS},
+    **{f"cut-and-order-{rounds}": partial(cut_and_order, rounds) for rounds in ROUNDS},
+}
+"""Cuts of few rounds are easier to learn, those of many are better: a curriculum goes from the former to the latter."""

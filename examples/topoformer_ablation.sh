@@ -35,7 +35,7 @@ validation_nodes: 200
 END
   resume=
   [[ ! -e $run/checkpoint.safetensors ]] || resume=--resume
-  "$schedopt" train topoformer --config "$run.yaml" --output "$run" --jobs "$jobs" --quiet $resume
+  "$schedopt" train topoformer --config "$run.yaml" --output "$run" --jobs "$jobs" --quiet $resume >&2
   for decode in greedy sample beam; do
     methods+=,topoformer:decode=$decode:weights=$run/weights.safetensors
   done

@@ -10,6 +10,7 @@ t); a gap below 0 is better than approximate DP. A laptop hour is for the runs: 
 
 import argparse
 import csv
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -34,6 +35,11 @@ def read_runs(path, reference):
     }
 
 
+def label_of(method):
+    """Return a method's name with trained weights called by the folder of their run."""
+    return re.sub(r"weights=(?:.*/)?([^/]+)/weights\.safetensors", r"weights=\1", method)
+
+
 def draw(files, reference, output):
     """Draw a panel per file, print its numbers."""
     import matplotlib
@@ -46,7 +52,7 @@ def draw(files, reference, output):
     for axis, path in zip(axes[0], files, strict=True):
         print(Path(path).stem)
         for method, (gap, time) in read_runs(path, reference).items():
-            print(f"  {method:45} {gap.mean:+7.2f} ± {gap.half_width or 0:.2f}%  {time.mean:10.3f} s")
+            print(f"  {label_of(method):45} {gap.mean:+7.2f} ± {gap.half_width or 0:.2f}%  {time.mean:10.3f} s")
             number = list(handles).index(method) if method in handles else len(handles)
             handles[method] = axis.errorbar(
                 max(time.mean, 1e-3),
@@ -60,7 +66,7 @@ def draw(files, reference, output):
         axis.set(xscale="log", xlabel="time, s", title=Path(path).stem)
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("gap above approximate DP, %")
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=3, fontsize="small")
+    figure.legend(handles.values(), map(label_of, handles), loc="outside lower center", ncols=3, fontsize="small")
     figure.savefig(output, dpi=150)
 
 

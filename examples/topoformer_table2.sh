@@ -47,7 +47,7 @@ phases:
 END
 resume=
 [[ ! -e $run/checkpoint.safetensors ]] || resume=--resume
-"$schedopt" train topoformer "$folder/train" --validation "$folder/valid" --config "$folder/config.yaml" --output "$run" $resume --quiet
+"$schedopt" train topoformer "$folder/train" --validation "$folder/valid" --config "$folder/config.yaml" --output "$run" $resume --quiet >&2
 methods=input,approximate-dp:beam-size=10000,random,dfs,bfs
 for weights in topoformer-layered "$run/weights.safetensors"; do
   for decode in greedy sample beam; do methods+=,topoformer:decode=$decode:weights=$weights; done

@@ -120,6 +120,25 @@ def test_topoformer_table1_keeps_runs_that_the_figures_draw(tmp_path):
     assert drawn.count("topoformer:decode=") == 6
 
 
+def test_figures_call_trained_weights_by_their_run(tmp_path):
+    runs = tmp_path / "runs.csv"
+    method = "topoformer:decode=beam:weights=/some where/run/weights.safetensors"
+    rows = [("approximate-dp", 100, 2.0), (method, 110, 0.1)]
+    runs.write_text(
+        "method,graph,status,value,seconds\n" + "".join(f"{name},g,feasible,{v},{t}\n" for name, v, t in rows)
+    )
+    printed = run("topoformer_figures.py", runs, "--output", tmp_path / "f.png")
+    assert "topoformer:decode=beam:weights=run " in printed and "some where" not in printed
+
+
+def test_topoformer_training_compares_plain_reinforce_with_ours(tmp_path):
+    printed = run("topoformer_training.sh", tmp_path / "runs", 16, 2, 40)
+    assert "layered, 40 ops:\npeak memory, 2 graphs" in printed
+    assert printed.count("topoformer:decode=") == 12
+    for name in ("plain-from-random", "imitation", "plain", "leave-one-out"):
+        assert (tmp_path / "runs" / name / "curve.jsonl").exists()
+
+
 def test_topoformer_ablation_trains_each_network_once(tmp_path):
     for _ in range(2):
         printed = run("topoformer_ablation.sh", "decoders", tmp_path / "runs", 8, 2, 40)

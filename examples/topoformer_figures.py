@@ -47,9 +47,13 @@ def draw(files, reference, output):
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(files), figsize=(5 * len(files), 4.5), layout="constrained", squeeze=False)
+    columns = min(3, len(files))
+    rows = -(-len(files) // columns)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(5 * columns, 4 * rows), layout="constrained", squeeze=False)
+    for unused in axes.flat[len(files) :]:
+        unused.remove()
     handles = {}
-    for axis, path in zip(axes[0], files, strict=True):
+    for axis, path in zip(axes.flat, files, strict=False):
         print(Path(path).stem)
         for method, (gap, time) in read_runs(path, reference).items():
             print(f"  {label_of(method):45} {gap.mean:+7.2f} ± {gap.half_width or 0:.2f}%  {time.mean:10.3f} s")
@@ -63,9 +67,8 @@ def draw(files, reference, output):
                 capsize=3,
             )
         axis.axhline(0, color="black", linewidth=0.8, alpha=0.5)
-        axis.set(xscale="log", xlabel="time, s", title=Path(path).stem)
+        axis.set(xscale="log", xlabel="time, s", ylabel="gap above approximate DP, %", title=Path(path).stem)
         axis.grid(alpha=0.3)
-    axes[0][0].set_ylabel("gap above approximate DP, %")
     figure.legend(handles.values(), map(label_of, handles), loc="outside lower center", ncols=3, fontsize="small")
     figure.savefig(output, dpi=150)
 

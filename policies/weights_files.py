@@ -15,12 +15,14 @@ WEIGHTS = Path(__file__).parent / "weights"
 def shipped(method: str) -> list[Path]:
     """Return the weights of a method that the package comes with: the files named after it.
 
+    `regal-runtime` comes before `regal-runtime-transfers`: the paper's before their extension.
+
     Raises
     ------
     UsageError
         If there are none.
     """
-    if files := sorted(WEIGHTS.glob(f"{method}-*.safetensors")):
+    if files := sorted(WEIGHTS.glob(f"{method}-*.safetensors"), key=lambda file: file.stem):
         return files
     raise UsageError(
         f"{method} has no weights: none are installed; schedopt train {method} makes some, --weights FILE uses them"

@@ -6,8 +6,8 @@
 # evaluations of brkga and of each policy that is shipped. FOLDER keeps graphs, runs (runs.csv) and the figures,
 # topologies.png and histogram.png: the same command goes on where it stopped. WEIGHTS=FOLDER takes
 # regal-TASK.safetensors and regal-TASK-transfers.safetensors from there.
-# The paper: 99 copies of each of its test graphs, 5,266 in all for runtime. Rewards are above -1 for most topologies, and
-# "the variance for a fixed topology is typically relatively small".
+# A reward, -o_a / o_s, above -1 is better than BRKGA's. The paper: 99 copies of each of its test graphs, 5,266 in all for
+# runtime; "the variance for a fixed topology is typically relatively small".
 set -euo pipefail
 schedopt=${SCHEDOPT:-schedopt} python=${PYTHON:-python}
 task=${1:?runtime or memory} folder=${2:?a folder for graphs and runs} copies=${3:?how many copies}

@@ -180,6 +180,13 @@ def _graph_table(comparison: Comparison, results: list[GraphResults]) -> Table:
     return table
 
 
+def _range(summary: MethodSummary) -> str:
+    """Write on how many graphs a method is no worse than the reference, and its worst and best graph."""
+    compared = summary.wins + summary.ties + summary.losses
+    share = f"{100 * (summary.wins + summary.ties) / compared:.1f}%" if compared else _NOTHING
+    return f"{summary.method} {share}, {summary.least_improvement:+.2f}% to {summary.most_improvement:+.2f}%"
+
+
 def _remarks(comparison: Comparison, summaries: list[MethodSummary]) -> Iterator[str]:
     """Say what the table's numbers are over, what they leave out, and what went wrong."""
     from ..core.statistics import by_graph, interval_factor
@@ -188,6 +195,9 @@ def _remarks(comparison: Comparison, summaries: list[MethodSummary]) -> Iterator
     if graphs > 1:
         factor = f"{interval_factor(graphs):.2f} standard errors of {graphs} graphs"
         yield f"± is half of the 95% confidence interval over graphs (Student t): {factor}"
+    ranges = [_range(s) for s in summaries if s.method != comparison.reference and s.improvement.graphs]
+    if graphs > 1 and ranges:
+        yield f"graphs no worse than the reference, least and largest improvement: {', '.join(ranges)}"
     if any(0 < getattr(s, column).graphs < s.graphs for s in summaries for column in _PERCENTAGES):
         yield "n= is the number of graphs of a mean that is not over all of them"
     if comparison.settings.task == "runtime" and not any(cell.value != 0 for cell in comparison.cells):

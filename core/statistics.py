@@ -232,6 +232,8 @@ class MethodSummary:
         Graphs on which every run reached the largest lower bound that any method proved.
     improvement
         Below the reference method, percent of the reference.
+    least_improvement, most_improvement
+        The same of one graph, the worst and the best (REGAL 5.4); None without any.
     gap_from_best, gap_from_bound
         Above the best known value, and above the largest lower bound, percent.
     wins, ties, losses
@@ -254,6 +256,8 @@ class MethodSummary:
     timed_out: int
     optimal_graphs: int
     improvement: Estimate
+    least_improvement: float | None
+    most_improvement: float | None
     gap_from_best: Estimate
     gap_from_bound: Estimate
     wins: int
@@ -284,11 +288,11 @@ def _summarise_method(all_graphs: list[GraphResults], method: str, reference: st
     graphs = [graph for graph in all_graphs if method in graph.cells]
     cells = [cell for graph in graphs for cell in graph.cells[method]]
 
-    def percent(
+    def percents(
         formula: Callable[[float, float], float | None], base: Callable[[GraphResults], float | None]
-    ) -> Estimate:
+    ) -> list[float | None]:
         pairs = [(graph.value(method), base(graph)) for graph in graphs]
-        return estimate(formula(v, b) for v, b in pairs if v is not None and b is not None)
+        return [formula(v, b) for v, b in pairs if v is not None and b is not None]
 
     def duration(times: Callable[[Cell], float | None]) -> Estimate:
         known = [[t for t in map(times, graph.cells[method]) if t is not None] for graph in graphs]
@@ -297,6 +301,8 @@ def _summarise_method(all_graphs: list[GraphResults], method: str, reference: st
     ranks = [(graph.rank(method), graph.rank(reference)) for graph in graphs]
     outcomes = [compare_ranks(mine, its) for mine, its in ranks if mine is not None and its is not None]
     statuses = [cell.status for cell in cells]
+    improvements = percents(improvement_percent, lambda graph: graph.value(reference))
+    known = [improvement for improvement in improvements if improvement is not None]
     return MethodSummary(
         method=method,
         graphs=len(graphs),
@@ -307,9 +313,11 @@ def _summarise_method(all_graphs: list[GraphResults], method: str, reference: st
         failed=statuses.count("failed"),
         timed_out=sum(cell.timed_out for cell in cells),
         optimal_graphs=sum(graph.meets_bound(method) for graph in graphs),
-        improvement=percent(improvement_percent, lambda graph: graph.value(reference)),
-        gap_from_best=percent(gap_percent, lambda graph: graph.best),
-        gap_from_bound=percent(gap_percent, lambda graph: graph.bound),
+        improvement=estimate(improvements),
+        least_improvement=min(known, default=None),
+        most_improvement=max(known, default=None),
+        gap_from_best=estimate(percents(gap_percent, lambda graph: graph.best)),
+        gap_from_bound=estimate(percents(gap_percent, lambda graph: graph.bound)),
         wins=outcomes.count(-1),
         ties=outcomes.count(0),
         losses=outcomes.count(1),

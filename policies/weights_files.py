@@ -15,6 +15,8 @@ WEIGHTS = Path(__file__).parent / "weights"
 def shipped(method: str) -> list[Path]:
     """Return the weights of a method that the package comes with: the files named after it, a shorter name first.
 
+    `regal-runtime` comes before `regal-runtime-transfers`: the paper's before their extension.
+
     Raises
     ------
     UsageError

@@ -45,6 +45,12 @@ def row(text, method):
     return re.split(r"\s{2,}", line.strip())
 
 
+def pairs_of_cells(run, folder, methods):
+    """Return the cells of two methods, graph by graph."""
+    cells = json.loads(run("compare", folder, "--methods", methods, "--json").stdout)["cells"]
+    return list(zip(cells[::2], cells[1::2], strict=True))
+
+
 def test_table_by_hand(run, diamond_file):
     result = run("compare", diamond_file, "--methods", "input,approximate-dp")
     assert result.exit_code == 0
@@ -69,6 +75,14 @@ def test_several_graphs_have_an_interval_and_a_row_each(run, folder):
     assert "95% confidence interval over graphs (Student t): 12.71 standard errors of 2 graphs" in result.stdout
     deviation = "standard deviation over seeds of the mean improvement, percentage points: input 0, approximate-dp 0"
     assert deviation in result.stdout
+    improvements = sorted(
+        100 * (1 - cell["value"] / base["value"]) for base, cell in pairs_of_cells(run, folder, "input,approximate-dp")
+    )
+    share = 100 * sum(improvement >= 0 for improvement in improvements) / 2
+    assert (
+        "graphs no worse than the reference, least and largest improvement: "
+        f"approximate-dp {share:.1f}%, {improvements[0]:+.2f}% to {improvements[1]:+.2f}%\n"
+    ) in result.stdout
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -65,6 +65,7 @@ def test_summary_by_hand():
     new = only(CELLS)
     assert new.improvement.mean == pytest.approx((20 + 5) / 2)
     assert new.improvement.half_width == pytest.approx(95.29653552)
+    assert (new.least_improvement, new.most_improvement) == (5, 20)
     assert new.gap_from_best.mean == 0
     assert new.gap_from_bound.mean == pytest.approx((60 + 0) / 2)  # the bounds are 50, of old, and 190, of new
     assert (new.wins, new.ties, new.losses) == (2, 0, 0)

@@ -293,6 +293,7 @@ def test_shipped_weights_are_chosen_by_what_they_are_for(tmp_path, monkeypatch):
         "regal-a": {"task": "memory"},
         "regal-b": {"devices": 3},
         "regal-c": {},
+        "regal-c-transfers": {},
         "regal-d": {"actions": ActionParameters(0, 2)},
         "gas-a": {"encoder": "lstm"},
     }.items():

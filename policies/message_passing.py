@@ -57,7 +57,7 @@ class Receivers:
 
     def __init__(self, targets: Tensor, nodes: int) -> None:
         self.targets, self.nodes = targets, nodes
-        self.graph = _graph(targets, targets, nodes) if uses_dgl(targets.device.type) else None
+        self.graph: Any = _graph(targets, targets, nodes) if uses_dgl(targets.device.type) else None
 
     def sum(self, messages: Tensor) -> Tensor:
         """Add up the messages that reach each node.

@@ -176,7 +176,7 @@ def test_given_graphs_are_trained_on(folders, config, run, tmp_path):
         (["--set", "phases.0.epochs=x"], ["phases.0: epochs must be a whole number, not 'x'"]),
         (["--set", "phases.1.speed=1"], ["there is no setting 'phases.1.speed'"]),
         (["--set", "phases.1.samples=1"], ["the leave-one-out baseline needs at least 2 samples"]),
-        (["--set", "phases.0.teacher=nobody"], ["teacher must be uniform, not 'nobody'"]),
+        (["--set", "phases.0.teacher=nobody"], ["teacher must be one of uniform, cut-and-time-4, ", "not 'nobody'"]),
         (["--set", "network.actions.placement=1"], ["placement must be 0, for no choice, or from 2 to 64, not 1"]),
         (["--config", "no-such.yaml"], ["no-such.yaml: cannot be read"]),
         (["--start", "no-such"], ["no-such: cannot be read"]),

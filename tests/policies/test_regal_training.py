@@ -242,6 +242,14 @@ def test_rewards_are_those_of_searches_with_the_actions(tmp_path):
     assert len(np.unique(found[0])) > 2
 
 
+def test_ratios_are_the_same_in_any_unit():
+    (case,) = cases_of(synthetic(1), SHAPE)
+    assert case.ratio(case.plain) == 1
+    small = dataclasses.replace(case, plain=case.plain * 1e-9)
+    assert small.ratio(3e-9) == pytest.approx(case.ratio(3))
+    assert dataclasses.replace(case, plain=0.0).ratio(0.0) == 1
+
+
 def test_searches_go_on_from_the_features_with_the_distributions_of_the_actions():
     """The random numbers that come after the features', as when the policy is used."""
     (case,) = cases_of(synthetic(1, 20, 20), SHAPE)
@@ -521,7 +529,7 @@ def test_weights_that_overflow_end_the_run(at, tmp_path):
         ({"reward": 0.0}, "reward and imitation must not both be 0"),
         ({"samples": 1}, "needs at least 2 samples"),
         ({"imitation": 1.0}, "imitation needs a teacher"),
-        ({"teacher": "nobody"}, "teacher must be uniform"),
+        ({"teacher": "nobody"}, "teacher must be one of uniform"),
         ({"evaluations": 1}, "evaluations must be at least 2"),
     ],
 )

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ..core.errors import TrainingError, UsageError
 from ..core.graph import CostGraph
+from .message_passing import using_threads
 from .run_folder import (
     WEIGHTS,
     Place,
@@ -389,11 +390,10 @@ def _repeatable(parameters: TrainingSettings) -> Iterator[None]:
 
     Products of matrices do so on one thread alone: on several, their shares differ with how many cores are free.
     """
-    before, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+    before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(before or parameters.device == "cpu")
-    torch.set_num_threads(parameters.threads)
     try:
-        yield
+        with using_threads(parameters.threads):
+            yield
     finally:
         torch.use_deterministic_algorithms(before)
-        torch.set_num_threads(threads)

@@ -127,6 +127,7 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     import torch
 
     from .interrupts import Stopped, heeding
+    from .message_passing import using_threads
     from .multigraph import multigraph_batch, searched_graph
     from .regal_actions import dequantise
 
@@ -145,10 +146,8 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
         too_many = f"{edges:,} edges are too many for {parameters.method}'s network, which takes {MOST_EDGES:,}"
         search.notes.append(f"{name}: {too_many}; all genes are drawn as plain brkga draws them")
         return GeneDistribution()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
-        with torch.inference_mode(), heeding(search, network):
+        with torch.inference_mode(), using_threads(1), heeding(search, network):
             policy = network(multigraph_batch([graph]))
             if parameters.actions == "sample":
                 generator = torch.Generator().manual_seed(int(search.rng.integers(2**62)))
@@ -158,7 +157,5 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     except Stopped:
         search.notes.append(no_time)
         return None
-    finally:
-        torch.set_num_threads(threads)
     levels = network.parameters_.actions
     return dequantise(actions.numpy(), search.problem.graph, search.problem.devices, levels)

@@ -44,10 +44,14 @@ def regal(
     ] = None,
     task: Annotated[
         _OptionalTask,
-        typer.Option("--task", help="What to minimise: memory (peak) or runtime (makespan). (default: memory)"),
+        typer.Option(
+            "--task",
+            help="What to minimise: memory (peak) or runtime (makespan). (default: the settings', or memory)",
+        ),
     ] = None,
     devices: Annotated[
-        _OptionalInt, typer.Option("--devices", "-d", min=2, max=8, help="Devices, 2 to 8. (default: 2)")
+        _OptionalInt,
+        typer.Option("--devices", "-d", min=2, max=8, help="Devices, 2 to 8. (default: the settings', or 2)"),
     ] = None,
     validation: Annotated[
         _OptionalTexts,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,26 @@ class Search:
             self.timed_out = True
         exhausted = self.evaluations_left < 1
         return self.timed_out or exhausted or self.interrupt.is_set() or self.is_optimal
+
+    @contextmanager
+    def limited(self, evaluations: float, until: float = math.inf) -> Iterator[None]:
+        """Let what runs within have a part of the budget; what is left of the whole is there again afterwards.
+
+        Parameters
+        ----------
+        evaluations
+            How many it may price, of those left.
+        until
+            `time.monotonic()` value at which it must stop; the run is not repeatable if that comes to pass.
+        """
+        whole, deadline = self.max_evaluations, self.deadline
+        self.max_evaluations, self.deadline = min(whole, self.evaluations + evaluations), min(deadline, until)
+        try:
+            yield
+        finally:
+            self.max_evaluations, self.deadline = whole, deadline
+            self.depends_on_time |= self.timed_out
+            self.timed_out = time.monotonic() >= deadline
 
     def raise_lower_bound(self, bound: float) -> None:
         """Record a proof that no schedule is better than `bound`."""

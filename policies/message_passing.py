@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -39,9 +41,31 @@ def _dgl() -> Any:
     """
     os.environ["DGLBACKEND"] = "pytorch"
     try:
-        return importlib.import_module("dgl")
+        dgl = importlib.import_module("dgl")
     except (ImportError, OSError):
         return None
+    dgl.utils.set_num_threads(torch.get_num_threads())
+    return dgl
+
+
+@contextmanager
+def using_threads(count: int) -> Iterator[None]:
+    """Let networks use so many threads of the processor, in torch and in DGL, and then as many as before.
+
+    Messages of small graphs take DGL ten times as long on several threads as on one, where other processes run.
+    """
+    before = torch.get_num_threads()
+    try:
+        _set_threads(count)
+        yield
+    finally:
+        _set_threads(before)
+
+
+def _set_threads(count: int) -> None:
+    torch.set_num_threads(count)
+    if _dgl.cache_info().currsize and (dgl := _dgl()) is not None:  # else it takes over what torch has, once loaded
+        dgl.utils.set_num_threads(count)
 
 
 class Receivers:
@@ -57,7 +81,7 @@ class Receivers:
 
     def __init__(self, targets: Tensor, nodes: int) -> None:
         self.targets, self.nodes = targets, nodes
-        self.graph = _graph(targets, targets, nodes) if uses_dgl(targets.device.type) else None
+        self.graph: Any = _graph(targets, targets, nodes) if uses_dgl(targets.device.type) else None
 
     def sum(self, messages: Tensor) -> Tensor:
         """Add up the messages that reach each node.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -62,7 +63,7 @@ class SearchedGraph:
     evaluations: float
 
 
-def searched_graph(search: Search, evaluations: int = EVALUATIONS) -> SearchedGraph:
+def searched_graph(search: Search, evaluations: int = EVALUATIONS, until: float = math.inf) -> SearchedGraph:
     """Run plain BRKGA for a few evaluations and return the features of the graph (A.2).
 
     The features of an op:
@@ -85,11 +86,12 @@ def searched_graph(search: Search, evaluations: int = EVALUATIONS) -> SearchedGr
         It goes on with this search's random numbers, counts its evaluations, and offers what it finds.
     evaluations
         How many it may spend, at least 1, of those that the search has left.
+    until
+        `time.monotonic()` value after which it ends with the generation that it is in.
     """
-    whole, before = search.max_evaluations, search.evaluations
-    search.max_evaluations = min(whole, before + evaluations)
-    population = evolve(search, brkga.Parameters(), GeneDistribution())
-    search.max_evaluations = whole
+    before = search.evaluations
+    with search.limited(evaluations, until):
+        population = evolve(search, brkga.Parameters(), GeneDistribution())
     assert search.best is not None
     graph = search.problem.graph
     pointers, consumers = graph.consumers

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ..core.errors import TrainingError, UsageError
 from ..core.graph import CostGraph
+from .message_passing import using_threads
 from .run_folder import (
     WEIGHTS,
     Place,
@@ -24,6 +25,7 @@ from .run_folder import (
     add_to_curve,
     board_of,
     has_checkpoint,
+    hash_of,
     open_folder,
     read_checkpoint,
     write_checkpoint,
@@ -154,6 +156,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     ) -> None:
         self.folder, self.parameters, self.jobs = Path(folder), parameters, jobs
         self.graphs, self.validation = tuple(graphs), tuple(validation)
+        self._hash = hash_of(self.graphs, self.validation)
         self.place: Any = self.kind.place()
         self._checkpoint = read_checkpoint(self.folder, self.kind) if has_checkpoint(self.folder) else None
         self._measured: dict[str, list[float]] = {}
@@ -163,7 +166,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     def _resume(self) -> None:
         """Take up the run of the checkpoint, if there is one."""
         if self._checkpoint is not None:
-            self._checkpoint.check_same(self.parameters, self.graphs, self.validation)
+            self._checkpoint.check_same(self.parameters, self._hash)
             self._checkpoint.restore(self._networks(), self.optimiser)
             self.place = dataclasses.replace(self._checkpoint.place)
             self._measured, self._last = self._checkpoint.measured, self._checkpoint.validation
@@ -368,7 +371,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
             self.parameters,
             self.network.parameters_,
             self.place,
-            (self.graphs, self.validation),
+            self._hash,
             self._measured,
             self._last,
         )
@@ -387,11 +390,10 @@ def _repeatable(parameters: TrainingSettings) -> Iterator[None]:
 
     Products of matrices do so on one thread alone: on several, their shares differ with how many cores are free.
     """
-    before, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+    before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(before or parameters.device == "cpu")
-    torch.set_num_threads(parameters.threads)
     try:
-        yield
+        with using_threads(parameters.threads):
+            yield
     finally:
         torch.use_deterministic_algorithms(before)
-        torch.set_num_threads(threads)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # torch is loaded once there is a network to run
     from .regal_network import RegalNetwork
 
 ACTIONS = ("sample", "most-likely")
+MOST_DEVICES = 8
 MOST_EDGES = 1_000_000
 """The messages of a round take about two kilobytes per edge."""
 
@@ -66,6 +67,8 @@ class Parameters(base.Parameters):
         if wanted in found:
             return files[found.index(wanted)]
         remedy = f"schedopt train {self.method} --task {problem.task} --devices {problem.devices} makes some"
+        if problem.devices > MOST_DEVICES:
+            remedy = f"there can be some for 2 to {MOST_DEVICES} devices"
         if not self.weights:
             have = ", ".join(f"{task} on {devices} devices" for _, task, devices in found)
             lacks = f"{self.method} has no weights for {problem.task} on {problem.devices} devices"
@@ -113,8 +116,8 @@ def solve(search: Search, parameters: Parameters) -> None:
 def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     """Spend some evaluations on the features, and return what the policy chooses; None if the search must stop.
 
-    The features take at most half of the budget. Where the graph is too large for the network, all genes stay uniform,
-    which is plain BRKGA, and a note says so.
+    The features take at most half of the evaluations, and end with the generation in which half of the time has passed.
+    Where the graph is too large for the network, all genes stay uniform, and a note says so.
 
     Parameters
     ----------
@@ -124,24 +127,27 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     import torch
 
     from .interrupts import Stopped, heeding
+    from .message_passing import using_threads
     from .multigraph import multigraph_batch, searched_graph
     from .regal_actions import dequantise
 
     if search.must_stop():
         return None
     network = _network(parameters.file(search.problem))
-    graph = searched_graph(search, int(min(parameters.features, max(1, search.evaluations_left // 2))))
-    if search.must_stop():
-        return None
+    evaluations = max(1.0, min(parameters.features, search.evaluations_left / 2))
+    graph = searched_graph(search, int(evaluations), search.share_of_time(0.5))
     name, edges = search.problem.graph.name, len(graph.edges)
+    no_time = f"{name}: there was no time for {parameters.method}'s network; this is what plain brkga found"
+    if search.must_stop():
+        if search.timed_out:
+            search.notes.append(no_time)
+        return None
     if edges > MOST_EDGES:
-        too_many = f"{edges:,} edges are too many for {parameters.method}, which takes {MOST_EDGES:,}"
-        search.notes.append(f"{name}: {too_many}; this is plain brkga")
+        too_many = f"{edges:,} edges are too many for {parameters.method}'s network, which takes {MOST_EDGES:,}"
+        search.notes.append(f"{name}: {too_many}; all genes are drawn as plain brkga draws them")
         return GeneDistribution()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
-        with torch.inference_mode(), heeding(search, network):
+        with torch.inference_mode(), using_threads(1), heeding(search, network):
             policy = network(multigraph_batch([graph]))
             if parameters.actions == "sample":
                 generator = torch.Generator().manual_seed(int(search.rng.integers(2**62)))
@@ -149,10 +155,7 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
             else:
                 actions = policy.most_likely()
     except Stopped:
-        late = f"{parameters.method}'s network had no time to finish"
-        search.notes.append(f"{name}: {late}; this is what plain brkga found")
+        search.notes.append(no_time)
         return None
-    finally:
-        torch.set_num_threads(threads)
     levels = network.parameters_.actions
     return dequantise(actions.numpy(), search.problem.graph, search.problem.devices, levels)

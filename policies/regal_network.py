@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +48,8 @@ class RegalNetworkParameters(Parameters):
     update: Update = parameter("gru", "of a node by its messages: gru (A.16), residual (A.15) or mlp (eq. 1, A.14)")
     aggregation: Aggregation = parameter("mean", "of messages: mean (A.14, A.16) or sum (eq. 1, A.15)")
     normalise: bool = parameter(
-        False, "give features and, after each round, embeddings mean 0 and spread 1 over a graph; the paper does not"
+        False,
+        "whether gnn gives features and, after each round, embeddings mean 0 and spread 1 over a graph; paper: no",
     )
     width: int = parameter(32, "of nodes, edges and all layers; paper 32", low=1, high=1024)
 
@@ -148,11 +149,12 @@ class _Messages:
         batch: MultigraphBatch,
         parameters: RegalNetworkParameters,
     ) -> None:
-        self.batch, self.last = batch, mlp[2]
+        first: Any = mlp[0]
+        self.batch, self.last = batch, cast("nn.Linear", mlp[2])
         receivers = Receivers(listeners, len(batch.nodes))
         self.reduce = receivers.mean if parameters.aggregation == "mean" else receivers.sum
-        self.of_producer, self.of_consumer, of_edge = mlp[0].weight.split(parameters.width, dim=1)  # type: ignore[no-untyped-call]
-        self.of_edges = edges @ of_edge.T + mlp[0].bias
+        self.of_producer, self.of_consumer, of_edge = first.weight.split(parameters.width, dim=1)
+        self.of_edges = edges @ of_edge.T + first.bias
         self.bias = self.reduce(torch.ones_like(edges[:, :1])) * self.last.bias
 
     def __call__(self, nodes: Tensor) -> Tensor:

@@ -98,6 +98,11 @@ class Case:
     plain: float | None = None
     target: NDArray[np.int64] | None = None
 
+    def ratio(self, value: float) -> float:
+        """Return o_a / o_s of a value [o_a]: below 1 is better than plain BRKGA; 1 if that costs nothing already."""
+        assert self.plain is not None
+        return value / self.plain if self.plain > 0 else 1.0
+
 
 def plain_value(problem: Problem, evaluations: int, seed: int) -> float:
     """Return what plain BRKGA finds, as `schedopt solve --method brkga` does: bytes or microseconds [o_s]."""

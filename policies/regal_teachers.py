@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,7 +114,9 @@ def _earliest(searched: SearchedGraph) -> FloatArray:
     return earliest
 
 
-def _cut(searched: SearchedGraph, rounds: int, weight: FloatArray, order: IndexArray | None = None) -> NDArray[np.intp]:
+def _cut(
+    searched: SearchedGraph, rounds: int, weight: NDArray[Any], order: IndexArray | None = None
+) -> NDArray[np.intp]:
     """Return a device per op: few edges between devices, about the same weight on each.
 
     How often the search had an op on each device is averaged over neighbours again and again; what then differs from

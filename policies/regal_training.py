@@ -42,8 +42,9 @@ from .weights_files import weights_file
 
 PLAIN = "plain.jsonl"
 VALIDATED = ("sample", "most_likely")
-_SAMPLES, _VALIDATION, _SEEDS, _DIRECTIONS = 0, 1, 2, 3
+_SAMPLES, _SEEDS, _DIRECTIONS = 0, 2, 3
 _HELD_OUT = 2**31
+_TEACHERS = f"one of {', '.join(TEACHERS)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,16 +74,16 @@ class Phase(Parameters):
     perturbed: Literal["heads", "all"] = parameter("heads", "which weights evolution changes: the last layers, or all")
     ranks: bool = parameter(True, "whether evolution goes by the ranks of rewards rather than by rewards")
     imitation: float = parameter(0.0, "weight of imitating a teacher", low=0.0)
-    teacher: str = parameter("", f"whose actions to imitate: {' or '.join(TEACHERS)}")
+    teacher: str = parameter("", f"whose actions to imitate: {_TEACHERS}")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.reward == 0 == self.imitation:
             raise UsageError("reward and imitation must not both be 0")
         if self.teacher not in ("", *TEACHERS):
-            raise UsageError(f"teacher must be {' or '.join(TEACHERS)}, not '{self.teacher}'")
+            raise UsageError(f"teacher must be {_TEACHERS}, not '{self.teacher}'")
         if self.imitation and not self.teacher:
-            raise UsageError(f"imitation needs a teacher: {' or '.join(TEACHERS)}")
+            raise UsageError(f"imitation needs a teacher: {_TEACHERS}")
         if self.by_reinforce and self.baseline == "leave-one-out" and self.samples < 2:
             raise UsageError("the leave-one-out baseline needs at least 2 samples")
 
@@ -316,8 +317,12 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                     for at in range(len(of_policy))
                 ]
             )
-        found = np.array([[[result() for result in row] for row in rows] for rows in begun], np.float64)
-        rewards: FloatArray = -found / np.array([max(case.plain or 0.0, 1.0) for case in cases])
+        rewards = -np.array(
+            [
+                [[case.ratio(result()) for case, result in zip(cases, row, strict=True)] for row in rows]
+                for rows in begun
+            ]
+        )
         self._measure("reward", float(rewards.mean()))
         return rewards
 
@@ -382,14 +387,12 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                     return None
             ratios = []
             for case, results in begun:
-                plain = case.plain or 0.0
-                values = [min(case.searched.value, result()) for result in results]
-                ratios.append([(plain - value) / max(plain, 1.0) for value in values])
+                ratios.append([case.ratio(min(case.searched.value, result())) for result in results])
                 if must_stop():
                     return None
         finally:
             network.train()
-        improvements = dict(zip(VALIDATED, np.array(ratios).T, strict=True))
+        improvements = dict(zip(VALIDATED, 1 - np.array(ratios).T, strict=True))
         return {
             **{f"{name}_improvement_percent": 100 * float(found.mean()) for name, found in improvements.items()},
             **{f"{name}_matched_percent": 100 * float((found > -1e-9).mean()) for name, found in improvements.items()},

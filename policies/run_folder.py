@@ -89,7 +89,7 @@ class Checkpoint(Generic[Settings, At]):
     measured: dict[str, list[float]]
     validation: dict[str, float]
 
-    def check_same(self, parameters: Settings, graphs: Sequence[CostGraph], validation: Sequence[CostGraph]) -> None:
+    def check_same(self, parameters: Settings, graphs: str) -> None:
         """Raise UsageError if the checkpoint is of a run with other settings or graphs."""
         before, now = plain(self.parameters), plain(parameters)
         if others := differences(before, now | {"checkpoint_seconds": before["checkpoint_seconds"]}):
@@ -97,7 +97,7 @@ class Checkpoint(Generic[Settings, At]):
                 f"{self.path}: is of a run with another {', '.join(others)}; "
                 "go on with the same settings, or name another folder"
             )
-        if self.graphs != _hash_of(graphs, validation):
+        if self.graphs != graphs:
             raise UsageError(
                 f"{self.path}: is of a run on other graphs; go on with the same ones, or name another folder"
             )
@@ -131,11 +131,11 @@ def write_checkpoint(
     parameters: RunSettings,
     network: Any,
     place: Place,
-    graphs: tuple[Sequence[CostGraph], Sequence[CostGraph]],
+    graphs: str,
     measured: dict[str, list[float]],
     validation: dict[str, float],
 ) -> None:
-    """Write all that a run needs to go on: see `Checkpoint`; `graphs` are those to train and to validate on."""
+    """Write all that a run needs to go on: see `Checkpoint`."""
     tensors: dict[str, Tensor] = {}
     for prefix, module in networks.items():
         tensors |= {f"{prefix}.{name}": value for name, value in module.state_dict().items()}
@@ -147,7 +147,7 @@ def write_checkpoint(
         "place": json.dumps(dataclasses.asdict(place)),
         "config": json.dumps(plain(parameters)),
         "shape": json.dumps(plain(network)),
-        "graphs": _hash_of(*graphs),
+        "graphs": graphs,
         "measured": json.dumps(measured),
         "validation": json.dumps(validation),
     }
@@ -200,11 +200,11 @@ def check_same(
     FormatError
         If there is none.
     """
-    read_checkpoint(folder, kind).check_same(parameters, graphs, validation)
+    read_checkpoint(folder, kind).check_same(parameters, hash_of(graphs, validation))
 
 
-def _hash_of(graphs: Sequence[CostGraph], validation: Sequence[CostGraph]) -> str:
-    """Return a hash of given graphs, empty without any."""
+def hash_of(graphs: Sequence[CostGraph], validation: Sequence[CostGraph]) -> str:
+    """Return a hash of given graphs, to train and to validate on; empty without any."""
     if not (graphs or validation):
         return ""
     hashes = [[graph_hash(graph) for graph in given] for given in (graphs, validation)]

@@ -38,6 +38,8 @@ def weights_file(name: str) -> Path:
         If there is neither.
     """
     file = {file.stem: file for file in WEIGHTS.glob("*.safetensors")}.get(name, Path(name))
+    if file.is_dir():
+        raise FormatError(f"{name}: is a folder; name the weights in it, as {file / 'weights.safetensors'}")
     if file.exists():
         return file
     raise FormatError(f"{name}: cannot be read: no such file, and no weights of this name come with the package")

@@ -2,20 +2,15 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
-import torch
 import yaml
-from safetensors.torch import load_file
 from schedopt.policies import regal_training
 from schedopt.policies.config import plain
 from schedopt.policies.regal_network import load_network
 from schedopt.policies.regal_training import PLAIN, settings_of
-from schedopt.policies.run_folder import CHECKPOINT, CONFIG, CURVE, WEIGHTS, curve_of
+from schedopt.policies.run_folder import CHECKPOINT, CONFIG, WEIGHTS, curve_of
+from train_commands import assert_same_weights, check_that_ctrl_c_and_sigkill_lose_nothing, refused
 
 CONFIG_TEXT = """
 network: {task: runtime, width: 8, rounds: 1, actions: {placement: 2, scheduling: 2}}
@@ -63,21 +58,6 @@ def whole(config, tmp_path_factory):
     result = CliRunner().invoke(app, ["train", "regal", "--output", str(folder), "--config", str(config)])
     assert result.exit_code == 0, result.stderr
     return folder, result
-
-
-def refused(result, *words):
-    assert (result.exit_code, result.stdout) == (2, "")
-    errors = [line for line in result.stderr.strip().splitlines() if not line.startswith("note: ")]
-    assert len(errors) == 1, result.stderr
-    for word in words:
-        assert word in errors[0]
-
-
-def assert_same_weights(folder, other):
-    for name in (CHECKPOINT, WEIGHTS):
-        one, two = load_file(folder / name), load_file(other / name)
-        assert one.keys() == two.keys()
-        assert all(torch.equal(value, two[key]) for key, value in one.items())
 
 
 def test_a_run_says_how_it_goes_and_what_its_weights_are_for(whole):
@@ -176,7 +156,7 @@ def test_given_graphs_are_trained_on(folders, config, run, tmp_path):
         (["--set", "phases.0.epochs=x"], ["phases.0: epochs must be a whole number, not 'x'"]),
         (["--set", "phases.1.speed=1"], ["there is no setting 'phases.1.speed'"]),
         (["--set", "phases.1.samples=1"], ["the leave-one-out baseline needs at least 2 samples"]),
-        (["--set", "phases.0.teacher=nobody"], ["teacher must be uniform, not 'nobody'"]),
+        (["--set", "phases.0.teacher=nobody"], ["teacher must be one of uniform, cut-and-time-4, ", "not 'nobody'"]),
         (["--set", "network.actions.placement=1"], ["placement must be 0, for no choice, or from 2 to 64, not 1"]),
         (["--config", "no-such.yaml"], ["no-such.yaml: cannot be read"]),
         (["--start", "no-such"], ["no-such: cannot be read"]),
@@ -204,43 +184,7 @@ def test_a_filter_that_keeps_nothing_is_one_sentence(config, run, tmp_path):
     refused(run("train", "regal", "--output", tmp_path, *options), "no graph of number", "filter less")
 
 
-def start_process(folder, config, *options):
-    command = ["train", "regal", "--output", folder, "--config", config, *options]
-    words = [sys.executable, "-c", "from schedopt.cli.main import main; main()", *map(str, command)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-
-
-def wait_for_line(folder, count, process):
-    for _ in range(6000):
-        if process.poll() is not None or len(curve_of(folder)) >= count:
-            return
-        time.sleep(0.01)
-
-
-MANY = ["--set", "phases.1.epochs=40"]
-
-
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_and_sigkill_lose_nothing(config, run, tmp_path):
-    """Both in one run on two workers, which ends like one that was left alone on one."""
-    with start_process(tmp_path / "run", config, *MANY, "--jobs", 2) as process:
-        wait_for_line(tmp_path / "run", 3, process)
-        process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=120)
-    assert (process.returncode, stdout) == (130, ""), stderr
-    assert "Traceback" not in stderr
-    assert f"go on with: schedopt train regal --output {tmp_path / 'run'} --resume --jobs 2\n" in stderr
-    lines = len(curve_of(tmp_path / "run"))
-    assert 3 <= lines < 42
-    with start_process(tmp_path / "run", config, *MANY, "--resume") as process:
-        wait_for_line(tmp_path / "run", lines + 2, process)
-        process.kill()
-        process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGKILL
-    assert lines <= len(curve_of(tmp_path / "run")) < 42
-    resumed = run("train", "regal", "--output", tmp_path / "run", "--resume", "--quiet")
-    assert resumed.exit_code == 0, resumed.stderr
-    assert run("train", "regal", "--output", tmp_path / "whole", "--config", config, *MANY, "-q").exit_code == 0
-    assert_same_weights(tmp_path / "run", tmp_path / "whole")
-    assert (tmp_path / "run" / CURVE).read_text().count("\n") == 42
+    options = ["--config", config, "--set", "phases.1.epochs=40"]
+    check_that_ctrl_c_and_sigkill_lose_nothing("regal", options, 42, run, tmp_path, jobs=2)

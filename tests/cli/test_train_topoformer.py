@@ -3,19 +3,16 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
 from schedopt.policies import searched_orders, topoformer_training
 from schedopt.policies.config import plain
 from schedopt.policies.network import load_network
-from schedopt.policies.run_folder import CHECKPOINT, CONFIG, CURVE, WEIGHTS, curve_of
+from schedopt.policies.run_folder import CHECKPOINT, CONFIG, WEIGHTS, curve_of
 from schedopt.policies.topoformer_training import settings_of
+from train_commands import assert_same_weights, check_that_ctrl_c_and_sigkill_lose_nothing, refused
 
 CONFIG_TEXT = """
 network: {layers: 1, width: 8, head_width: 4, heads: 1, eigenvectors: 2}
@@ -59,21 +56,6 @@ def whole(config, tmp_path_factory):
     result = CliRunner().invoke(app, ["train", "topoformer", "--output", str(folder), "--config", str(config)])
     assert result.exit_code == 0, result.stderr
     return folder, result
-
-
-def refused(result, *words):
-    assert (result.exit_code, result.stdout) == (2, "")
-    errors = [line for line in result.stderr.strip().splitlines() if not line.startswith("note: ")]
-    assert len(errors) == 1, result.stderr
-    for word in words:
-        assert word in errors[0]
-
-
-def assert_same_weights(folder, other):
-    for name in (CHECKPOINT, WEIGHTS):
-        one, two = load_file(folder / name), load_file(other / name)
-        assert one.keys() == two.keys()
-        assert all(torch.equal(value, two[key]) for key, value in one.items())
 
 
 def test_a_run_says_how_it_goes_and_what_its_weights_are_for(whole, run, diamond_file):
@@ -240,46 +222,10 @@ def test_a_loss_that_is_no_number_is_one_sentence(config, run, tmp_path, monkeyp
     assert (tmp_path / CHECKPOINT).exists()
 
 
-def start_process(folder, config, *options):
-    command = ["train", "topoformer", "--output", folder, "--config", config, *options]
-    words = [sys.executable, "-c", "from schedopt.cli.main import main; main()", *map(str, command)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-
-
-def wait_for_line(folder, count, process):
-    for _ in range(6000):
-        if process.poll() is not None or len(curve_of(folder)) >= count:
-            return
-        time.sleep(0.01)
-
-
-MANY = ["--set", "phases.0.epochs=40"]
-
-
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_and_sigkill_lose_nothing(config, run, tmp_path):
-    """Both in one run, which ends like one that was left alone."""
-    with start_process(tmp_path / "run", config, *MANY) as process:
-        wait_for_line(tmp_path / "run", 3, process)
-        process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=120)
-    assert (process.returncode, stdout) == (130, ""), stderr
-    assert "Traceback" not in stderr
-    assert f"go on with: schedopt train topoformer --output {tmp_path / 'run'} --resume\n" in stderr
-    lines = len(curve_of(tmp_path / "run"))
-    assert 3 <= lines < 42
-    with start_process(tmp_path / "run", config, *MANY, "--resume") as process:
-        wait_for_line(tmp_path / "run", lines + 2, process)
-        process.kill()
-        process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGKILL
-    assert lines <= len(curve_of(tmp_path / "run")) < 42
-    resumed = run("train", "topoformer", "--output", tmp_path / "run", "--resume", "--quiet")
-    assert resumed.exit_code == 0, resumed.stderr
-    assert run("train", "topoformer", "--output", tmp_path / "whole", "--config", config, *MANY, "-q").exit_code == 0
-    assert_same_weights(tmp_path / "run", tmp_path / "whole")
-    assert (tmp_path / "run" / CURVE).read_text().count("\n") == 42
+    options = ["--config", config, "--set", "phases.0.epochs=40"]
+    check_that_ctrl_c_and_sigkill_lose_nothing("topoformer", options, 42, run, tmp_path)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")

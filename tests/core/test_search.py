@@ -76,6 +76,28 @@ def test_each_reason_to_stop(values, stops):
     assert search.seconds_left() == pytest.approx(values.get("deadline", math.inf) - time.monotonic(), abs=5)
 
 
+def test_a_part_of_the_budget_is_not_more_than_the_whole():
+    search = Search(Problem(diamond()), max_evaluations=10)
+    for asked, left in ((3, 3), (3, 3), (50, 4)):
+        with search.limited(asked):
+            assert search.evaluations_left == left
+            search.evaluations += left
+            assert search.must_stop()
+    assert search.evaluations_left == 0
+    timed = Search(Problem(diamond()), deadline=time.monotonic() + 1e6)
+    with timed.limited(5, time.monotonic() - 1):
+        assert timed.must_stop()
+    assert (timed.timed_out, timed.depends_on_time, timed.must_stop()) == (False, True, False)
+    late = Search(Problem(diamond()), deadline=time.monotonic() - 1)
+    with late.limited(5, time.monotonic() + 1e6):
+        assert late.must_stop()
+    assert late.timed_out
+    untimed = Search(Problem(diamond()))
+    with untimed.limited(5):
+        untimed.must_stop()
+    assert not untimed.depends_on_time
+
+
 def test_an_interrupt_from_outside_stops_it():
     interrupt = threading.Event()
     search = Search(Problem(diamond()), interrupt=interrupt)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from schedopt.policies import message_passing
-from schedopt.policies.message_passing import GatConvolution, edge_softmax, mean_messages, sum_messages
+from schedopt.policies.message_passing import GatConvolution, edge_softmax, mean_messages, sum_messages, using_threads
 
 needs_dgl = pytest.mark.skipif(not message_passing.uses_dgl(), reason="DGL is not installed")
 WAYS = [pytest.param(True, id="dgl", marks=needs_dgl), pytest.param(False, id="torch")]
@@ -153,6 +153,29 @@ def test_autocast_does_not_lower_the_precision(way):
     with torch.autocast("cpu", torch.bfloat16):
         heard = convolution(features.bfloat16(), edges)
     torch.testing.assert_close(heard, convolution(features.bfloat16().float(), edges))
+
+
+@needs_dgl
+def test_dgl_has_as_many_threads_as_torch_within_and_afterwards():
+    from dgl.utils import get_num_threads, set_num_threads
+
+    def threads():
+        return torch.get_num_threads(), get_num_threads()
+
+    before = threads()
+    try:
+        torch.set_num_threads(2)
+        set_num_threads(2)
+        with using_threads(3):
+            assert threads() == (3, 3)
+            with pytest.raises(ValueError, match="within"), using_threads(1):
+                assert threads() == (1, 1)
+                raise ValueError("within")
+            assert threads() == (3, 3)
+        assert threads() == (2, 2)
+    finally:
+        torch.set_num_threads(before[0])
+        set_num_threads(before[1])
 
 
 def test_dgl_is_loaded_in_silence(tmp_path):

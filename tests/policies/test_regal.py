@@ -211,8 +211,8 @@ def test_samples_follow_the_random_numbers_and_the_most_likely_actions_do_not(mo
     """With the same features, and other random numbers after them."""
 
     def proposed(actions, seed):
-        def features(search, evaluations):
-            graph = searched_graph(search, evaluations)
+        def features(search, *budget):
+            graph = searched_graph(search, *budget)
             search.rng = np.random.default_rng(seed)
             return graph
 
@@ -277,6 +277,8 @@ def test_weights_that_are_not_installed(tmp_path, monkeypatch):
         UsageError, match=r"regal has no weights for memory on 5 devices, only for memory on 2 devices, "
     ):
         solve(problem_of("memory", 5), "regal")
+    with pytest.raises(UsageError, match=r"for memory on 9 devices, .*; there can be some for 2 to 8 devices$"):
+        solve(problem_of("memory", 9), "idrs")
     monkeypatch.setattr(weights_files, "WEIGHTS", tmp_path)
     write_weights(tmp_path / "topoformer-layered.safetensors")
     for method, train in (("regal", "regal"), ("gas", "gas"), ("idrs", "regal")):
@@ -307,6 +309,8 @@ def test_shipped_weights_are_chosen_by_what_they_are_for(tmp_path, monkeypatch):
 def test_files_that_are_no_weights_are_refused_when_they_are_named(tmp_path):
     with pytest.raises(FormatError, match="absent: cannot be read"):
         parse_method(f"regal:weights={tmp_path / 'absent'}")
+    with pytest.raises(FormatError, match=r"is a folder; name the weights in it, as .*/weights\.safetensors"):
+        parse_method(f"regal:weights={tmp_path}")
     file = write_weights(tmp_path / "topoformer.safetensors")
     with pytest.raises(FormatError, match=r"is not a file of schedopt train regal"):
         parse_method(f"idrs:weights={file}")
@@ -330,7 +334,7 @@ def test_a_graph_too_large_for_the_network_gets_plain_brkga_and_a_note(monkeypat
     result = solve(problem_of(), "regal", evaluations=900)
     assert result.evaluations == 900
     (note,) = result.notes
-    assert "edges are too many for regal, which takes 10; this is plain brkga" in note
+    assert "edges are too many for regal's network, which takes 10; all genes are drawn as plain brkga draws" in note
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -357,11 +361,45 @@ def simulated(problem, result):
     return totals.peak, totals.runtime
 
 
-def test_a_time_limit_without_a_budget():
+def test_a_time_limit_without_a_budget(priced):
+    """The features have all their evaluations."""
     start = time.monotonic()
-    result = solve(problem_of(ops=60), "regal", time_limit=0.5)
-    assert result.evaluations > 400
+    result = solve(problem_of(), "regal", time_limit=2.0)
+    assert priced[:6] == [*FEATURES, (100, False)]
+    assert result.evaluations > 500
+    assert (result.notes, result.is_repeatable) == ((), False)
     assert time.monotonic() - start < 30
+
+
+def test_the_features_take_half_of_the_time_at_most(priced, monkeypatch):
+    """Where a generation takes a second of four, the first two are for the features."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    price = Chromosomes.price
+
+    def slowly(self, population):
+        now[0] += 1.0
+        return price(self, population)
+
+    monkeypatch.setattr(Chromosomes, "price", slowly)
+    search = Search(problem_of(), deadline=4.0)
+    regal.solve(search, regal.Parameters())
+    assert priced == [*FEATURES[:2], (100, False), (80, True)]
+    assert (search.notes, search.timed_out) == ([], True)
+
+
+def test_a_note_says_that_time_ended_before_the_network_ran(monkeypatch):
+    def late(search, evaluations, until):
+        graph = searched_graph(search, evaluations)
+        search.deadline = 0.0
+        return graph
+
+    monkeypatch.setattr(multigraph, "searched_graph", late)
+    search = Search(problem_of(), deadline=1e9)
+    regal.solve(search, regal.Parameters())
+    assert search.evaluations == 400
+    (note,) = search.notes
+    assert "there was no time for regal's network; this is what plain brkga found" in note
 
 
 def test_the_methods_can_be_described_without_torch():

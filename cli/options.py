@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated, Literal, Optional
 
 import typer
 
@@ -17,7 +17,9 @@ GraphsArgument = Annotated[
 TaskOption = Annotated[str, typer.Option("--task", help="What to minimise: memory (peak) or runtime (makespan).")]
 DevicesOption = Annotated[
     Optional[int],  # noqa: UP045 - Typer reads it at run time on Python 3.10
-    typer.Option("--devices", "-d", help="Devices, 1 to 64. (default: 1 for memory, 2 for runtime)"),
+    typer.Option(
+        "--devices", "-d", help="Devices, 1 to 64. (default: 1 for memory; 2 for runtime, gp-dfs, regal, gas and idrs)"
+    ),
 ]
 MemoryLimitOption = Annotated[
     Optional[str],  # noqa: UP045
@@ -41,3 +43,29 @@ TimeLimitOption = Annotated[
         "--time-limit", "-t", help="Wall time per run, e.g. 10s. (default: 10s for auto and order-search, else none)"
     ),
 ]
+RunFolderOption = Annotated[str, typer.Option("--output", "-o", help="Folder of the run: weights, checkpoint, curves.")]
+ValidationOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--validation", help="Other graphs, or a folder, to validate on; repeatable."),
+]
+ConfigOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--config", help="YAML file of settings. (default: those of the shipped weights)"),
+]
+SettingOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting, as phases.0.epochs=2; repeatable."),
+]
+StartOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--start", help="Weights to start from: a file, or shipped ones by name."),
+]
+NetworkSeedOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--seed", min=0, help="Seed of every random choice. (default: the file's, or 0)"),
+]
+DeviceOption = Annotated[
+    Optional[Literal["cpu", "cuda"]],  # noqa: UP045
+    typer.Option("--device", help="Where the network is trained. (default: cpu)"),
+]
+ResumeFlag = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")]

@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import typer
 
-from .options import JobsOption, JsonFlag, QuietFlag
+from .options import (
+    ConfigOption,
+    DeviceOption,
+    JobsOption,
+    JsonFlag,
+    NetworkSeedOption,
+    QuietFlag,
+    ResumeFlag,
+    RunFolderOption,
+    SettingOption,
+    StartOption,
+    ValidationOption,
+)
 from .training_runs import Wording
 
 if TYPE_CHECKING:
@@ -16,43 +28,28 @@ if TYPE_CHECKING:
     from ..policies.topoformer_training import TrainingParameters
     from .console import Talk
 
-_OptionalInt = Optional[int]  # noqa: UP045 - Typer reads it at run time on Python 3.10
-_OptionalText = Optional[str]  # noqa: UP045
-_OptionalTexts = Optional[list[str]]  # noqa: UP045
-_OptionalDevice = Optional[Literal["cpu", "cuda"]]  # noqa: UP045
+_OptionalTexts = Optional[list[str]]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 _OptionalPrecision = Optional[Literal["float32", "bfloat16"]]  # noqa: UP045
 _ORDERS = "orders.jsonl"
 _NAMES = {"greedy": "greedy", "sample": "best of 16 samples", "beam": "beam of 16"}
 
 
 def topoformer(
-    output: Annotated[str, typer.Option("--output", "-o", help="Folder of the run: weights, checkpoint, curves.")],
+    output: RunFolderOption,
     graphs: Annotated[
         _OptionalTexts,
         typer.Argument(metavar="GRAPHS...", help="Graphs to train on, and folders of them. (default: layered ones)"),
     ] = None,
-    validation: Annotated[
-        _OptionalTexts,
-        typer.Option("--validation", help="Other graphs, or a folder, to validate on; repeatable."),
-    ] = None,
-    config: Annotated[
-        _OptionalText, typer.Option("--config", help="YAML file of settings. (default: those of the shipped weights)")
-    ] = None,
-    setting: Annotated[
-        _OptionalTexts,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting, as phases.0.epochs=2; repeatable."),
-    ] = None,
-    start: Annotated[
-        _OptionalText, typer.Option("--start", help="Weights to start from: a file, or shipped ones by name.")
-    ] = None,
-    seed: Annotated[
-        _OptionalInt, typer.Option("--seed", min=0, help="Seed of every random choice. (default: the file's, or 0)")
-    ] = None,
-    device: Annotated[_OptionalDevice, typer.Option("--device", help="Where to train. (default: cpu)")] = None,
+    validation: ValidationOption = None,
+    config: ConfigOption = None,
+    setting: SettingOption = None,
+    start: StartOption = None,
+    seed: NetworkSeedOption = None,
+    device: DeviceOption = None,
     precision: Annotated[
         _OptionalPrecision, typer.Option("--precision", help="Of matrix products. (default: float32)")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    resume: ResumeFlag = False,
     jobs: JobsOption = 1,
     json: JsonFlag = False,
     quiet: QuietFlag = False,

@@ -177,11 +177,13 @@ def _shown(talk: Talk, phases: int, wording: Wording) -> Iterator[tuple[OnStep, 
     if not talk.shows_progress:
         yield lambda progress: None, on_epoch
         return
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
+    from rich.progress import TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
-    columns = (TextColumn("{task.description}"), BarColumn(20), TaskProgressColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=talk.console, transient=True, speed_estimate_period=600) as bars:
+    where = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+    columns = (TaskProgressColumn(), TimeRemainingColumn(), where)  # the last is cut where the terminal is narrow
+    with Bars(*columns, console=talk.console, transient=True, expand=True, speed_estimate_period=600) as bars:
         bar = bars.add_task("validating", total=1.0)
         yield (
             lambda progress: bars.update(
@@ -198,11 +200,10 @@ def _step_line(progress: Progress[Any], phases: int, wording: Wording) -> str:
         f"phase {place.phase + 1}/{phases}",
         f"epoch {place.epoch + 1}/{phase.epochs}",
         f"step {place.batch}/{progress.batches}",
-        *wording.measured(progress.measured),
+        *(["validating"] if place.batch == progress.batches else []),
         wording.validated(progress.validation),
+        *wording.measured(progress.measured),
     ]
-    if place.batch == progress.batches:
-        parts.append("validating")
     return " ".join(parts)
 
 

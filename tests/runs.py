@@ -1,6 +1,8 @@
 """Training runs in tests: compare two, and stop or kill one at a chosen moment."""
 
 import json
+import shutil
+import tempfile
 from pathlib import Path
 
 import torch
@@ -27,11 +29,21 @@ def untimed(curve):
 
 
 def board_of(folder):
-    """Return the curves that TensorBoard shows, but for times."""
+    """Return the curves that TensorBoard shows, but for times.
+
+    It reads files by name, which end in the second and in a number that is not padded: of those that were begun in one
+    second, number 10 would come before number 9. So they are named by their order here.
+    """
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    board = EventAccumulator(str(folder))
-    board.Reload()
+    def order(path):
+        return int(path.name.split(".")[3]), int(path.suffix[1:])
+
+    with tempfile.TemporaryDirectory() as copies:
+        for at, path in enumerate(sorted(Path(folder).glob("events.out.tfevents.*"), key=order)):
+            shutil.copy(path, Path(copies) / f"events.out.tfevents.{at:04d}")
+        board = EventAccumulator(copies)
+        board.Reload()
     tags = [tag for tag in board.Tags()["scalars"] if not tag.endswith("seconds")]
     return {tag: [(event.step, event.value) for event in board.Scalars(tag)] for tag in tags}
 

@@ -5,6 +5,7 @@ import os
 
 import pytest
 import yaml
+from schedopt.datasets import generate
 from schedopt.policies import regal_training
 from schedopt.policies.config import plain
 from schedopt.policies.regal_network import load_network
@@ -179,7 +180,8 @@ def test_a_folder_that_holds_a_run_is_not_written_over(whole, config, run):
     assert (folder / CHECKPOINT).read_bytes() == before
 
 
-def test_a_filter_that_keeps_nothing_is_one_sentence(config, run, tmp_path):
+def test_a_filter_that_keeps_nothing_is_one_sentence(config, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(generate, "TRIES", 5)
     options = ["--config", config, "--quiet", "--set", "improving=1", "--set", "synthetic.nodes_high=8"]
     refused(run("train", "regal", "--output", tmp_path, *options), "no graph of number", "filter less")
 

@@ -362,15 +362,15 @@ def test_the_uniform_teacher_is_plain_brkga_where_it_can_be(k):
 @pytest.mark.parametrize(
     "phase",
     [
-        dataclasses.replace(REINFORCE, samples=8, learning_rate=0.03),
-        dataclasses.replace(EVOLUTION, samples=1, population=8, sigma=1.0, learning_rate=0.1),
+        dataclasses.replace(REINFORCE, steps=20, samples=8, learning_rate=0.03),
+        dataclasses.replace(EVOLUTION, steps=10, samples=1, population=8, sigma=1.0, learning_rate=0.1),
     ],
     ids=["reinforce", "evolution"],
 )
 def test_training_raises_the_reward(phase, tmp_path):
     """On two graphs, with the same random numbers again and again, and so few evaluations that choices matter most."""
     graphs = synthetic(2, 20, 22, seed=3)
-    phase = dataclasses.replace(phase, epochs=3, steps=20, evaluations=20)
+    phase = dataclasses.replace(phase, epochs=3, evaluations=20)
     shape = dataclasses.replace(SHAPE, actions=ActionParameters(placement=2, scheduling=2))
     parameters = dataclasses.replace(with_phase(phase), network=shape, seeds=1)
     assert Trainer(tmp_path, parameters, graphs=graphs, validation=graphs).run()

@@ -12,6 +12,8 @@
 # - networks: regal, gas, and the autoregressive decoder.
 # - training: as above; imitation alone; leave-one-out alone; and as the paper trains, reinforce: the baseline network, one
 #   sample of each of 4 graphs, 1,000 evaluations, learning rate 1e-4, for as many evaluations.
+# One run may be named in place of a table: placement, scheduling, both, crossover, transfers, rounds-T, gas,
+# autoregressive, imitation, leave-one-out, reinforce.
 # A laptop hour: examples/regal_ablation.sh runtime FOLDER "actions training"; all tables take two.
 # The paper trains 100,000 steps, 2 to 3 days on 10 cores. Table 4, peak memory of TensorFlow's graphs, improvement over
 # BRKGA 5K on the test set: placement -0.2%, scheduling 3.65%, both 3.56%. Figure 4b: T > 0 is better than T = 0, and
@@ -32,7 +34,9 @@ runs_of() {
     rounds) echo "rounds-0 rounds-1 rounds-2 rounds-4 both" ;;
     networks) echo "both gas autoregressive" ;;
     training) echo "both imitation leave-one-out reinforce" ;;
-    *) echo "there is no table $1: actions, rounds, networks or training" >&2; exit 2 ;;
+    placement | scheduling | both | crossover | transfers | rounds-* | gas | autoregressive) echo "$1" ;;
+    imitation | leave-one-out | reinforce) echo "$1" ;;
+    *) echo "there is no table $1: actions, rounds, networks, training, or the name of one run" >&2; exit 2 ;;
   esac
 }
 write_config() { # RUN
@@ -75,7 +79,10 @@ make_graphs() { # NAME COUNT SEED
 }
 mkdir -p "$folder"
 runs=
-for table in $tables; do runs+=" $(runs_of "$table")"; done
+for table in $tables; do
+  of_table=$(runs_of "$table")
+  runs+=" $of_table"
+done
 for run in $runs; do write_config "$run"; done
 make_graphs train "$training" 1
 make_graphs valid "$validation" 2
@@ -86,7 +93,7 @@ for run in $runs; do
   method=regal
   [[ $run != gas ]] || method=gas
   "$schedopt" train "$method" "$folder/train" --validation "$folder/valid" --config "$folder/$run.yaml" \
-    --output "$folder/$run" --jobs "$jobs" --quiet $resume
+    --output "$folder/$run" --jobs "$jobs" --quiet $resume >&2
 done
 for table in $tables; do
   methods=brkga

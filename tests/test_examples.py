@@ -1,5 +1,6 @@
 """The scripts in `examples/` run, on few and small graphs, and print the tables that they promise."""
 
+import argparse
 import csv
 import importlib.util
 import json
@@ -15,6 +16,7 @@ import pytest
 from networks import write_regal_weights
 from schedopt.core.formats import find_graphs, read_graph
 from schedopt.core.registry import METHODS
+from schedopt.datasets.topology import topology_hash
 from schedopt.policies.config import read_config
 from schedopt.policies.regal_actions import ActionParameters
 from schedopt.policies.regal_network import load_network, save_network
@@ -377,10 +379,15 @@ def test_regal_ablation_trains_a_network_whose_curves_are_drawn(figure, tmp_path
     assert gap == pytest.approx(seen - unseen, abs=0.02)
     with (tmp_path / "gas.csv").open() as file:
         values = {(row["graph"], row["method"]): float(row["value"]) for row in csv.DictReader(file)}
-    method = f"gas:weights={tmp_path / 'both' / 'weights.safetensors'}"
+    method = f"gas:weights={tmp_path / 'gas' / 'weights.safetensors'}"
     graphs = {graph for graph, _ in values}
     expected = [100 * (1 - values[graph, method] / values[graph, "brkga"]) for graph in graphs]
     assert unseen == pytest.approx(np.mean(expected), abs=0.01)
+    # Without given graphs, a run's own are drawn: here, those of `gen synthetic` with the same seed.
+    options = argparse.Namespace(graphs=1, training=None, held_out=None)
+    (first,), (other,) = figure.module.both_sets(tmp_path / "gas", options)
+    assert topology_hash(first) in graphs
+    assert topology_hash(other) not in graphs
 
 
 def test_regal_generalise_runs_every_budget_on_each_set_of_graphs(weights, tmp_path):

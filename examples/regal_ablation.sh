@@ -2,16 +2,18 @@
 # REGAL table 4 and figure 4b, GAS, the decoder of A.8, and plain REINFORCE: networks trained with one small budget.
 # usage: examples/regal_ablation.sh runtime|memory FOLDER [TABLES, default "actions rounds networks training"]
 #        [TRAINING GRAPHS, default 200] [VALIDATION GRAPHS, default 16] [TEST GRAPHS, default 40] [STEPS, default 12]
-#        [JOBS, default 1]
+#        [JOBS, default 1] [EVALUATIONS, default 5000]
 # Each network imitates a teacher (policies/regal_teachers.py) for 15 STEPS of 16 graphs, then learns for 2 epochs of STEPS
-# by REINFORCE with 8 samples of each of 4 graphs, 4,600 evaluations and the leave-one-out baseline. All train on the same
-# filtered synthetic graphs, and are compared on the same unseen ones with 5,000 evaluations. FOLDER keeps graphs, training
+# by REINFORCE with 8 samples of each of 4 graphs, the leave-one-out baseline, and the EVALUATIONS that are left after the
+# 400 for features. All train on the same filtered synthetic graphs, and are compared on the same unseen ones. FOLDER keeps graphs, training
 # runs and, as TABLE.csv, the comparisons: the same command goes on where it stopped.
 # - actions: placement, scheduling, both, both and crossover, both and transfers (ours).
 # - rounds: T = 0, 1, 2, 4, 16, drawn into FOLDER/rounds.png.
 # - networks: regal, gas, and the autoregressive decoder.
 # - training: as above; imitation alone; leave-one-out alone; and as the paper trains, reinforce: the baseline network, one
 #   sample of each of 4 graphs, 1,000 evaluations, learning rate 1e-4, for as many evaluations.
+# One run may be named in place of a table: placement, scheduling, both, crossover, transfers, rounds-T, gas,
+# autoregressive, imitation, leave-one-out, reinforce.
 # A laptop hour: examples/regal_ablation.sh runtime FOLDER "actions training"; all tables take two.
 # The paper trains 100,000 steps, 2 to 3 days on 10 cores. Table 4, peak memory of TensorFlow's graphs, improvement over
 # BRKGA 5K on the test set: placement -0.2%, scheduling 3.65%, both 3.56%. Figure 4b: T > 0 is better than T = 0, and
@@ -20,7 +22,7 @@
 set -euo pipefail
 schedopt=${SCHEDOPT:-schedopt} python=${PYTHON:-python}
 task=${1:?runtime or memory} folder=${2:?a folder for the training runs} tables=${3:-actions rounds networks training}
-training=${4:-200} validation=${5:-16} tests=${6:-40} steps=${7:-12} jobs=${8:-1}
+training=${4:-200} validation=${5:-16} tests=${6:-40} steps=${7:-12} jobs=${8:-1} evaluations=${9:-5000}
 case $task in
   runtime) teacher=cut-and-time ;;
   memory) teacher=cut-and-order ;;
@@ -32,7 +34,9 @@ runs_of() {
     rounds) echo "rounds-0 rounds-1 rounds-2 rounds-4 both" ;;
     networks) echo "both gas autoregressive" ;;
     training) echo "both imitation leave-one-out reinforce" ;;
-    *) echo "there is no table $1: actions, rounds, networks or training" >&2; exit 2 ;;
+    placement | scheduling | both | crossover | transfers | rounds-* | gas | autoregressive) echo "$1" ;;
+    imitation | leave-one-out | reinforce) echo "$1" ;;
+    *) echo "there is no table $1: actions, rounds, networks, training, or the name of one run" >&2; exit 2 ;;
   esac
 }
 write_config() { # RUN
@@ -56,14 +60,15 @@ write_config() { # RUN
   case $1 in
     imitation) ;;
     reinforce)
-      phases="- {epochs: 2, steps: $((steps * 8 * 4600 / 1000)), graphs: 4, samples: 1, evaluations: 1000, learning_rate: 0.0001}" ;;
+      phases="- {epochs: 2, steps: $((steps * 8 * (evaluations - 400) / 1000)), graphs: 4, samples: 1, evaluations: 1000, learning_rate: 0.0001}" ;;
     *)
-      phases+="- {epochs: 2, steps: $steps, graphs: 4, samples: 8, evaluations: 4600, learning_rate: 0.0003, decay: 0.5, "
+      phases+="- {epochs: 2, steps: $steps, graphs: 4, samples: 8, evaluations: $((evaluations - 400)), learning_rate: 0.0003, decay: 0.5, "
       phases+="baseline: leave-one-out}" ;;
   esac
   cat > "$folder/$1.yaml" <<END_OF_CONFIG
 seed: 0
 network: {task: $task, devices: 2, actions: {$actions}, rounds: $rounds, update: residual, normalise: true$more}
+validation_evaluations: $evaluations
 phases:
 $phases
 END_OF_CONFIG
@@ -74,7 +79,10 @@ make_graphs() { # NAME COUNT SEED
 }
 mkdir -p "$folder"
 runs=
-for table in $tables; do runs+=" $(runs_of "$table")"; done
+for table in $tables; do
+  of_table=$(runs_of "$table")
+  runs+=" $of_table"
+done
 for run in $runs; do write_config "$run"; done
 make_graphs train "$training" 1
 make_graphs valid "$validation" 2
@@ -85,7 +93,7 @@ for run in $runs; do
   method=regal
   [[ $run != gas ]] || method=gas
   "$schedopt" train "$method" "$folder/train" --validation "$folder/valid" --config "$folder/$run.yaml" \
-    --output "$folder/$run" --jobs "$jobs" --quiet $resume
+    --output "$folder/$run" --jobs "$jobs" --quiet $resume >&2
 done
 for table in $tables; do
   methods=brkga
@@ -96,7 +104,7 @@ for table in $tables; do
   done
   echo "$table:"
   "$schedopt" compare "$folder/test" --task "$task" --devices 2 --seed 1000 --jobs "$jobs" --quiet --methods "$methods" \
-    --resume "$folder/$table.jsonl" --output "$folder/$table.csv"
+    --evaluations "$evaluations" --resume "$folder/$table.jsonl" --output "$folder/$table.csv"
   if [[ $table == rounds ]]; then
     "$python" "$(dirname "$0")/regal_figures.py" rounds "$folder"/rounds-{0,1,2,4} "$folder/both" \
       --output "$folder/rounds.png"

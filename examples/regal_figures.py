@@ -100,7 +100,7 @@ def histogram(options):
         shares = [100 * float(which.mean()) for which in (found > -1e-9, is_tie, (found < 0) & ~is_tie)]
         print(f"{Path(path).stem}: {method} over {reference}, {len(found)} graphs: {with_error(found)}")
         print("  matched or beaten {:.1f}%, of that tied {:.1f}%, worse {:.1f}%".format(*shares))
-        print(f"  highest improvement {max(found.max(), 0):.2f}%, worst regression {max(-found.min(), 0):.2f}%")
+        print(f"  highest improvement {max(found.max(), 0):.2f}%, worst regression {abs(min(found.min(), 0)):.2f}%")
         edges = np.linspace(-1, 1, options.bins + 1) * max(np.abs(found).max(), 1e-9)
         axis.hist(found[(found > 0) & ~is_tie], edges, color="tab:green", label=f"{method} is better")
         axis.hist(found[(found < 0) & ~is_tie], edges, color="tab:red", label="worse")

@@ -6,8 +6,8 @@
 # A laptop hour: examples/regal_generalise.sh runtime FOLDER 30 4
 # Filtered synthetic graphs of 50 to 200 ops, as the policies were trained on, then unfiltered ones of the large sizes,
 # then the first again on 4 devices, if there are weights for them: a file, or shipped ones by name. All over BRKGA with
-# 5,000 evaluations. FOLDER keeps the runs and figure 3 as budgets.csv and .png, large.csv and .png, 4-devices.csv: the
-# same command goes on where it stopped. WEIGHTS=FOLDER takes regal-TASK.safetensors and
+# 5,000 evaluations. FOLDER keeps the runs, budgets.csv, large.csv and 4-devices.csv, and figure 3 of the first two,
+# sweep.png: the same command goes on where it stopped. WEIGHTS=FOLDER takes regal-TASK.safetensors and
 # regal-TASK-transfers.safetensors from there.
 # The paper: REGAL gets better with more evaluations than it was trained for, and BRKGA 50K does not reach REGAL 5K; on
 # XLA's graphs, 10 times larger than those of TensorFlow that it was trained on, 0.58% in runtime, 3.74% in peak memory.
@@ -48,9 +48,7 @@ echo
 echo "graphs of $sizes ops:"
 compare large "$folder/large-graphs" 2 ${policies[@]+"${policies[@]}"}
 echo
-for name in budgets large; do
-  "$python" "$(dirname "$0")/regal_figures.py" sweep "$folder/$name.csv" --output "$folder/$name.png"
-done
+"$python" "$(dirname "$0")/regal_figures.py" sweep "$folder/budgets.csv" "$folder/large.csv" --output "$folder/sweep.png"
 if [[ -n $four ]]; then
   echo
   echo "graphs of 50 to 200 ops, 4 devices:"

@@ -16,9 +16,10 @@
 # standard deviation over seeds below 0.1 percentage points (A.10).
 set -euo pipefail
 schedopt=${SCHEDOPT:-schedopt} python=${PYTHON:-python}
-task=$1 count=${2:-100} seeds=${3:-1} few=${4:-10} seconds=${5:-600} seed=${6:-0} jobs=${7:-1} folder=${8:-}
+task=$1 count=${2:-100} seeds=${3:-1} few=${4:-10} seconds=${5:-600} seed=${6:-0} jobs=${7:-1}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+folder=${8:-$work/runs}
 weights=${WEIGHTS:-$("$python" -c 'from schedopt.policies.weights_files import WEIGHTS; print(WEIGHTS)')}
 methods=brkga,brkga-tuned,gp-dfs,local-search,random:evaluations=5000,annealing,auto:evaluations=5000,auto:time-limit=1s
 methods+=,brkga:evaluations=1000,brkga:evaluations=10000,brkga:evaluations=50000
@@ -34,17 +35,13 @@ for learned in regal/regal-$task idrs/regal-$task gas/gas-$task regal/regal-$tas
     methods+=,$method
   fi
 done
-common=(--task "$task" --devices 2 --seed 1000 --jobs "$jobs" --quiet)
-compare() { # NAME of the runs, then graphs and options
-  local keep=()
-  [[ -z $folder ]] || keep=(--resume "$folder/$1.jsonl" --output "$folder/$1.csv")
-  "$schedopt" compare "${@:2}" "${common[@]}" ${keep[@]+"${keep[@]}"}
-}
-[[ -z $folder ]] || mkdir -p "$folder"
+mkdir -p "$folder"
+common=(--task "$task" --devices 2 --seed 1000 --jobs "$jobs" --resume "$folder/$task.jsonl" --quiet)
 "$schedopt" gen synthetic "$work/graphs" --count "$count" --seed "$seed" --filter 0.18 --jobs "$jobs" --quiet
-compare "$task" "$work/graphs" --seeds "$seeds" --methods "$methods"
+"$schedopt" compare "$work/graphs" "${common[@]}" --seeds "$seeds" --methods "$methods" --output "$folder/$task.csv"
 mkdir "$work/few"
 find "$work/graphs" -name '*.pb.gz' | sort | head -n "$few" | xargs -I{} cp {} "$work/few"
 echo
 echo "with CP-SAT, ${seconds} s:"
-compare "$task-cp-sat" "$work/few" --methods "$methods,cp-sat:hint=50000:time-limit=${seconds}s"
+"$schedopt" compare "$work/few" "${common[@]}" --methods "$methods,cp-sat:hint=50000:time-limit=${seconds}s" \
+  --output "$folder/$task-cp-sat.csv"

@@ -1,5 +1,6 @@
 """The scripts in `examples/` run, on few and small graphs, and print the tables that they promise."""
 
+import argparse
 import csv
 import importlib.util
 import json
@@ -15,6 +16,7 @@ import pytest
 from networks import write_regal_weights
 from schedopt.core.formats import find_graphs, read_graph
 from schedopt.core.registry import METHODS
+from schedopt.datasets.topology import topology_hash
 from schedopt.policies.config import read_config
 from schedopt.policies.regal_actions import ActionParameters
 from schedopt.policies.regal_network import load_network, save_network
@@ -99,7 +101,9 @@ def test_regal_table1_prints_both_tables_and_keeps_the_runs(weights, tmp_path):
     assert {row["method"] for row in runs} == set(named)
     assert len(runs) == 16
     assert all(row["status"] in ("feasible", "optimal") and row["evaluations"] == "5000" for row in runs)
-    assert len((tmp_path / "runs" / "runtime-cp-sat.jsonl").read_text().splitlines()) >= 16
+    with (tmp_path / "runs" / "runtime-cp-sat.csv").open() as file:
+        again = [row for row in csv.DictReader(file) if row["method"] in named]
+    assert len(again) == 4 and all(row in runs for row in again)  # not run again, so with the same times
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("torch._inductor.memory"), reason="this PyTorch lacks the heuristics")
@@ -365,21 +369,44 @@ def test_regal_ablation_configures_every_run_of_every_table(tmp_path):
     }
 
 
-def test_regal_ablation_trains_each_network_once_and_its_curves_are_drawn(figure, tmp_path):
-    for _ in range(2):
-        printed = run("regal_ablation.sh", "runtime", tmp_path, "training", 2, 1, 2, 1)
-        assert "training:\nmakespan, 2 graphs, 2 devices" in printed
-        assert printed.count("regal:weights=") >= 4
-    for network in ("both", "imitation", "leave-one-out", "reinforce"):
-        assert len((tmp_path / network / "curve.jsonl").read_text().splitlines()) in (3, 4, 6)
-    printed = figure(
-        "curves", tmp_path / "both", "--graphs", 1, "--training", tmp_path / "train", "--held-out", tmp_path / "test"
-    )
-    assert printed[0].endswith("both: 2 epochs with rewards")
-    curve = [json.loads(line) for line in (tmp_path / "both" / "curve.jsonl").read_text().splitlines()]
-    assert printed[2].split() == ["step", str(curve[-1]["step"]), "reward", f"{curve[-1]['reward']:.4f}"]
-    seen, unseen, gap = (float(re.search(r"[+-][\d.]+", line)[0]) for line in printed[-3:])
+def test_regal_ablation_goes_on_with_the_runs_that_are_there(tmp_path):
+    """The commands, printed instead of run."""
+    (tmp_path / "gas").mkdir()
+    (tmp_path / "gas" / "checkpoint.safetensors").touch()
+    said = tmp_path / "said.sh"
+    said.write_text(f'#!/usr/bin/env bash\necho "$@" >> {tmp_path}/said\n')
+    said.chmod(0o755)
+    assert run("regal_ablation.sh", "runtime", tmp_path, "networks", SCHEDOPT=str(said)) == "networks:\n\n"
+    printed = (tmp_path / "said").read_text().splitlines()
+    trained = {
+        Path(words[words.index("--output") + 1]).name: (words[1], "--resume" in words)
+        for words in map(str.split, printed)
+        if words[0] == "train"
+    }
+    assert trained == {"both": ("regal", False), "gas": ("gas", True), "autoregressive": ("regal", False)}
+
+
+def test_regal_ablation_trains_a_network_whose_curves_are_drawn(figure, tmp_path):
+    printed = run("regal_ablation.sh", "runtime", tmp_path, "gas", 2, 1, 2, 1, 1, 900)
+    assert printed.startswith("gas:\nmakespan, 2 graphs, 2 devices, 900 evaluations")
+    given = ("--training", tmp_path / "train", "--held-out", tmp_path / "test")
+    title, *rows = figure("curves", tmp_path / "gas", "--graphs", 2, *given)
+    assert title.endswith("gas: 2 epochs with rewards")
+    curve = [json.loads(line) for line in (tmp_path / "gas" / "curve.jsonl").read_text().splitlines()]
+    assert rows[1].split() == ["step", str(curve[-1]["step"]), "reward", f"{curve[-1]['reward']:.4f}"]
+    seen, unseen, gap = (float(re.search(r"[+-][\d.]+", line)[0]) for line in rows[-3:])
     assert gap == pytest.approx(seen - unseen, abs=0.02)
+    with (tmp_path / "gas.csv").open() as file:
+        values = {(row["graph"], row["method"]): float(row["value"]) for row in csv.DictReader(file)}
+    method = f"gas:weights={tmp_path / 'gas' / 'weights.safetensors'}"
+    graphs = {graph for graph, _ in values}
+    expected = [100 * (1 - values[graph, method] / values[graph, "brkga"]) for graph in graphs]
+    assert unseen == pytest.approx(np.mean(expected), abs=0.01)
+    # Without given graphs, a run's own are drawn: here, those of `gen synthetic` with the same seed.
+    options = argparse.Namespace(graphs=1, training=None, held_out=None)
+    (first,), (other,) = figure.module.both_sets(tmp_path / "gas", options)
+    assert topology_hash(first) in graphs
+    assert topology_hash(other) not in graphs
 
 
 def test_regal_generalise_runs_every_budget_on_each_set_of_graphs(weights, tmp_path):
@@ -391,11 +418,12 @@ def test_regal_generalise_runs_every_budget_on_each_set_of_graphs(weights, tmp_p
     assert printed.count("regal-runtime-transfers.safetensors") >= 4
     for name in ("budgets", "large"):
         assert f"{name}: improvement over brkga:evaluations=5000" in printed
-        assert (tmp_path / "runs" / f"{name}.png").exists()
+    assert (tmp_path / "runs" / "sweep.png").exists()
 
 
-def test_regal_topologies_makes_copies_and_draws_them(weights, few, tmp_path):
-    arguments = ("runtime", tmp_path / "runs", 1, few, "--", "--per-graph")
+def test_regal_topologies_makes_copies_and_draws_them(weights, tmp_path):
+    graphs = (EXAMPLES / "graphs" / name for name in ("watts-strogatz-100.pb.gz", "unet.pb.gz"))
+    arguments = ("runtime", tmp_path / "runs", 1, *graphs, "--", "--per-graph")
     printed = run("regal_topologies.sh", *arguments, WEIGHTS=str(weights))
     assert "makespan, 4 graphs, 2 devices" in printed
     rows = [line.split() for line in printed.splitlines() if re.match(r"  [0-9a-f]{16} ", line)]

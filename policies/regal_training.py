@@ -121,7 +121,7 @@ class TrainingParameters(Parameters):
     validation_evaluations: int = parameter(
         5000, "of a validation's searches, with the features' and without actions; paper 5000", low=2
     )
-    keep: Literal["sample", "most-likely"] = parameter("sample", "whose improvement decides the best weights")
+    keep: Literal["sample", "most-likely"] = parameter("most-likely", "whose improvement decides the best weights")
     clip: float = parameter(10.0, "largest norm of a gradient; paper 10", low=1e-9)
     baseline_weight: float = parameter(1e-4, "of the baseline network's squared error; paper 1e-4", low=0.0)
     threads: int = parameter(1, "of the network on a CPU; with several, the last bits depend on how busy it is", low=1)

@@ -8,11 +8,15 @@ import yaml
 from schedopt.core.problem import Problem
 from schedopt.core.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
+from schedopt.datasets.synthetic import SyntheticParameters, synthetic_graph
+from schedopt.policies import regal_network, regal_training
 from schedopt.policies.config import from_plain
 from schedopt.policies.network import load_network
+from schedopt.policies.regal import Parameters
 from schedopt.policies.topoformer_training import TrainingParameters, shipped_recipe
 from schedopt.policies.weights_files import WEIGHTS, shipped
 
+CHAIN = layered_graph(LayeredParameters(nodes=10), np.random.default_rng(0))
 LARGEST, LARGEST_TOGETHER = 10_000_000, 40_000_000
 
 
@@ -20,14 +24,23 @@ def card_of(file):
     return yaml.safe_load(file.with_suffix(".yaml").read_text())
 
 
-@pytest.mark.parametrize("file", shipped("topoformer"), ids=lambda file: file.stem)
+REGAL = [file for file in WEIGHTS.glob("*.safetensors") if file.stem.startswith(("regal-", "gas-"))]
+
+
+def name_of(file):
+    return file.stem
+
+
+@pytest.mark.parametrize("file", shipped("topoformer") + REGAL, ids=name_of)
 def test_weights_have_a_card_that_says_what_made_them(file):
     card = card_of(file)
     assert card["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     assert {"command", "commit", "data", "machine", "hours", "runs"} <= card.keys()
     assert all(run["curve"] for run in card["runs"])
-    recipe = from_plain(TrainingParameters, card["recipe"], file.name)
-    assert load_network(file).parameters_ == recipe.network
+    kind, load = TrainingParameters, load_network
+    if file in REGAL:
+        kind, load = regal_training.TrainingParameters, regal_network.load_network
+    assert load(file).parameters_ == from_plain(kind, card["recipe"], file.name).network
 
 
 def test_all_weights_are_small_and_described():
@@ -51,3 +64,24 @@ def test_shipped_weights_order_unseen_graphs_better_than_random_orders(decode):
         learned = solve(Problem(graph), f"topoformer:decode={decode}", seed=0).value
         better.append(1 - learned / solve(Problem(graph), "random", seed=0).value)
     assert np.mean(better) > 0.02
+
+
+@pytest.mark.parametrize("file", REGAL, ids=name_of)
+def test_shipped_weights_make_brkga_better_on_unseen_graphs(file):
+    made_for = regal_network.load_network(file).parameters_
+    method = file.stem.partition("-")[0]
+    better = []
+    for seed in range(12):
+        graph = synthetic_graph(SyntheticParameters(), "watts-strogatz", np.random.default_rng([61, seed]))
+        problem = Problem(graph, task=made_for.task, devices=made_for.devices)
+        learned = solve(problem, f"{method}:weights={file.stem}", evaluations=5000, seed=seed).value
+        better.append(1 - learned / solve(problem, "brkga", evaluations=5000, seed=seed).value)
+    assert np.mean(better) > 0.005
+
+
+def test_the_papers_actions_are_the_default():
+    """The weights that also choose the priorities of transfers are taken when they are named."""
+    for file in shipped("regal"):
+        first = regal_network.load_network(file).parameters_
+        chosen = Parameters().file(Problem(CHAIN, task=first.task, devices=first.devices))
+        assert not regal_network.load_network(chosen).parameters_.actions.transfers

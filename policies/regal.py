@@ -34,7 +34,7 @@ class Parameters(base.Parameters):
     encoder: ClassVar[str] = "gnn"
 
     weights: str = parameter("", "a file of schedopt train, or a shipped one by name (default: what fits)")
-    actions: str = parameter("most-likely", "most-likely: the most probable ones; sample: drawn from the policy, as in the paper")
+    actions: str = parameter("most-likely", "most-likely: the most probable; sample: drawn from the policy, as the paper has it")
     features: int = parameter(400, "evaluations of plain brkga whose results the network sees; paper 400", low=1)
 
     def __post_init__(self) -> None:

@@ -34,7 +34,9 @@ class Parameters(base.Parameters):
     encoder: ClassVar[str] = "gnn"
 
     weights: str = parameter("", "a file of schedopt train, or a shipped one by name (default: what fits)")
-    actions: str = parameter("most-likely", "most-likely: the most probable; sample: drawn from the policy, as the paper has it")
+    actions: str = parameter(
+        "most-likely", "most-likely: the most probable; sample: drawn from the policy, the paper's"
+    )
     features: int = parameter(400, "evaluations of plain brkga whose results the network sees; paper 400", low=1)
 
     def __post_init__(self) -> None:

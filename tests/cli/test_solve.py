@@ -159,7 +159,7 @@ def test_a_method_that_builds_one_schedule_refuses_initial(run, diamond_file, tm
         (["--decode", "beam"], ["--decode is not for method 'auto'", "topoformer"]),
         (["--method", "brkga", "--width", "3"], ["--width is not for method 'brkga'", "topoformer"]),
         (["--method", "topoformer", "--weights", "no.safetensors"], ["no.safetensors: cannot be read", "o such file"]),
-        (["--method", "topoformer", "--weights", "."], [".: cannot be read"]),
+        (["--method", "topoformer", "--weights", "."], [".: is a folder", "name the weights in it"]),
         (["--method", "topoformer", "--width", "0"], ["width must be from 1 to 4096"]),
         (["--method", "nonsense"], ["unknown method 'nonsense'", "auto"]),
         (["--task", "speed"], ["unknown task 'speed'", "runtime"]),

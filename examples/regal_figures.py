@@ -104,6 +104,7 @@ def histogram(options):
         edges = np.linspace(-1, 1, options.bins + 1) * max(np.abs(found).max(), 1e-9)
         axis.hist(found[(found > 0) & ~is_tie], edges, color="tab:green", label=f"{method} is better")
         axis.hist(found[(found < 0) & ~is_tie], edges, color="tab:red", label="worse")
+        axis.yaxis.get_major_locator().set_params(integer=True)
         axis.set(xlabel=f"improvement over {reference}, %", ylabel="graphs", title=Path(path).stem)
         axis.legend(fontsize="small")
     return figure

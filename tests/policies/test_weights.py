@@ -8,7 +8,7 @@ import yaml
 from schedopt.core.problem import Problem
 from schedopt.core.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
-from schedopt.datasets.synthetic import SyntheticParameters, synthetic_graph
+from schedopt.datasets.synthetic import SyntheticParameters
 from schedopt.policies import regal_network, regal_training
 from schedopt.policies.config import from_plain
 from schedopt.policies.network import load_network
@@ -72,11 +72,11 @@ def test_shipped_weights_make_brkga_better_on_unseen_graphs(file):
     method = file.stem.partition("-")[0]
     better = []
     for seed in range(12):
-        graph = synthetic_graph(SyntheticParameters(), "watts-strogatz", np.random.default_rng([61, seed]))
+        graph = SyntheticParameters().draw(seed, np.random.default_rng([61, seed]))
         problem = Problem(graph, task=made_for.task, devices=made_for.devices)
         learned = solve(problem, f"{method}:weights={file.stem}", evaluations=5000, seed=seed).value
         better.append(1 - learned / solve(problem, "brkga", evaluations=5000, seed=seed).value)
-    assert np.mean(better) > 0.005
+    assert np.mean(better) > 0.01
 
 
 def test_the_papers_actions_are_the_default():

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .buffers import Buffers
-from .graph import BoolArray, CostGraph, IntArray
+from .graph import BoolArray, CostGraph, FloatArray, IntArray
 from .kernels.flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
 from .kernels.reach import reachable
 from .problem import Problem
@@ -21,14 +21,19 @@ BUILDING = 2
 LARGEST = 2**63 - 1
 
 
-def critical_path(graph: CostGraph) -> float:
-    """Return the longest path of the graph in microseconds; no number of devices is faster."""
+def earliest_finish(graph: CostGraph) -> FloatArray:
+    """Return when each op ends at the earliest, on as many devices as it takes, microseconds; shape `(ops,)`."""
     finish = graph.runtime.tolist()
     pointers, predecessors = (a.tolist() for a in graph.predecessors)
     for op in graph.input_order.tolist():
         before = predecessors[pointers[op] : pointers[op + 1]]
         finish[op] += max((finish[p] for p in before), default=0.0)
-    return float(max(finish))
+    return np.array(finish)
+
+
+def critical_path(graph: CostGraph) -> float:
+    """Return the longest path of the graph in microseconds; no number of devices is faster."""
+    return float(earliest_finish(graph).max())
 
 
 def runtime_bound(problem: Problem) -> float:

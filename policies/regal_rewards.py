@@ -147,7 +147,7 @@ def make_case(
     if evaluations is not None:
         known = replace(known, plain=plain_value(known.start.problem, evaluations, seed))
     if teacher:
-        known = replace(known, target=TEACHERS[teacher](known.searched, setting.actions, np.random.default_rng(seed)))
+        known = replace(known, target=TEACHERS[teacher](known.searched, setting.actions))
     return known
 
 

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.bounds import earliest_finish
 from ..core.graph import FloatArray, IndexArray
 from ..core.problem import Problem
 from ..core.solve import solve
+from ..core.solvers.brkga import Parameters
 from ..core.solvers.lazy_chromosomes import bottom_levels
 from .multigraph import SearchedGraph
 from .regal_actions import ActionParameters, Head, beta_parameters, crossover_bias
@@ -22,13 +24,13 @@ from .regal_actions import ActionParameters, Head, beta_parameters, crossover_bi
 ROUNDS = (4, 16, 64)
 WINDOW = 41
 ORDER_EVALUATIONS = 300
-BIAS = 0.7
+BIAS = Parameters().bias
 
-Teacher = Callable[[SearchedGraph, ActionParameters, np.random.Generator], NDArray[np.int64]]
-"""From what the network sees, what it chooses, and random numbers to actions, shape `(ops, heads)`."""
+Teacher = Callable[[SearchedGraph, ActionParameters], NDArray[np.int64]]
+"""From what the network sees, and what it chooses, to actions, shape `(ops, heads)`."""
 
 
-def uniform(searched: SearchedGraph, parameters: ActionParameters, rng: np.random.Generator) -> NDArray[np.int64]:
+def uniform(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
     """Return, for every op, the choices nearest to those of plain BRKGA: Beta(1, 1) and a crossover bias of 0.7.
 
     The mean comes first, the smaller of two as near as each other, so that no device is preferred; then the variance.
@@ -49,9 +51,7 @@ def uniform(searched: SearchedGraph, parameters: ActionParameters, rng: np.rando
     return np.tile(np.array(chosen, np.int64), (searched.problem.graph.num_ops, 1))
 
 
-def cut_and_time(
-    rounds: int, searched: SearchedGraph, parameters: ActionParameters, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def cut_and_time(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
     """Return, for the makespan, choices that keep neighbours on one device and let ops run in the order of time.
 
     Placement is that of `_cut`. An op's priority falls with the middle of the earliest and the latest time at which it
@@ -61,15 +61,13 @@ def cut_and_time(
     graph = searched.problem.graph
     level = bottom_levels(graph)
     latest, whole = level.max() - level, max(level.max(), 1e-300)
-    middle = (latest + _earliest(searched)) / 2
+    middle = (latest + earliest_finish(graph) - graph.runtime) / 2
     placement = _cut(searched, rounds, graph.runtime)
     targets = _Targets(placement, 1 - middle / whole, 1 - (middle + graph.runtime) / whole)
     return _actions(searched, parameters, targets, _Concentrations(4.0, 16.0, 16.0))
 
 
-def cut_and_order(
-    rounds: int, searched: SearchedGraph, parameters: ActionParameters, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def cut_and_order(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
     """Return, for the peak, choices around an order that needs little memory on one device.
 
     The order is that of a short `order-search`; a transfer's place in it is the mean of those of its op's successors.
@@ -101,17 +99,6 @@ class _Concentrations(NamedTuple):
     placement: float
     scheduling: float
     transfers: float
-
-
-def _earliest(searched: SearchedGraph) -> FloatArray:
-    """Return the earliest start of each op on as many devices as it takes, microseconds."""
-    graph = searched.problem.graph
-    earliest = np.zeros(graph.num_ops)
-    pointers, predecessors = graph.predecessors
-    for op in graph.input_order.tolist():
-        before = predecessors[pointers[op] : pointers[op + 1]]
-        earliest[op] = (earliest[before] + graph.runtime[before]).max(initial=0.0)
-    return earliest
 
 
 def _cut(

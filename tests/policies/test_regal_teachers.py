@@ -23,7 +23,7 @@ def searched(graph, task="runtime", devices=2, seed=0):
 
 
 def chosen(teacher, seen, levels=LEVELS):
-    return TEACHERS[teacher](seen, levels, np.random.default_rng(0))
+    return TEACHERS[teacher](seen, levels)
 
 
 def synthetic(seed, nodes=40):

@@ -341,7 +341,7 @@ def test_imitation_raises_the_likelihood(tmp_path):
     assert likelihood[2] > -0.5 * per_choice
     (case,) = cases_of(synthetic(1), SHAPE)
     chosen = trainer.network(multigraph_batch([case.searched])).most_likely().numpy()
-    np.testing.assert_array_equal(chosen, TEACHERS["uniform"](case.searched, SHAPE.actions, np.random.default_rng(0)))
+    np.testing.assert_array_equal(chosen, TEACHERS["uniform"](case.searched, SHAPE.actions))
 
 
 @pytest.mark.parametrize("k", [5, 11])
@@ -352,7 +352,7 @@ def test_the_uniform_teacher_is_plain_brkga_where_it_can_be(k):
     assert (genes.alpha == 1).all()
     assert (genes.beta == 1).all()
     coarse = ActionParameters(placement=2, scheduling=16, crossover=10)
-    chosen = TEACHERS["uniform"](case.searched, coarse, np.random.default_rng(0))
+    chosen = TEACHERS["uniform"](case.searched, coarse)
     genes = dequantise(chosen, case.start.problem.graph, 2, coarse)
     ops = case.start.problem.graph.num_ops
     np.testing.assert_allclose(genes.alpha[: 2 * ops], 2 / 3)  # of mean 1/3 and the variance nearest to 1/12

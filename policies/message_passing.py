@@ -10,7 +10,7 @@ import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -83,6 +83,11 @@ class Receivers:
         self.targets, self.nodes = targets, nodes
         self.graph: Any = _graph(targets, targets, nodes) if uses_dgl(targets.device.type) else None
 
+    @cached_property
+    def counts(self) -> Tensor:
+        """How many edges lead to each node, and 1 where none does; shape `(nodes,)`."""
+        return torch.bincount(self.targets, minlength=self.nodes).clamp(min=1)
+
     def sum(self, messages: Tensor) -> Tensor:
         """Add up the messages that reach each node.
 
@@ -97,34 +102,18 @@ class Receivers:
             Shape `(nodes, ...)`; zero where no edge leads.
         """
         if self.graph is not None:
-            return self._by_dgl("sum", messages)
+            heard: Tensor = _dgl().ops.copy_e_sum(self.graph, messages)  # what update_all calls, without its frames
+            return heard
         return messages.new_zeros(self.nodes, *messages.shape[1:]).index_add(0, self.targets, messages)
 
     def mean(self, messages: Tensor) -> Tensor:
         """Average the messages that reach each node; argument and result as for `sum`."""
-        if self.graph is not None:
-            return self._by_dgl("mean", messages)
-        counts = torch.bincount(self.targets, minlength=self.nodes).clamp(min=1)
-        return self.sum(messages) / counts.view(-1, *[1] * (messages.dim() - 1))
-
-    def _by_dgl(self, how: str, messages: Tensor) -> Tensor:
-        """Reduce by `update_all`; where the edges come from does not matter to messages that lie on them."""
-        function = _dgl().function
-        with self.graph.local_scope():
-            self.graph.edata["message"] = messages
-            self.graph.update_all(function.copy_e("message", "copy"), getattr(function, how)("copy", "heard"))
-            heard: Tensor = self.graph.ndata["heard"]
-            return heard
+        return self.sum(messages) / self.counts.view(-1, *[1] * (messages.dim() - 1))
 
 
 def sum_messages(messages: Tensor, targets: Tensor, nodes: int) -> Tensor:
     """Add up the messages that reach each node, once; see `Receivers`."""
     return Receivers(targets, nodes).sum(messages)
-
-
-def mean_messages(messages: Tensor, targets: Tensor, nodes: int) -> Tensor:
-    """Average the messages that reach each node, once; see `Receivers`."""
-    return Receivers(targets, nodes).mean(messages)
 
 
 def edge_softmax(scores: Tensor, targets: Tensor, nodes: int) -> Tensor:

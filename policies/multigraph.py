@@ -186,6 +186,11 @@ class MultigraphBatch(NamedTuple):
     sizes: Tensor
     order: Tensor
 
+    def means(self, values: Tensor) -> Tensor:
+        """Average values of nodes, shape `(nodes, ...)`, over each graph, shape `(graphs, ...)`."""
+        sums = values.new_zeros(len(self.sizes), *values.shape[1:]).index_add(0, self.graph_of_node, values)
+        return sums / self.sizes.view(-1, *[1] * (values.dim() - 1))
+
     def to(self, device: torch.device) -> MultigraphBatch:
         """Return the batch on a device."""
         return MultigraphBatch(*(tensor.to(device, non_blocking=True) for tensor in self))

@@ -15,7 +15,7 @@ from ..core.problem import Problem
 from ..core.search import Search
 from ..core.solvers import brkga
 from ..core.solvers.brkga import GeneDistribution, evolve
-from .weights_files import described, digests, weights_of
+from .weights_files import described, digests, modified, weights_of
 
 if TYPE_CHECKING:  # torch is loaded once there is a network to run
     from .regal_network import RegalNetwork
@@ -87,11 +87,11 @@ class Parameters(base.Parameters):
 
 def _network(file: Path) -> RegalNetwork:
     """Return the network of a file, read once by each thread: what stops it belongs to one search."""
-    return _network_as_of(file, file.stat().st_mtime_ns if file.is_file() else 0, threading.get_ident())
+    return _network_as_of(file, modified(file), threading.get_ident())
 
 
 @lru_cache(maxsize=4)
-def _network_as_of(file: Path, modified: int, thread: int) -> RegalNetwork:
+def _network_as_of(file: Path, changed: int, thread: int) -> RegalNetwork:
     from .regal_network import load_network
 
     return load_network(file)

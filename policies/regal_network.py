@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ..core.errors import UsageError
 from ..core.parameters import Parameters, parameter
 from ..core.problem import Task
-from .message_passing import Receivers, mean_messages
+from .message_passing import Receivers
 from .multigraph import EDGE_FEATURES, MultigraphBatch, node_features
 from .network_files import read_network, write_network
 from .regal_actions import ActionParameters, Head, Kind
@@ -115,9 +115,8 @@ class GnnEncoder(nn.Module):
     def _normalised(self, nodes: Tensor, batch: MultigraphBatch) -> Tensor:
         if not self.parameters_.normalise:
             return nodes
-        graphs = Receivers(batch.graph_of_node, len(batch.sizes))
-        centred = nodes - graphs.mean(nodes)[batch.graph_of_node]
-        spread = (graphs.mean(centred.square()) + EPSILON).sqrt()
+        centred = nodes - batch.means(nodes)[batch.graph_of_node]
+        spread = (batch.means(centred.square()) + EPSILON).sqrt()
         return centred / spread[batch.graph_of_node]
 
 
@@ -279,7 +278,7 @@ class IndependentPolicy:
     def entropy(self, kind: Kind | None = None) -> Tensor:
         """See `RegalPolicy`."""
         of_nodes = _entropy(_of_kind(self.heads, self.logits, kind))
-        return mean_messages(of_nodes, self.batch.graph_of_node, len(self.batch.sizes))
+        return self.batch.means(of_nodes)
 
 
 class AutoregressivePolicy:
@@ -324,7 +323,7 @@ class AutoregressivePolicy:
         """See `RegalPolicy`."""
         actions = self.sample(SAMPLES_OF_ENTROPY, torch.Generator(self.embeddings.device).manual_seed(0))
         of_nodes = _entropy(_of_kind(self.heads, self.decoder(self.embeddings, self.batch, actions), kind)).mean(0)
-        return mean_messages(of_nodes, self.batch.graph_of_node, len(self.batch.sizes))
+        return self.batch.means(of_nodes)
 
 
 class AutoregressiveDecoder(nn.Module):
@@ -499,7 +498,7 @@ class BaselineNetwork(nn.Module):
     def forward(self, batch: MultigraphBatch) -> Tensor:
         """Return the expected reward of each graph, shape `(graphs,)`."""
         embeddings = self.of_node(self.encoder(batch))
-        mean = mean_messages(embeddings, batch.graph_of_node, len(batch.sizes))
+        mean = batch.means(embeddings)
         expected: Tensor = self.of_graph(mean).squeeze(1)
         return expected
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,16 @@ def digests(files: list[Path]) -> list[str]:
 
 def described(file: Path) -> dict[str, Any]:
     """Return the parameters of a network that a file of weights names, as plain values."""
+    return _described_as_of(file, modified(file))
+
+
+def modified(file: Path) -> int:
+    """Return when a file was last changed, nanoseconds: what is remembered of it belongs to that time."""
+    return file.stat().st_mtime_ns if file.is_file() else 0
+
+
+@lru_cache(maxsize=64)
+def _described_as_of(file: Path, changed: int) -> dict[str, Any]:
     from safetensors import safe_open
 
     with safe_open(str(file), "numpy") as opened:

@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 import torch
 from schedopt.policies import message_passing
-from schedopt.policies.message_passing import GatConvolution, edge_softmax, mean_messages, sum_messages, using_threads
+from schedopt.policies.message_passing import GatConvolution, Receivers, edge_softmax, sum_messages, using_threads
 
 needs_dgl = pytest.mark.skipif(not message_passing.uses_dgl(), reason="DGL is not installed")
 WAYS = [pytest.param(True, id="dgl", marks=needs_dgl), pytest.param(False, id="torch")]
+
+
+def mean_messages(messages, targets, nodes):
+    return Receivers(targets, nodes).mean(messages)
+
+
 KINDS = [sum_messages, mean_messages, edge_softmax]
 
 

@@ -82,6 +82,14 @@ class Timeline:
         """The device of the peak."""
         return int(self.schedule.targets[self.peak_step])
 
+    @cached_property
+    def times(self) -> tuple[FloatArray, FloatArray]:
+        """When each step starts and ends: microseconds, or its number where no step takes any time."""
+        if self.simulation.runtime > 0:
+            return self.step_start, self.simulation.step_end
+        numbers = np.arange(self.steps, dtype=np.float64)
+        return numbers, numbers + 1
+
     def step_name(self, step: int) -> str:
         """Return the op that runs, or the tensor that is transferred."""
         item, graph = int(self.schedule.items[step]), self.problem.graph
@@ -110,6 +118,21 @@ class Timeline:
     def memory_after(self, device: int) -> IntArray:
         """Return the bytes on a device after each step, shape `(steps,)`."""
         return self._held(device, after=True)
+
+    def memory_over_time(self, device: int) -> tuple[FloatArray, IntArray]:
+        """Return when a device's memory changes, by `times`, and the bytes from then on.
+
+        Of all values at one moment the largest and the last are kept, so that a peak of no duration is there.
+        """
+        own = np.flatnonzero(self.involves(device))
+        starts, ends = self.times
+        moments = np.concatenate(([0.0], np.column_stack((starts[own], ends[own])).ravel()))
+        values = np.column_stack((self.memory(device)[own], self.memory_after(device)[own])).ravel()
+        values = np.concatenate(([self.persistent[device]], values))
+        first = np.flatnonzero(np.diff(moments, prepend=-1.0))
+        last = np.append(first[1:], len(moments)) - 1
+        kept = np.column_stack((np.maximum.reduceat(values, first), values[last])).ravel()
+        return np.repeat(moments[first], 2), kept
 
     def _held(self, device: int, after: bool) -> IntArray:
         change = np.zeros(self.steps + 1, np.int64)

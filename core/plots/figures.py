@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from ..graph import IntArray
 
 GREY = "0.82"
-FEW = 10
+PEAK = "tab:red"
+COLORS = ("C0", "C1", "C2", "C4", "C5", "C6", "C8", "C9")
 _DPI = 150
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -80,5 +81,5 @@ def number_ticks(axes: Axes, which: Sequence[str] = ("x",)) -> None:
 
 
 def color_of(number: int) -> str:
-    """Return the color of a schedule, a device or a method; ten, then again."""
-    return f"C{number % FEW}"
+    """Return the color of a tensor, schedule, device or method: eight that are neither grey nor red, then again."""
+    return COLORS[number % len(COLORS)]

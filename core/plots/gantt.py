@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from ..graph import FloatArray, IntArray
+from ..graph import FloatArray
 from ..timeline import Timeline
 from ..units import format_bytes
-from .figures import byte_unit, color_of, highest_of_bins, new_figure, number_ticks, plain, time_unit
+from .figures import PEAK, byte_unit, color_of, highest_of_bins, new_figure, number_ticks, plain, time_unit
 from .memory_chart import limit_lines
 
 _TRANSFER = "0.25"
@@ -32,12 +32,15 @@ class Clock:
     ----------
     start, end
         Shape `(steps,)`: of each step, in the axis' unit.
+    unit
+        Microseconds, or steps.
     label
         Of the axis.
     """
 
     start: FloatArray
     end: FloatArray
+    unit: float
     label: str
 
     @property
@@ -48,16 +51,16 @@ class Clock:
 
 def clock_of(timeline: Timeline, longest: float) -> Clock:
     """Return the horizontal axis of a schedule, in the unit that suits the longest one drawn, microseconds."""
+    starts, ends = timeline.times
     if timeline.simulation.runtime == 0:
-        steps = np.arange(timeline.steps, dtype=np.float64)
-        return Clock(steps, steps + 1, "step (no op takes any time)")
+        return Clock(starts, ends, 1.0, "step (no op takes any time)")
     unit, name = time_unit(longest)
-    return Clock(timeline.step_start / unit, timeline.simulation.step_end / unit, f"time, {name}")
+    return Clock(starts / unit, ends / unit, unit, f"time, {name}")
 
 
 def draw_gantt(timelines: Sequence[Timeline]) -> Figure:
     """Draw schedules below each other: devices and transfers over time, and under them the memory of each device."""
-    rows = [0.34 * max(2, timeline.problem.devices) + 0.6 for timeline in timelines]
+    rows = [0.36 * timeline.problem.devices + 0.5 for timeline in timelines]
     heights = [height for row in rows for height in (row, 1.9)]
     figure = new_figure(_WIDTH, sum(heights) + 0.4 * len(timelines))
     axes = figure.subplots(2 * len(timelines), 1, gridspec_kw={"height_ratios": heights}, squeeze=False)[:, 0]
@@ -67,7 +70,7 @@ def draw_gantt(timelines: Sequence[Timeline]) -> Figure:
     for number, (timeline, clock) in enumerate(zip(timelines, clocks, strict=True)):
         devices, memory = axes[2 * number], axes[2 * number + 1]
         _draw_devices(devices, timeline, clock, end)
-        _draw_memory(memory, timeline, clock)
+        _draw_memory(memory, timeline, clock, max(timeline.simulation.peak for timeline in timelines))
         for axis in (devices, memory):
             axis.set_xlim(0, end)
             number_ticks(axis)
@@ -79,6 +82,7 @@ def draw_gantt(timelines: Sequence[Timeline]) -> Figure:
 def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> None:
     schedule, simulation = timeline.schedule, timeline.simulation
     count = timeline.problem.devices
+    takes_time = simulation.step_end > timeline.step_start
     for device in range(count):
         ops = np.flatnonzero((schedule.items >= 0) & (schedule.targets == device))
         bars = _merged(clock.start[ops], clock.end[ops], end / _MOST_BARS)
@@ -86,8 +90,7 @@ def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> N
         axes.broken_barh(bars, (device - _HALF, 2 * _HALF), facecolors=color_of(device), **edge)
         if len(ops) <= _MOST_NAMED:
             _write_names(axes, timeline, clock, ops.tolist(), device, end)
-        sent = np.flatnonzero((schedule.items < 0) & timeline.involves(device))
-        busy = sent[clock.end[sent] > clock.start[sent]]
+        busy = np.flatnonzero((schedule.items < 0) & timeline.involves(device) & takes_time)
         bars = _merged(clock.start[busy], clock.end[busy], end / _MOST_BARS)
         axes.broken_barh(bars, (device - _HALF, 2 * _HALF), facecolors=_TRANSFER, linewidth=0)
     _draw_transfers(axes, timeline, clock)
@@ -143,27 +146,18 @@ def _draw_transfers(axes: Axes, timeline: Timeline, clock: Clock) -> None:
         axes.scatter(tips[:, 0], tips[:, 1], marker=marker, s=9, color=_TRANSFER, alpha=strength, linewidth=0, zorder=3)
 
 
-def memory_over_time(timeline: Timeline, clock: Clock, device: int) -> tuple[FloatArray, IntArray]:
-    """Return when a device's memory changes, and the bytes from then on, starting with what it always holds."""
-    own = np.flatnonzero(timeline.involves(device))
-    times = np.column_stack((clock.start[own], clock.end[own])).ravel()
-    memory = np.column_stack((timeline.memory(device)[own], timeline.memory_after(device)[own])).ravel()
-    return np.concatenate(([0.0], times)), np.concatenate(([timeline.persistent[device]], memory))
-
-
-def _draw_memory(axes: Axes, timeline: Timeline, clock: Clock) -> None:
-    peak = timeline.simulation.peak
-    unit, unit_name = byte_unit(peak)
+def _draw_memory(axes: Axes, timeline: Timeline, clock: Clock, highest: int) -> None:
+    unit, unit_name = byte_unit(highest)
     for device in range(timeline.problem.devices):
-        times, memory = memory_over_time(timeline, clock, device)
+        times, memory = timeline.memory_over_time(device)
         shown = highest_of_bins(memory)
-        ending = np.append(times[shown], clock.length)
+        ending = np.append(times[shown] / clock.unit, clock.length)
         axes.step(ending, np.append(memory[shown], memory[-1]) / unit, where="post", color=color_of(device), lw=1.0)
     step = timeline.peak_step
-    axes.plot([clock.start[step]], [peak / unit], marker="v", color="tab:red", markersize=6, zorder=5)
+    axes.plot([clock.start[step]], [timeline.simulation.peak / unit], marker="v", color=PEAK, markersize=6, zorder=5)
     limits = limit_lines(axes, [timeline], unit)
     if limits:
         axes.legend(handles=limits, loc="lower right", fontsize="small")
-    axes.set(ylim=(0, 1.15 * max(peak, 1) / unit), ylabel=f"memory, {unit_name}")
+    axes.set(ylim=(0, 1.15 * max(highest, 1) / unit), ylabel=f"memory, {unit_name}")
     axes.grid(alpha=0.3)
     number_ticks(axes, "y")

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from ..graph import IntArray
 from ..timeline import Holding, Timeline
 from ..units import format_bytes
-from .figures import GREY, byte_unit, color_of, highest_of_bins, new_figure, number_ticks, plain
+from .figures import GREY, PEAK, byte_unit, color_of, highest_of_bins, new_figure, number_ticks, plain
 
 NAMED_TENSORS = 8
 _WEIGHTS = "0.45"
@@ -37,7 +37,7 @@ def limit_lines(axes: Axes, timelines: Sequence[Timeline], unit: float) -> list[
     """Draw the memory limits of schedules; returns their legend entries."""
     limits = dict.fromkeys(t.problem.memory_limit for t in timelines if t.problem.memory_limit is not None)
     return [
-        axes.axhline(limit / unit, color="tab:red", linestyle=":", label=f"memory limit {format_bytes(limit)}")
+        axes.axhline(limit / unit, color=PEAK, linestyle=":", label=f"memory limit {format_bytes(limit)}")
         for limit in limits
     ]
 
@@ -86,7 +86,7 @@ def _bands(
 
 def _mark_peak(axes: Axes, timeline: Timeline, unit: float) -> None:
     peak, step = timeline.simulation.peak, timeline.peak_step + 1
-    axes.plot([step], [peak / unit], marker="v", color="tab:red", markersize=7, clip_on=False, zorder=5)
+    axes.plot([step], [peak / unit], marker="v", color=PEAK, markersize=7, clip_on=False, zorder=5)
     share = step / (timeline.steps + 1)
     side = "left" if share < 0.4 else "right" if share > 0.6 else "center"
     text = f"peak {format_bytes(peak)} at step {step:,} of {timeline.steps:,}"
@@ -114,7 +114,7 @@ def _draw_lines(timelines: Sequence[Timeline]) -> Figure:
     axes = figure.subplots()
     highest = max(timeline.simulation.peak for timeline in timelines)
     unit, unit_name = byte_unit(highest)
-    entries = []
+    entries: list[Patch | Line2D] = []
     for number, (timeline, device, name) in enumerate(lines):
         memory = timeline.memory(device)
         shown = highest_of_bins(memory)
@@ -129,12 +129,21 @@ def _draw_lines(timelines: Sequence[Timeline]) -> Figure:
         axes.plot([step + 1], [memory[step] / unit], marker="v", color=color_of(number), markeredgecolor="black")
         line.set_label(_described(timeline, name, memory, step))
         entries.append(line)
-    entries += limit_lines(axes, timelines, unit)
+    entries += [*_weights_under(axes, timelines, unit), *limit_lines(axes, timelines, unit)]
     _finish(axes, max(timeline.steps for timeline in timelines), highest, unit, unit_name)
     graph = timelines[0].problem.graph
     axes.set_title(plain(graph.name, 60) + (f": {plain(timelines[0].label, 40)}" if alone else ""), loc="left")
     figure.legend(handles=entries, loc="outside lower left", fontsize="small")
     return figure
+
+
+def _weights_under(axes: Axes, timelines: Sequence[Timeline], unit: float) -> list[Patch]:
+    """Shade the persistent bytes where all schedules hold the same; returns the legend entry."""
+    weights = int(timelines[0].persistent.sum())
+    if not weights or any(timeline.problem.devices > 1 for timeline in timelines):
+        return []
+    axes.axhspan(0, weights / unit, color=GREY, zorder=0)
+    return [Patch(facecolor=GREY, label=f"weights (persistent): {format_bytes(weights)}")]
 
 
 def _described(timeline: Timeline, name: str, memory: IntArray, step: int) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import FloatArray
 from ..timeline import Timeline
 
 Event = dict[str, Any]
@@ -26,19 +25,12 @@ def trace(timelines: Sequence[Timeline]) -> str:
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'
 
 
-def _times(timeline: Timeline) -> tuple[FloatArray, FloatArray]:
-    if timeline.simulation.runtime > 0:
-        return timeline.step_start, timeline.simulation.step_end
-    steps = np.arange(timeline.steps, dtype=np.float64)
-    return steps, steps + 1
-
-
 def _events(timeline: Timeline, process: int) -> Iterator[Event]:
     graph = timeline.problem.graph
     yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": f"{graph.name}: {timeline.label}"}}
     for device in range(timeline.problem.devices):
         yield {"ph": "M", "name": "thread_name", "pid": process, "tid": device, "args": {"name": f"device {device}"}}
-    starts, ends = (column.tolist() for column in _times(timeline))
+    starts, ends = (column.tolist() for column in timeline.times)
     schedule = timeline.schedule
     columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
     for step, (item, source, target) in enumerate(columns):
@@ -55,7 +47,7 @@ def _events(timeline: Timeline, process: int) -> Iterator[Event]:
         yield {**flow, "ph": "s", "tid": source}
         yield {**flow, "ph": "f", "bp": "e", "tid": target}
     for device in range(timeline.problem.devices):
-        yield from _counter(timeline, process, device, starts, ends)
+        yield from _counter(timeline, process, device)
 
 
 def _bytes_of_op(timeline: Timeline, op: int) -> dict[str, int]:
@@ -71,15 +63,9 @@ def _bytes_of_op(timeline: Timeline, op: int) -> dict[str, int]:
     }
 
 
-def _counter(timeline: Timeline, process: int, device: int, starts: list[float], ends: list[float]) -> Iterator[Event]:
-    """Yield a device's memory where it changes: while each of its steps runs, and after it."""
-    during, after = timeline.memory(device).tolist(), timeline.memory_after(device).tolist()
-    name = f"memory of device {device}"
-    points = [(0.0, int(timeline.persistent[device]))]
-    for step in np.flatnonzero(timeline.involves(device)).tolist():
-        points += [(starts[step], during[step]), (ends[step], after[step])]
-    last = None
-    for time, memory in points:
-        if memory != last:
-            yield {"ph": "C", "name": name, "pid": process, "ts": time, "args": {"bytes": memory}}
-        last = memory
+def _counter(timeline: Timeline, process: int, device: int) -> Iterator[Event]:
+    """Yield a device's memory where it changes."""
+    times, memory = timeline.memory_over_time(device)
+    counter = {"ph": "C", "name": f"memory of device {device}", "pid": process}
+    for at in np.flatnonzero(np.diff(memory, prepend=-1)):
+        yield {**counter, "ts": float(times[at]), "args": {"bytes": int(memory[at])}}

@@ -135,15 +135,20 @@ def _draw_transfers(axes: Axes, timeline: Timeline, clock: Clock) -> None:
     if not len(sent):
         return
     sources, targets = schedule.sources[sent], schedule.targets[sent]
+    # Under the bars, so that a transfer past a device hides none of its ops.
     down = np.where(targets > sources, 1, -1)
     starts = np.column_stack((clock.start[sent], sources + _HALF * down))
     ends = np.column_stack((clock.end[sent], targets - _HALF * down))
     strength = float(np.clip(150 / len(sent), 0.15, 0.9))
-    lines = LineCollection(list(np.stack((starts, ends), axis=1)), colors=_TRANSFER, linewidths=0.7, alpha=strength)
+    lines = LineCollection(
+        list(np.stack((starts, ends), axis=1)), colors=_TRANSFER, linewidths=0.7, alpha=strength, zorder=0.5
+    )
     axes.add_collection(lines)
     for direction, marker in ((1, "v"), (-1, "^")):
         tips = ends[down == direction]
-        axes.scatter(tips[:, 0], tips[:, 1], marker=marker, s=9, color=_TRANSFER, alpha=strength, linewidth=0, zorder=3)
+        axes.scatter(
+            tips[:, 0], tips[:, 1], marker=marker, s=9, color=_TRANSFER, alpha=strength, linewidth=0, zorder=0.6
+        )
 
 
 def _draw_memory(axes: Axes, timeline: Timeline, clock: Clock, highest: int) -> None:

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from ..graph import IntArray
 from ..timeline import Holding, Timeline
@@ -98,6 +99,7 @@ def _finish(axes: Axes, steps: int, peak: int, unit: float, unit_name: str) -> N
     axes.set(
         xlim=(0.5, steps + 0.5), ylim=(0, _HEADROOM * max(peak, 1) / unit), xlabel="step", ylabel=f"memory, {unit_name}"
     )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     number_ticks(axes, "xy")
 

@@ -69,7 +69,7 @@ def best_ratios(graphs: Sequence[GraphResults], method: str) -> list[float]:
     for graph in graphs:
         if method in graph.cells and graph.best is not None:
             rank = graph.rank(method)
-            is_solved = rank is not None and rank[0] == 0 and all(cell.is_feasible for cell in graph.cells[method])
+            is_solved = all(cell.is_feasible for cell in graph.cells[method])
             ratios.append(_ratio(rank[1], graph.best) if rank is not None and is_solved else math.inf)
     return ratios
 

@@ -50,7 +50,8 @@ def _draw_by_tensor(timeline: Timeline) -> Figure:
     unit, unit_name = byte_unit(peak)
     memory = timeline.memory(0)
     shown = highest_of_bins(memory)
-    named = [holding for holding in timeline.alive(timeline.peak_step, 0) if holding.size][:NAMED_TENSORS]
+    largest = [holding for holding in timeline.alive(timeline.peak_step, 0) if holding.size][:NAMED_TENSORS]
+    named = sorted(largest, key=lambda holding: holding.first - holding.last)  # those that last, undermost
     bands, colors, entries = _bands(timeline, memory, named)
     steps = np.concatenate((shown + 1, [timeline.steps + 1]))
     heights = [np.append(band[shown], band[shown[-1]]) / unit for band in bands]
@@ -99,7 +100,7 @@ def _finish(axes: Axes, steps: int, peak: int, unit: float, unit_name: str) -> N
     axes.set(
         xlim=(0.5, steps + 0.5), ylim=(0, _HEADROOM * max(peak, 1) / unit), xlabel="step", ylabel=f"memory, {unit_name}"
     )
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.grid(alpha=0.3)
     number_ticks(axes, "xy")
 

@@ -68,7 +68,7 @@ def test_the_largest_tensors_of_the_peak_are_named_and_the_rest_is_grouped():
     assert [text.split(maxsplit=2)[2] for text in named] == [
         "workspace of the op that runs",
         "other tensors",
-        *(f"op{at}:0" for at in range(12, 20)),
+        *(f"op{at}:0" for at in range(19, 11, -1)),
         "weights (persistent)",
     ]
     assert named[0].split()[:2] == ["7", "B"]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .console import Talk
 
 _OUTPUTS = {".csv": "a row per run", ".json": "settings, summary and runs", ".html": "the tables"}
+_PLOTS = {".png": "a picture", ".svg": "a picture"}
 _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
 
@@ -74,6 +75,12 @@ def compare(
         _OptionalText,
         typer.Option("--output", "-o", help="Write .csv (a row per run), .json (everything) or .html (the tables)."),
     ] = None,
+    plot: Annotated[
+        _OptionalText,
+        typer.Option(
+            "--plot", help="Draw performance profiles, improvements, and quality against time to a .png or .svg."
+        ),
+    ] = None,
     resume: Annotated[
         _OptionalText,
         typer.Option("--resume", help="Keep finished runs in this .jsonl file, and skip those it has already."),
@@ -90,6 +97,7 @@ def compare(
     from contextlib import closing, nullcontext
 
     from ..core.comparison import Experiment, Settings, parse_spec
+    from ..core.plots.draw import check_target
     from ..core.resume import ResumeFile
     from ..core.units import parse_seconds
     from .comparison_report import report
@@ -98,7 +106,9 @@ def compare(
     from .progress import compiling, interruptible
 
     talk = Talk(quiet)
-    _check_output(output)
+    for target, endings in ((output, _OUTPUTS), (plot, _PLOTS)):
+        if target is not None:
+            check_target(target, endings)
     specs = [parse_spec(text) for text in methods.split(",") if text.strip()]
     settings = Settings(
         **problem_settings(task, devices, memory_limit, bandwidth, latency, [spec.name for spec in specs]),
@@ -126,6 +136,9 @@ def compare(
     if output is not None:
         _write_output(comparison, per_graph, output)
         talk.note(f"wrote {output}")
+    if plot is not None and comparison.cells:
+        _draw(comparison, plot)
+        talk.note(f"wrote {plot}")
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
         done = f"{len(comparison.cells)} of {comparison.planned} runs are done"
@@ -133,20 +146,6 @@ def compare(
         raise typer.Exit(130)
     if not any(cell.is_feasible for cell in comparison.cells):
         raise typer.Exit(1)
-
-
-def _check_output(output: str | None) -> None:
-    from pathlib import Path
-
-    from ..core.errors import FormatError, UsageError
-
-    if output is None:
-        return
-    if Path(output).suffix not in _OUTPUTS:
-        known = ", ".join(f"{suffix} ({what})" for suffix, what in _OUTPUTS.items())
-        raise UsageError(f"{output}: the name must end in one of {known}")
-    if not Path(output).absolute().parent.is_dir():
-        raise FormatError(f"{output}: the folder does not exist")
 
 
 def _write_output(comparison: Comparison, per_graph: bool, output: str) -> None:
@@ -161,6 +160,18 @@ def _write_output(comparison: Comparison, per_graph: bool, output: str) -> None:
     else:
         text = comparison.csv() if suffix == ".csv" else _json(comparison)
     write_atomically(output, text)
+
+
+def _draw(comparison: Comparison, target: str) -> None:
+    from pathlib import Path
+
+    from ..core.atomic import write_atomically
+    from ..core.plots.comparison_charts import draw_comparison
+    from ..core.plots.figures import render
+    from .comparison_report import title_of
+
+    figure = draw_comparison(comparison.cells, comparison.methods, comparison.reference, title_of(comparison))
+    write_atomically(target, render(figure, Path(target).suffix))
 
 
 def _json(comparison: Comparison) -> str:

@@ -34,7 +34,7 @@ def report(comparison: Comparison, per_graph: bool) -> Iterator[RenderableType]:
     from ..core.statistics import by_graph
 
     summaries = comparison.summaries()
-    yield Text(_title(comparison), style="bold")
+    yield Text(title_of(comparison), style="bold")
     if per_graph:
         yield _graph_table(comparison, by_graph(comparison.cells))
         yield Text("* the best known" + ", mean over seeds" * (comparison.settings.seeds > 1))
@@ -104,7 +104,8 @@ def _summary_table(comparison: Comparison, summaries: list[MethodSummary], betwe
     return table
 
 
-def _title(comparison: Comparison) -> str:
+def title_of(comparison: Comparison) -> str:
+    """Write what was compared: task, graphs, devices, limits, budgets and seeds."""
     settings = comparison.settings
     what = "peak memory" if settings.task == "memory" else "makespan"
 

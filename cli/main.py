@@ -16,6 +16,7 @@ from .compare import compare
 from .convert import convert
 from .gen import app as gen
 from .methods import methods
+from .plot import plot
 from .show import show
 from .solve import solve
 from .train import app as train
@@ -69,6 +70,7 @@ app.command("compare")(compare)
 app.add_typer(gen, name="gen")
 app.add_typer(train, name="train")
 app.command("show")(show)
+app.command("plot")(plot)
 app.command("check")(check)
 app.command("convert")(convert)
 app.command("methods")(methods)

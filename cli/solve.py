@@ -81,6 +81,10 @@ def solve(
         Optional[str],  # noqa: UP045
         typer.Option("--output", "-o", help="Write the schedule as JSON to this file."),
     ] = None,
+    plot: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--plot", help="Draw the schedule beside the input order: .png or .svg, .html page, .json trace."),
+    ] = None,
     format: Annotated[OutputFormat, typer.Option("--format", help="What to print on standard output.")] = (
         OutputFormat.table
     ),
@@ -93,6 +97,7 @@ def solve(
     from ..core.atomic import write_atomically
     from ..core.errors import FormatError
     from ..core.formats import read_graph
+    from ..core.plots.draw import check_target
     from ..core.registry import parse_method
     from ..core.units import parse_seconds
     from .console import Talk, show, write
@@ -106,6 +111,8 @@ def solve(
     seconds = None if time_limit is None else parse_seconds(time_limit)
     if output is not None and not Path(output).absolute().parent.is_dir():
         raise FormatError(f"{output}: the folder does not exist")
+    if plot is not None:
+        check_target(plot)
     problem = make_problem(read_graph(graph, talk.note), settings)
     start = _read_initial(initial, problem)
     result = run_with_progress(
@@ -123,6 +130,8 @@ def solve(
     document = format_document(result_document(result))
     if output is not None:
         write_atomically(output, document)
+    if plot is not None:
+        _draw(result, plot)
     if json or format is OutputFormat.json:
         write(document)
     elif format is OutputFormat.order:
@@ -134,6 +143,8 @@ def solve(
     _remarks(talk, result)
     if output is not None:
         talk.note(f"wrote {output}")
+    if plot is not None:
+        talk.note(f"wrote {plot}")
     if result.status == "interrupted":
         raise typer.Exit(130)
     if not result.is_feasible:
@@ -152,6 +163,18 @@ def _read_initial(path: str | None, problem: Problem):  # type: ignore[no-untype
             f"{path}: the schedule uses {loaded.problem.devices} devices, more than --devices {problem.devices}"
         )
     return loaded.schedule
+
+
+def _draw(result: Result, target: str) -> None:
+    """Draw the result, and the input order beside it unless that is what was asked for."""
+    from ..core.atomic import write_atomically
+    from ..core.plots.draw import draw
+    from ..core.timeline import input_timeline, timeline_of
+
+    timelines = [timeline_of(result.method, result.problem, result.schedule)]
+    if result.method != "input":
+        timelines.insert(0, input_timeline(result.problem.graph))
+    write_atomically(target, draw(timelines, target))
 
 
 def _summary(result: Result) -> Table:

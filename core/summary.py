@@ -11,7 +11,7 @@ from .graph import CostGraph
 from .problem import Problem
 from .schedule import Schedule
 from .simulator import simulate
-from .verifier import Replay
+from .timeline import timeline_of
 
 
 @dataclass(frozen=True)
@@ -149,30 +149,23 @@ class Peak:
 
 
 def alive_at_peak(problem: Problem, schedule: Schedule) -> Peak:
-    """Replay a schedule up to its peak and list what is alive there."""
+    """List what is alive at a schedule's peak."""
     graph = problem.graph
-    simulation = simulate(problem, schedule)
-    step = int(np.argmax(simulation.step_memory))
-    placement = schedule.placement(graph)
-    replay = Replay(problem, dict(enumerate(placement.tolist())))
-    columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
-    for number, (item, source, target) in enumerate(columns):
-        replay.begin(item, source, target)
-        if number == step:
-            break
-        replay.end(item, source, target)
+    timeline = timeline_of(graph.name, problem, schedule)
+    step, device = timeline.peak_step, timeline.fullest_device
+    item = int(schedule.items[step])
     holders = []
-    for buffer in set(replay.present[target].values()):
-        readers = {op for member in buffer.members for op in replay.waiting[member].get(target, ())}
-        names = tuple(graph.op_names[op] for op in sorted(readers))
-        holders.append(Holder(graph.tensor_name(buffer.root), buffer.size, names))
+    for holding in timeline.alive(step, device):
+        readers = sorted(int(schedule.items[reader]) for reader in holding.readers if reader >= step)
+        names = tuple(graph.op_names[op] for op in readers if op >= 0)
+        holders.append(Holder(graph.tensor_name(holding.tensor), holding.size, names))
     return Peak(
         step=step,
-        device=target,
-        memory=int(simulation.step_memory[step]),
-        runs=graph.op_names[item] if item >= 0 else graph.tensor_name(~item),
+        device=device,
+        memory=int(timeline.simulation.step_memory[step]),
+        runs=timeline.step_name(step),
         workspace=int(graph.workspace[item]) if item >= 0 else 0,
-        persistent=int(graph.persistent[placement == target].sum()),
+        persistent=int(timeline.persistent[device]),
         holders=tuple(sorted(holders, key=lambda holder: (-holder.size, holder.name))),
     )
 

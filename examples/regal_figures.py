@@ -74,13 +74,9 @@ def with_error(values):
 
 def panels(count, width=5.0, height=4.0):
     """Return a figure with this many axes beside each other."""
-    import matplotlib
+    from schedopt.core.plots import figures
 
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, count, figsize=(width * count, height), layout="constrained", squeeze=False)
-    return figure, axes[0]
+    return figures.panels(count, width, height)
 
 
 def histogram(options):
@@ -90,6 +86,7 @@ def histogram(options):
     of the graphs, highest improvement 26.0% (54.3%), worst regression 24.0% (17.9%). Ties are not drawn, but counted.
     """
     import numpy as np
+    from schedopt.core.plots.comparison_charts import improvement_histogram
 
     figure, axes = panels(len(options.runs))
     for axis, path in zip(axes, options.runs, strict=True):
@@ -101,10 +98,7 @@ def histogram(options):
         print(f"{Path(path).stem}: {method} over {reference}, {len(found)} graphs: {with_error(found)}")
         print("  matched or beaten {:.1f}%, of that tied {:.1f}%, worse {:.1f}%".format(*shares))
         print(f"  highest improvement {max(found.max(), 0):.2f}%, worst regression {abs(min(found.min(), 0)):.2f}%")
-        edges = np.linspace(-1, 1, options.bins + 1) * max(np.abs(found).max(), 1e-9)
-        axis.hist(found[(found > 0) & ~is_tie], edges, color="tab:green", label=f"{method} is better")
-        axis.hist(found[(found < 0) & ~is_tie], edges, color="tab:red", label="worse")
-        axis.yaxis.get_major_locator().set_params(integer=True)
+        improvement_histogram(axis, found, bins=options.bins, name=method)
         axis.set(xlabel=f"improvement over {reference}, %", ylabel="graphs", title=Path(path).stem)
         axis.legend(fontsize="small")
     return figure

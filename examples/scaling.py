@@ -56,12 +56,9 @@ def measure(ops, seconds, seed):
 
 def draw(sizes, points, output):
     """Plot each measure over the number of ops."""
-    import matplotlib
+    from schedopt.core.plots.figures import panels
 
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(AXES), figsize=(12, 3.5), layout="constrained")
+    figure, axes = panels(len(AXES), 4.0, 3.5)
     for axis, name, values in zip(axes, AXES, zip(*points, strict=True), strict=True):
         axis.plot(sizes, values, marker="o")
         axis.set(xscale="log", xlabel="ops", ylabel=name, ylim=(0, 1.1 * max(values)))

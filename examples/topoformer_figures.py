@@ -42,33 +42,23 @@ def label_of(method):
 
 def draw(files, reference, output):
     """Draw a panel per file, print its numbers."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
+    from schedopt.core.plots.comparison_charts import gap_against_time
+    from schedopt.core.plots.figures import new_figure
 
     columns = min(3, len(files))
     rows = -(-len(files) // columns)
-    figure, axes = pyplot.subplots(rows, columns, figsize=(5 * columns, 4 * rows), layout="constrained", squeeze=False)
+    figure = new_figure(5 * columns, 4 * rows)
+    axes = figure.subplots(rows, columns, squeeze=False)
     for unused in axes.flat[len(files) :]:
         unused.remove()
-    handles = {}
+    handles, numbered = {}, []
     for axis, path in zip(axes.flat, files, strict=False):
         print(Path(path).stem)
-        for method, (gap, time) in read_runs(path, reference).items():
+        estimates = read_runs(path, reference)
+        for method, (gap, time) in estimates.items():
             print(f"  {label_of(method):45} {gap.mean:+7.2f} ± {gap.half_width or 0:.2f}%  {time.mean:10.3f} s")
-            number = list(handles).index(method) if method in handles else len(handles)
-            handles[method] = axis.errorbar(
-                max(time.mean, 1e-3),
-                gap.mean,
-                yerr=gap.half_width or 0,
-                fmt="os^vDP*X"[number // 10 % 8],
-                color=f"C{number % 10}",
-                capsize=3,
-            )
-        axis.axhline(0, color="black", linewidth=0.8, alpha=0.5)
-        axis.set(xscale="log", xlabel="time, s", ylabel="gap above approximate DP, %", title=Path(path).stem)
-        axis.grid(alpha=0.3)
+        handles |= gap_against_time(axis, estimates, numbered)
+        axis.set(ylabel="gap above approximate DP, %", title=Path(path).stem)
     figure.legend(handles.values(), map(label_of, handles), loc="outside lower center", ncols=3, fontsize="small")
     figure.savefig(output, dpi=150)
 

@@ -1,0 +1,77 @@
+"""From schedules to the bytes of a picture, a page or a trace, by the ending of the file's name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+from ..errors import FormatError, UsageError
+from ..timeline import Timeline
+
+Kind = Literal["memory", "gantt"]
+ENDINGS = {
+    ".png": "a picture",
+    ".svg": "a picture",
+    ".html": "an interactive page",
+    ".json": "a Chrome or Perfetto trace",
+}
+
+
+def check_target(path: str, endings: dict[str, str] = ENDINGS) -> None:
+    """Check the name of a file to draw to, before anything is computed.
+
+    Raises
+    ------
+    UsageError
+        If its ending is none of those known.
+    FormatError
+        If its folder does not exist.
+    """
+    if Path(path).suffix not in endings:
+        known = ", ".join(f"{ending} ({what})" for ending, what in endings.items())
+        raise UsageError(f"{path}: the name must end in one of {known}")
+    if not Path(path).absolute().parent.is_dir():
+        raise FormatError(f"{path}: the folder does not exist")
+
+
+def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> bytes:
+    """Draw schedules of one graph.
+
+    Parameters
+    ----------
+    timelines
+        The schedules, in the order of their colors.
+    path
+        The file that it is for, whose ending chooses what is drawn.
+    kind
+        The picture: memory over steps, or a Gantt chart; by default the latter if there are several devices.
+
+    Raises
+    ------
+    UsageError
+        If the kind is unknown, or given for what is no picture.
+    """
+    if kind is not None and kind not in get_args(Kind):
+        raise UsageError(f"unknown kind '{kind}'; choose {' or '.join(get_args(Kind))}")
+    suffix = Path(path).suffix
+    if kind is not None and suffix in (".html", ".json"):
+        raise UsageError(f"--kind is for pictures (.png, .svg); {path} shows memory and devices anyway")
+    if suffix == ".html":
+        from .page import page
+
+        return page(timelines).encode()
+    if suffix == ".json":
+        from .trace import trace
+
+        return trace(timelines).encode()
+    from .figures import render
+
+    several = any(timeline.problem.devices > 1 for timeline in timelines)
+    if (kind or ("gantt" if several else "memory")) == "gantt":
+        from .gantt import draw_gantt
+
+        return render(draw_gantt(timelines), suffix)
+    from .memory_chart import draw_memory
+
+    return render(draw_memory(timelines), suffix)

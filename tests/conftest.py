@@ -1,7 +1,14 @@
-"""What all tests share: hypothesis runs the same examples each time, without a clock or a database."""
+"""What all tests share: hypothesis runs the same examples each time, without a clock or a database.
+
+Networks here are tiny, so that a second thread per op would spend its time waiting for the first one.
+"""
+
+import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and DGL are loaded, by tests and the processes they start
 
 settings.register_profile(
     "schedopt",

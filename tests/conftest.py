@@ -40,3 +40,14 @@ def tiny_shipped(tiny_weights, monkeypatch):
     """Let the tiny weights stand for those that the package comes with, so that what they give is quick."""
     monkeypatch.setattr("schedopt.policies.weights_files.WEIGHTS", tiny_weights)
     return tiny_weights / "topoformer-layered.safetensors"
+
+
+@pytest.fixture
+def two_threads():
+    """Let torch compute with two threads, as it does outside of tests."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)

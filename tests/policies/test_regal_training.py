@@ -156,7 +156,8 @@ def test_reinforce_follows_the_gradient_of_the_expected_reward(shape, tmp_path, 
 
 def test_the_baseline_network_learns_the_rewards(tmp_path, monkeypatch):
     """Its gradient is that of the expected squared error, with the paper's weight (A.14)."""
-    case = Enumerated(tmp_path, dataclasses.replace(REINFORCE, baseline="network", samples=1), [pair("two", 9, 2.0)], monkeypatch)
+    phase = dataclasses.replace(REINFORCE, baseline="network", samples=1)
+    case = Enumerated(tmp_path, phase, [pair("two", 9, 2.0)], monkeypatch)
     baseline = case.trainer.baseline
     found = case.gradient_of(case.mean_over_draws(1), baseline)
     expected = baseline(multigraph_batch([case.cases[0].searched]))[0]
@@ -454,7 +455,7 @@ def test_the_weights_of_the_largest_improvement_are_kept(keep, tmp_path, monkeyp
     assert load_network(tmp_path / WEIGHTS).parameters_ == SHAPE
 
 
-def test_jobs_do_not_change_the_weights(whole, tmp_path):
+def test_neither_jobs_nor_threads_change_the_weights(whole, two_threads, tmp_path):
     assert Trainer(tmp_path, PARAMETERS, jobs=2).run()
     assert_same_run(tmp_path, whole)
 

@@ -82,7 +82,7 @@ def start_process(method, folder, *options):
 
 def wait_for_line(folder, count, process):
     curve = folder / CURVE
-    for _ in range(6000):
+    for _ in range(60_000):
         if process.poll() is not None or (curve.exists() and curve.read_bytes().count(b"\n") >= count):
             return
         time.sleep(0.01)

@@ -170,5 +170,5 @@ def test_a_filter_that_keeps_nothing_is_one_sentence(config, run, tmp_path, monk
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_and_sigkill_lose_nothing(config, run, tmp_path):
-    options = ["--config", config, "--set", "phases.1.epochs=25"]
-    check_that_stops_lose_nothing("regal", options, 27, run, tmp_path, jobs=2, sigkill=True)
+    options = ["--config", config, "--set", "phases.1.epochs=40"]
+    check_that_stops_lose_nothing("regal", options, 42, run, tmp_path, jobs=2, sigkill=True)

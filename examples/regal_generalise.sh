@@ -16,15 +16,7 @@ set -euo pipefail
 schedopt=${SCHEDOPT:-schedopt} python=${PYTHON:-python}
 task=${1:?runtime or memory} folder=${2:?a folder for the runs} count=${3:-50} large=${4:-10} seed=${5:-0}
 jobs=${6:-1} sizes=${7:-500-2000} four=${8:-} budgets=${9:-1000 2500 5000 10000 20000 50000}
-weights=${WEIGHTS:-$("$python" -c 'from schedopt.policies.weights_files import WEIGHTS; print(WEIGHTS)')}
-policies=()
-for name in "regal-$task" "regal-$task-transfers"; do
-  if [[ ! -e $weights/$name.safetensors ]]; then
-    echo "a policy is left out: there are no weights $name" >&2
-  else
-    policies+=("regal:weights=${WEIGHTS:+$weights/}$name${WEIGHTS:+.safetensors}")
-  fi
-done
+source "$(dirname "$0")/regal_policies.sh"
 compare() { # NAME of the runs, folder of the graphs, devices, methods
   local methods=brkga:evaluations=5000 method budget
   for method in brkga "${@:4}"; do

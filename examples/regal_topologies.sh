@@ -15,15 +15,7 @@ shift 3
 graphs=()
 while (($#)) && [[ $1 != -- ]]; do graphs+=("$1"); shift; done
 (($#)) && shift
-weights=${WEIGHTS:-$("$python" -c 'from schedopt.policies.weights_files import WEIGHTS; print(WEIGHTS)')}
-policies=()
-for name in "regal-$task" "regal-$task-transfers"; do
-  if [[ ! -e $weights/$name.safetensors ]]; then
-    echo "a policy is left out: there are no weights $name" >&2
-  else
-    policies+=("regal:weights=${WEIGHTS:+$weights/}$name${WEIGHTS:+.safetensors}")
-  fi
-done
+source "$(dirname "$0")/regal_policies.sh"
 [[ -n ${policies[*]-} ]] || { echo "there are no weights for $task: WEIGHTS=FOLDER names others" >&2; exit 1; }
 mkdir -p "$folder"
 [[ -e $folder/graphs/dataset.json ]] || "$schedopt" gen augment "${graphs[@]}" --output "$folder/graphs" \

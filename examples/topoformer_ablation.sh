@@ -4,6 +4,7 @@
 #        default 20] [SIZES, default "500 1000"] [JOBS, default 1]
 # Each network imitates a search on a quarter of the training graphs, of 100 to 200 ops, then learns by REINFORCE on all.
 # FOLDER keeps the training runs: the same command goes on where it stopped. A laptop hour trains them all.
+# VALIDATION=NUMBER validates on other than 24 graphs.
 # Gap above approximate DP with K = 10,000.
 # The paper trains each for days on graphs of 500 ops, and compares with K = 100,000 on 300 graphs of 500 and 1000 ops.
 # Table 3, sample: MLP 4.41%, 0.68%; transformer 4.72, 0.85; GAT 4.19, 0.48; GAT both ways 3.55, 0.23; Topoformer on
@@ -30,7 +31,7 @@ network: {encoder: ${network%/*}, decoder: $decoder}
 phases:
 - {epochs: 1, graphs: $((training / 4)), nodes: [100, 200], batch: 16, learning_rate: 0.0007, reinforce: 0.0, imitation: 1.0, teacher_width: 100}
 - {epochs: 4, graphs: $((training / 4)), nodes: [100, 200], batch: 16, learning_rate: 0.0005, decay: 0.7, samples: 16, baseline: leave-one-out}
-validation_graphs: 24
+validation_graphs: ${VALIDATION:-24}
 validation_nodes: 200
 END
   resume=

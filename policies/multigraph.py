@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ..core.graph import CostGraph, FloatArray, IndexArray, IntArray
 from ..core.problem import Problem, Task
@@ -214,3 +215,23 @@ def multigraph_batch(graphs: Sequence[SearchedGraph]) -> MultigraphBatch:
         torch.from_numpy(sizes),
         shifted([graph.problem.graph.input_order for graph in graphs]),
     )
+
+
+def lines(batch: MultigraphBatch) -> Tensor:
+    """Return the nodes of each graph in topological order, shape `(graphs, longest)`; -1 where there are no more."""
+    of_graphs: tuple[Tensor, ...] = torch.split(batch.order, batch.sizes.tolist())  # type: ignore[no-untyped-call]
+    return pad_sequence(list(of_graphs), batch_first=True, padding_value=-1)
+
+
+def sequences(nodes: Tensor, batch: MultigraphBatch) -> Tensor:
+    """Line up `(..., nodes, width)` by graphs and their topological order, shape `(..., graphs, longest, width)`.
+
+    After a graph's last node comes what must not matter.
+    """
+    return nodes[..., lines(batch).clamp(min=0), :]
+
+
+def nodes_of(sequences: Tensor, batch: MultigraphBatch) -> Tensor:
+    """Undo `sequences`: back from `(..., graphs, longest, width)` to `(..., nodes, width)`."""
+    rows = sequences[..., lines(batch) >= 0, :]
+    return torch.zeros_like(rows).index_copy(-2, batch.order, rows)

@@ -1,31 +1,34 @@
-"""REGAL's networks: from a multigraph to a distribution over the actions of every op (REGAL 4.2, A.6 to A.8)."""
+"""REGAL's networks: from a multigraph to a distribution over the actions of every op (REGAL 4.2)."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from ..core.errors import UsageError
 from ..core.parameters import Parameters, parameter
 from ..core.problem import Task
 from .message_passing import Receivers
-from .multigraph import EDGE_FEATURES, MultigraphBatch, node_features
+from .multigraph import EDGE_FEATURES, MultigraphBatch, node_features, nodes_of, sequences
 from .network_files import read_network, write_network
-from .regal_actions import ActionParameters, Head, Kind
+from .regal_actions import ActionParameters, Head
+from .regal_policies import (
+    AutoregressiveDecoder,
+    AutoregressivePolicy,
+    Choices,
+    IndependentPolicy,
+    RegalPolicy,
+    perceptron,
+)
 
 Encoder = Literal["gnn", "lstm"]
 Decoder = Literal["independent", "autoregressive"]
 Update = Literal["gru", "residual", "mlp"]
 Aggregation = Literal["mean", "sum"]
-NEAR_UNIFORM = 0.1
-"""What the last layer of the choices is scaled by at the start."""
-SAMPLES_OF_ENTROPY = 16
 EPSILON = 1e-5
 
 
@@ -64,11 +67,6 @@ class RegalNetworkParameters(Parameters):
     def heads(self) -> tuple[Head, ...]:
         """The choices of each op."""
         return self.actions.heads(self.devices)
-
-
-def perceptron(inputs: int, width: int, outputs: int) -> nn.Sequential:
-    """Build one of the paper's MLPs: two layers (A.14), rectified in between (A.7)."""
-    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, outputs))
 
 
 class GnnEncoder(nn.Module):
@@ -183,268 +181,13 @@ class LstmEncoder(nn.Module):
 
     def forward(self, batch: MultigraphBatch) -> Tensor:
         """Return embeddings, shape `(nodes, width)`."""
-        embeddings, _ = self.lstm(_sequences(self.embed_node(batch.nodes), batch))
-        return _nodes(embeddings, batch)
-
-
-def _lines(batch: MultigraphBatch) -> Tensor:
-    """Return the nodes of each graph in topological order, shape `(graphs, longest)`; -1 where there are no more."""
-    of_graphs: tuple[Tensor, ...] = torch.split(batch.order, batch.sizes.tolist())  # type: ignore[no-untyped-call]
-    return pad_sequence(list(of_graphs), batch_first=True, padding_value=-1)
-
-
-def _sequences(nodes: Tensor, batch: MultigraphBatch) -> Tensor:
-    """Line up `(..., nodes, width)` by graphs and their topological order, shape `(..., graphs, longest, width)`.
-
-    After a graph's last node comes what must not matter.
-    """
-    return nodes[..., _lines(batch).clamp(min=0), :]
-
-
-def _nodes(sequences: Tensor, batch: MultigraphBatch) -> Tensor:
-    """Undo `_sequences`."""
-    rows = sequences[..., _lines(batch) >= 0, :]
-    return torch.zeros_like(rows).index_copy(-2, batch.order, rows)
+        embeddings, _ = self.lstm(sequences(self.embed_node(batch.nodes), batch))
+        return nodes_of(embeddings, batch)
 
 
 def make_encoder(parameters: RegalNetworkParameters) -> nn.Module:
     """Build the encoder: a module from a batch to embeddings of shape `(nodes, width)`."""
     return GnnEncoder(parameters) if parameters.encoder == "gnn" else LstmEncoder(parameters)
-
-
-class RegalPolicy(Protocol):
-    """A distribution over the actions of every op of a batch: p(a | G) of 4.1.
-
-    Actions are levels, int64, whose last axes are the nodes of the batch and the heads of its network's parameters.
-    """
-
-    def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw actions, shape `(count, nodes, heads)`.
-
-        The generator gives one number per choice, and a choice rises with it: what policies that differ little draw
-        from generators in the same state differs little.
-        """
-        ...
-
-    def most_likely(self) -> Tensor:
-        """Return the most probable level of each choice, given those before it; shape `(nodes, heads)`."""
-        ...
-
-    def log_probability(self, actions: Tensor) -> Tensor:
-        """Return the log-probability of actions of shape `(count, nodes, heads)`; shape `(count, graphs)`."""
-        ...
-
-    def entropy(self, kind: Kind | None = None) -> Tensor:
-        """Return the entropy of what is chosen for an op, mean over the ops of each graph, in nats; shape `(graphs,)`.
-
-        Parameters
-        ----------
-        kind
-            Of these choices alone; for `placement` it is that of the joint action for all devices (figure 4a).
-        """
-        ...
-
-
-class IndependentPolicy:
-    """All choices are independent, given the graph (eq. 2).
-
-    Parameters
-    ----------
-    heads
-        The choices.
-    batch
-        The graphs.
-    logits
-        Per head, shape `(nodes, choices)`.
-    """
-
-    def __init__(self, heads: Sequence[Head], batch: MultigraphBatch, logits: Sequence[Tensor]) -> None:
-        self.heads, self.batch, self.logits = heads, batch, logits
-
-    def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """See `RegalPolicy`."""
-        nodes = len(self.batch.nodes)
-        draws = torch.rand(count, nodes, len(self.heads), generator=generator, device=self.batch.nodes.device)
-        return _choose(self.logits, draws)
-
-    def most_likely(self) -> Tensor:
-        """See `RegalPolicy`."""
-        return torch.stack([logits.argmax(-1) for logits in self.logits], dim=-1)
-
-    def log_probability(self, actions: Tensor) -> Tensor:
-        """See `RegalPolicy`."""
-        return _per_graph(_log_probability(self.logits, actions), self.batch)
-
-    def entropy(self, kind: Kind | None = None) -> Tensor:
-        """See `RegalPolicy`."""
-        of_nodes = _entropy(_of_kind(self.heads, self.logits, kind))
-        return self.batch.means(of_nodes)
-
-
-class AutoregressivePolicy:
-    """Ops choose in topological order, each knowing what those before it chose (A.8).
-
-    Its entropy is estimated, without bias: what each choice adds to it given the choices before it, over samples of a
-    fixed seed.
-
-    Parameters
-    ----------
-    heads
-        The choices.
-    batch
-        The graphs.
-    embeddings
-        Of the encoder, shape `(nodes, width)`.
-    decoder
-        What the choices are made by.
-    """
-
-    def __init__(
-        self, heads: Sequence[Head], batch: MultigraphBatch, embeddings: Tensor, decoder: AutoregressiveDecoder
-    ) -> None:
-        self.heads, self.batch, self.embeddings, self.decoder = heads, batch, embeddings, decoder
-
-    def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """See `RegalPolicy`."""
-        nodes = len(self.batch.nodes)
-        draws = torch.rand(count, nodes, len(self.heads), generator=generator, device=self.batch.nodes.device)
-        return self.decoder.roll_out(self.embeddings, self.batch, draws)
-
-    def most_likely(self) -> Tensor:
-        """See `RegalPolicy`."""
-        return self.decoder.roll_out(self.embeddings, self.batch, None)[0]
-
-    def log_probability(self, actions: Tensor) -> Tensor:
-        """See `RegalPolicy`."""
-        logits = self.decoder(self.embeddings, self.batch, actions)
-        return _per_graph(_log_probability(logits, actions), self.batch)
-
-    def entropy(self, kind: Kind | None = None) -> Tensor:
-        """See `RegalPolicy`."""
-        actions = self.sample(SAMPLES_OF_ENTROPY, torch.Generator(self.embeddings.device).manual_seed(0))
-        of_nodes = _entropy(_of_kind(self.heads, self.decoder(self.embeddings, self.batch, actions), kind)).mean(0)
-        return self.batch.means(of_nodes)
-
-
-class AutoregressiveDecoder(nn.Module):
-    """An LSTM over the embeddings in topological order, which hears what was chosen for the op before (A.8).
-
-    Its input is the op's embedding and, for each head, a learned vector of the level chosen for the op before, added
-    up; its output goes through MLP_a. An op's own choices are independent, given the ops before.
-
-    Parameters
-    ----------
-    heads
-        The choices.
-    width
-        Of the embeddings.
-    """
-
-    def __init__(self, heads: Sequence[Head], width: int) -> None:
-        super().__init__()
-        self.chosen = nn.ModuleList(nn.Embedding(head.choices, width) for head in heads)
-        self.lstm = nn.LSTM(2 * width, width, batch_first=True)
-        self.choose = Choices(heads, width)
-
-    def _heard(self, actions: Tensor) -> Tensor:
-        """Return what the next op hears of actions of shape `(..., heads)`."""
-        return torch.stack([vectors(actions[..., at]) for at, vectors in enumerate(self.chosen)]).sum(0)
-
-    def forward(self, embeddings: Tensor, batch: MultigraphBatch, actions: Tensor) -> list[Tensor]:
-        """Return the logits of each head, `(count, nodes, choices)`, given actions `(count, nodes, heads)`."""
-        count = len(actions)
-        lined = _sequences(embeddings, batch).expand(count, -1, -1, -1)
-        heard = _sequences(self._heard(actions), batch)
-        before = torch.cat((torch.zeros_like(heard[:, :, :1]), heard[:, :, :-1]), dim=2)
-        outputs, _ = self.lstm(torch.cat((lined, before), dim=3).flatten(0, 1))
-        logits: list[Tensor] = self.choose(_nodes(outputs.view(*lined.shape[:3], -1), batch))
-        return logits
-
-    @torch.no_grad()
-    def roll_out(self, embeddings: Tensor, batch: MultigraphBatch, draws: Tensor | None) -> Tensor:
-        """Choose op by op; return actions, shape `(count, nodes, heads)`.
-
-        Parameters
-        ----------
-        embeddings, batch
-            What is decoded.
-        draws
-            Uniform, shape `(count, nodes, heads)`; without them the most likely levels are taken, once.
-        """
-        count = 1 if draws is None else len(draws)
-        lined = _sequences(embeddings, batch).repeat(count, 1, 1)  # (count * graphs, longest, width)
-        uniform = None if draws is None else _sequences(draws, batch).flatten(0, 1)
-        heard, state = torch.zeros_like(lined[:, :1]), None
-        steps = []
-        for step in range(lined.shape[1]):
-            outputs, state = self.lstm(torch.cat((lined[:, step : step + 1], heard), dim=2), state)
-            logits = self.choose(outputs[:, 0])
-            if uniform is None:
-                actions = torch.stack([of_head.argmax(-1) for of_head in logits], dim=-1)
-            else:
-                actions = _choose(logits, uniform[:, step])
-            steps.append(actions)
-            heard = self._heard(actions)[:, None]
-        return _nodes(torch.stack(steps, dim=1).view(count, *_lines(batch).shape, -1), batch)
-
-
-class Choices(nn.Module):
-    """MLP_a: from an embedding to the logits of each head, nearly uniform at the start.
-
-    Parameters
-    ----------
-    heads
-        The choices.
-    width
-        Of the embeddings.
-    """
-
-    def __init__(self, heads: Sequence[Head], width: int) -> None:
-        super().__init__()
-        self.sizes = [head.choices for head in heads]
-        self.layers = perceptron(width, width, sum(self.sizes))
-        with torch.no_grad():
-            for weights in self.layers[2].parameters():
-                weights.mul_(NEAR_UNIFORM)
-
-    def forward(self, embeddings: Tensor) -> list[Tensor]:
-        """Return logits per head, shape `(..., choices)`."""
-        logits: Tensor = self.layers(embeddings)
-        return list(torch.split(logits, self.sizes, dim=-1))  # type: ignore[no-untyped-call]
-
-
-def _choose(logits: Sequence[Tensor], draws: Tensor) -> Tensor:
-    """Return the levels at which each head's probabilities, added up, pass its draw; shape of `draws`."""
-    levels = []
-    for at, of_head in enumerate(logits):
-        below = of_head.softmax(-1).cumsum(-1)[..., :-1]  # the last level is taken wherever no other is
-        levels.append((draws[..., at, None] >= below).sum(-1))
-    return torch.stack(levels, dim=-1)
-
-
-def _log_probability(logits: Sequence[Tensor], actions: Tensor) -> Tensor:
-    """Return the log-probability of each node's actions, `(count, nodes)`; logits may be the same for each count."""
-    of_heads = []
-    for at, of_head in enumerate(logits):
-        all_levels = of_head.log_softmax(-1).expand(*actions.shape[:2], -1)
-        of_heads.append(all_levels.gather(2, actions[..., at, None]).squeeze(2))
-    return torch.stack(of_heads).sum(0)
-
-
-def _entropy(logits: Sequence[Tensor]) -> Tensor:
-    """Return the joint entropy of independent heads, in nats; the shape is theirs without the choices."""
-    of_heads = [-(of_head.softmax(-1) * of_head.log_softmax(-1)).sum(-1) for of_head in logits]
-    return torch.stack(of_heads).sum(0)
-
-
-def _of_kind(heads: Sequence[Head], logits: Sequence[Tensor], kind: Kind | None) -> list[Tensor]:
-    return [of_head for head, of_head in zip(heads, logits, strict=True) if kind in (None, head.kind)]
-
-
-def _per_graph(of_nodes: Tensor, batch: MultigraphBatch) -> Tensor:
-    """Add up over the nodes of each graph: from `(count, nodes)` to `(count, graphs)`."""
-    sums = of_nodes.new_zeros(len(of_nodes), len(batch.sizes))
-    return sums.index_add(1, batch.graph_of_node, of_nodes)
 
 
 class RegalNetwork(nn.Module):

@@ -32,7 +32,8 @@ from .evolution import centred_ranks, directions, estimated_gradient
 from .multigraph import EVALUATIONS, multigraph_batch
 from .phased_training import PhasedTrainer, check_device
 from .regal_actions import ActionParameters, Kind
-from .regal_network import BaselineNetwork, Choices, RegalNetwork, RegalNetworkParameters, load_network, save_network
+from .regal_network import BaselineNetwork, RegalNetwork, RegalNetworkParameters, load_network, save_network
+from .regal_policies import Choices
 from .regal_rewards import Case, Cases, DrawnGraphs, GivenGraphs, Graphs, Setting, Start, found_value, make_case
 from .regal_teachers import TEACHERS
 from .run_folder import Place, RunKind, read_checkpoint

@@ -1,7 +1,14 @@
-"""What all tests share: hypothesis runs the same examples each time, without a clock or a database."""
+"""What all tests share: hypothesis runs the same examples each time, without a clock or a database.
+
+Networks here are tiny, so that a second thread per op would spend its time waiting for the first one.
+"""
+
+import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and DGL are loaded, by tests and the processes they start
 
 settings.register_profile(
     "schedopt",
@@ -33,3 +40,14 @@ def tiny_shipped(tiny_weights, monkeypatch):
     """Let the tiny weights stand for those that the package comes with, so that what they give is quick."""
     monkeypatch.setattr("schedopt.policies.weights_files.WEIGHTS", tiny_weights)
     return tiny_weights / "topoformer-layered.safetensors"
+
+
+@pytest.fixture
+def two_threads():
+    """Let torch compute with two threads, as it does outside of tests."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from networks import write_regal_weights
-from schedopt.core.formats import find_graphs, read_graph
+from schedopt.core.formats import find_graphs, read_graph, write_graph
 from schedopt.core.registry import METHODS
+from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.datasets.topology import topology_hash
 from schedopt.policies.config import read_config
 from schedopt.policies.regal_actions import ActionParameters
@@ -132,8 +133,8 @@ def test_scaling_draws_a_row_for_each_size(tmp_path):
     [
         (
             "topoformer_table1.sh",
-            (1, 1, 30, 20, 0.2, 0.2),
-            ["500 ops, generated", "beam-size=30 ", "2000 ops, generated", "beam-size=20 ", "auto:time-limit=0.2s "],
+            (1, 1, 30, 20, 0.2, 0.2, 0, 1, "500 600"),
+            ["500 ops, generated", "beam-size=30 ", "600 ops, generated", "beam-size=20 ", "auto:time-limit=0.2s "],
         ),
         ("layered_baselines.sh", (2,), ["500 ops, 2 graphs", "1000 ops, 2 graphs", "2000 ops, 2 graphs"]),
         ("brkga_budget.sh", (2,), ["2 graphs, 2 devices", "brkga:evaluations=10000"]),
@@ -183,7 +184,7 @@ def test_figures_call_trained_weights_by_their_run(tmp_path):
 
 
 def test_topoformer_training_compares_plain_reinforce_with_ours(tmp_path):
-    printed = run("topoformer_training.sh", tmp_path / "runs", 16, 2, 40)
+    printed = run("topoformer_training.sh", tmp_path / "runs", 16, 2, 40, VALIDATION="2")
     assert "layered, 40 ops:\npeak memory, 2 graphs" in printed
     assert rows_of(printed, "topoformer:decode=") == 6
     for name in ("plain", "leave-one-out"):
@@ -192,7 +193,7 @@ def test_topoformer_training_compares_plain_reinforce_with_ours(tmp_path):
 
 def test_topoformer_ablation_trains_each_network_once(tmp_path):
     for _ in range(2):
-        printed = run("topoformer_ablation.sh", "decoders", tmp_path / "runs", 8, 2, 40)
+        printed = run("topoformer_ablation.sh", "decoders", tmp_path / "runs", 8, 2, 40, VALIDATION="2")
         assert "layered, 40 ops:\npeak memory, 2 graphs" in printed
         assert rows_of(printed, "topoformer:decode=") == 9
     for network in ("edge-transformer-autoregressive", "topoformer-autoregressive", "topoformer"):
@@ -200,16 +201,11 @@ def test_topoformer_ablation_trains_each_network_once(tmp_path):
 
 
 def test_topoformer_table2_trains_on_some_graphs_and_compares_on_others(tmp_path):
+    rng = np.random.default_rng(0)
     folder = tmp_path / "given"
     folder.mkdir()
-    for name in (
-        "unet.pb.gz",
-        "layered-50.pbtxt",
-        "nasnet-a-mobile.pb.gz",
-        "watts-strogatz-100.pb.gz",
-        "layered-500.pb.gz",
-    ):
-        (folder / name).symlink_to(EXAMPLES / "graphs" / name)
+    for ops in (30, 40, 50, 60, 210):
+        write_graph(layered_graph(LayeredParameters(nodes=ops), rng, f"layered-{ops}"), folder / f"{ops}.pb.gz")
     printed = run("topoformer_table2.sh", tmp_path / "work", folder)
     assert "test graphs, " in printed
     assert printed.count("topoformer:decode=beam") >= 4

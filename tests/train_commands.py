@@ -1,4 +1,4 @@
-"""What the tests of `schedopt train topoformer`, `regal` and `gas` share: refusals, weights, and processes to stop."""
+"""What the tests of `schedopt train topoformer`, `regal` and `gas` share: runs, refusals, and processes to stop."""
 
 import os
 import signal
@@ -8,7 +8,53 @@ import time
 
 import torch
 from safetensors.torch import load_file
+from schedopt.cli.main import app
 from schedopt.policies.run_folder import CHECKPOINT, CURVE, WEIGHTS, curve_of
+from typer.testing import CliRunner
+
+BAD_USAGE = [
+    (["--set", "phases.0.epochs=x"], ["phases.0: epochs must be a whole number, not 'x'"]),
+    (["--set", "phases.1.speed=1"], ["there is no setting 'phases.1.speed'"]),
+    (["--config", "no-such.yaml"], ["no-such.yaml: cannot be read"]),
+    (["--start", "no-such"], ["no-such: cannot be read"]),
+    (["--resume"], ["holds no checkpoint to go on with; leave out --resume"]),
+    (["no-such-graphs"], ["no-such-graphs: no such file or folder"]),
+    (["--output", "/dev/null/run"], ["/dev/null/run: cannot be written to"]),
+]
+"""Options that no method takes, and what is said about them."""
+
+
+def succeed(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def write_config(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("config") / "tiny.yaml"
+    path.write_text(text)
+    return path
+
+
+def make_folders(tmp_path_factory, kind, nodes):
+    """Return two data sets: twelve graphs to train on, and three others."""
+    folder = tmp_path_factory.mktemp("graphs")
+    for name, count, seed in (("train", 12, 7), ("valid", 3, 8)):
+        succeed("gen", kind, folder / name, "--count", count, "--seed", seed, "--nodes", nodes, "--quiet")
+    return folder / "train", folder / "valid"
+
+
+def finish_run(tmp_path_factory, method, config):
+    """Return a finished run on generated graphs: its folder and what it printed."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    return folder, succeed("train", method, "--output", folder, "--config", config)
+
+
+def check_bad_usage(method, options, words, config, run, folder):
+    output = [] if "--output" in options else ["--output", folder / "run"]
+    options = options if "--config" in options else ["--config", config, *options]
+    refused(run("train", method, *output, *options), *words)
+    assert not (folder / "run").exists()
 
 
 def refused(result, *words):
@@ -35,14 +81,15 @@ def start_process(method, folder, *options):
 
 
 def wait_for_line(folder, count, process):
-    for _ in range(6000):
-        if process.poll() is not None or len(curve_of(folder)) >= count:
+    curve = folder / CURVE
+    for _ in range(60_000):
+        if process.poll() is not None or (curve.exists() and curve.read_bytes().count(b"\n") >= count):
             return
         time.sleep(0.01)
 
 
-def check_that_ctrl_c_and_sigkill_lose_nothing(method, options, lines, run, folder, jobs=1):
-    """Stop a run by both, which then ends like one that was left alone on one worker.
+def check_that_stops_lose_nothing(method, options, lines, run, folder, jobs=1, sigkill=False):
+    """Stop a run by Ctrl-C and, if asked, SIGKILL; it then ends like one that was left alone on one worker.
 
     Parameters
     ----------
@@ -58,6 +105,9 @@ def check_that_ctrl_c_and_sigkill_lose_nothing(method, options, lines, run, fold
         Where there is room for two runs.
     jobs
         Workers of the run until Ctrl-C.
+    sigkill
+        Whether to go on in another process, and kill it. One method is enough: all go on by the same trainer's
+        loop, and `run_killed_at_any_moment` kills each without a process.
     """
     stopped, whole = folder / "run", folder / "whole"
     workers = ["--jobs", jobs] if jobs > 1 else []
@@ -71,12 +121,13 @@ def check_that_ctrl_c_and_sigkill_lose_nothing(method, options, lines, run, fold
     assert f"go on with: {again}\n" in stderr
     done = len(curve_of(stopped))
     assert 3 <= done < lines
-    with start_process(method, stopped, *options, "--resume") as process:
-        wait_for_line(stopped, done + 2, process)
-        process.kill()
-        process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGKILL
-    assert done <= len(curve_of(stopped)) < lines
+    if sigkill:
+        with start_process(method, stopped, *options, "--resume") as process:
+            wait_for_line(stopped, done + 2, process)
+            process.kill()
+            process.communicate(timeout=120)
+        assert process.returncode == -signal.SIGKILL
+        assert done <= len(curve_of(stopped)) < lines
     resumed = run("train", method, "--output", stopped, "--resume", "--quiet")
     assert resumed.exit_code == 0, resumed.stderr
     assert run("train", method, "--output", whole, *options, "--quiet").exit_code == 0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from schedopt.core.formats import find_graphs, format_graph, parse_graph, read_graph, write_graph
 from schedopt.core.graph import GraphBuilder
+from schedopt.datasets import generate
 from schedopt.datasets.layered import LayeredParameters
 from schedopt.datasets.topology import topology_hash
 
@@ -153,15 +154,16 @@ def test_every_parameter_of_synthetic_graphs_reaches_them(described, tmp_path):
     assert set(read_graph(find_graphs([tmp_path])[0]).runtime.tolist()) == {0, 100, 200}
 
 
-def test_filters_of_generated_graphs(gen, described, run, tmp_path):
+def test_filters_of_generated_graphs(gen, described, run, tmp_path, monkeypatch):
     words = ["synthetic", "--nodes", 30, "-n", 4, "--model", "erdos-renyi"]
     kept = described(*words, tmp_path / "a", "--filter", 0.1, "--improvable", "memory")
     assert kept["command"].endswith("--filter 0.1 --improvable memory")
     gen(*words, tmp_path / "b", "--filter", 0.1, "--improvable", "memory", "--jobs", 2)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    monkeypatch.setattr(generate, "TRIES", 5)
     result = run("gen", "synthetic", "--nodes", 5, tmp_path / "c", "--filter", 1)
     assert result.exit_code == 2
-    assert "of 100 more draws 0 repeated one of them and 100 were filtered out: filter less" in result.stderr
+    assert "of 5 more draws 0 repeated one of them and 5 were filtered out: filter less" in result.stderr
 
 
 def test_augmenting_keeps_the_originals_and_splits_them_by_size(gen, tmp_path, originals):

@@ -198,16 +198,32 @@ def test_quiet_silences_notes(run, diamond_file, tmp_path):
     assert "wrote" in run("solve", diamond_file, "--output", tmp_path / "s.json").stderr
 
 
+SAYS_WHEN_IT_SEARCHES = """
+from schedopt.cli.main import main
+import schedopt.core.solve as module
+
+lower_bound = module.lower_bound
+
+
+def said(problem):
+    print("searching", flush=True)
+    return lower_bound(problem)
+
+
+module.lower_bound = said
+main()
+"""
+
+
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_prints_and_writes_the_best_so_far(run, tmp_path):
     graph, output = tmp_path / "graph.pbtxt", tmp_path / "schedule.json"
     assert run("gen", "layered", "--nodes", 200, "--seed", 1, graph).exit_code == 0
-    command = "from schedopt.cli.main import main; main()"
     arguments = ["solve", graph, "--devices", "2", "--method", "brkga", "--time-limit", "60s", "--output", output]
-    with subprocess.Popen(
-        [sys.executable, "-c", command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        time.sleep(8)
+    command = [sys.executable, "-c", SAYS_WHEN_IT_SEARCHES, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "searching\n"
+        time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr

@@ -11,7 +11,16 @@ from schedopt.policies.config import plain
 from schedopt.policies.regal_network import load_network
 from schedopt.policies.regal_training import PLAIN, settings_of
 from schedopt.policies.run_folder import CHECKPOINT, CONFIG, WEIGHTS, curve_of
-from train_commands import assert_same_weights, check_that_ctrl_c_and_sigkill_lose_nothing, refused
+from train_commands import (
+    BAD_USAGE,
+    assert_same_weights,
+    check_bad_usage,
+    check_that_stops_lose_nothing,
+    finish_run,
+    make_folders,
+    refused,
+    write_config,
+)
 
 CONFIG_TEXT = """
 network: {task: runtime, width: 8, rounds: 1, actions: {placement: 2, scheduling: 2}}
@@ -30,35 +39,17 @@ checkpoint_seconds: 0
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    path = tmp_path_factory.mktemp("config") / "tiny.yaml"
-    path.write_text(CONFIG_TEXT)
-    return path
+    return write_config(tmp_path_factory, CONFIG_TEXT)
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Return two data sets: twelve graphs to train on, and three others."""
-    from schedopt.cli.main import app
-    from typer.testing import CliRunner
-
-    folder = tmp_path_factory.mktemp("graphs")
-    for name, count, seed in (("train", 12, 7), ("valid", 3, 8)):
-        arguments = ["gen", "synthetic", folder / name, "--count", count, "--seed", seed, "--nodes", "8-12"]
-        result = CliRunner().invoke(app, [*map(str, arguments), "--quiet"])
-        assert result.exit_code == 0, result.stderr
-    return folder / "train", folder / "valid"
+    return make_folders(tmp_path_factory, "synthetic", "8-12")
 
 
 @pytest.fixture(scope="module")
 def whole(config, tmp_path_factory):
-    """Return a finished run on synthetic graphs: its folder and what it printed."""
-    from schedopt.cli.main import app
-    from typer.testing import CliRunner
-
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    result = CliRunner().invoke(app, ["train", "regal", "--output", str(folder), "--config", str(config)])
-    assert result.exit_code == 0, result.stderr
-    return folder, result
+    return finish_run(tmp_path_factory, "regal", config)
 
 
 def test_a_run_says_how_it_goes_and_what_its_weights_are_for(whole):
@@ -154,23 +145,14 @@ def test_given_graphs_are_trained_on(folders, config, run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--set", "phases.0.epochs=x"], ["phases.0: epochs must be a whole number, not 'x'"]),
-        (["--set", "phases.1.speed=1"], ["there is no setting 'phases.1.speed'"]),
+        *BAD_USAGE,
         (["--set", "phases.1.samples=1"], ["the leave-one-out baseline needs at least 2 samples"]),
         (["--set", "phases.0.teacher=nobody"], ["teacher must be one of uniform, cut-and-time-4, ", "not 'nobody'"]),
         (["--set", "network.actions.placement=1"], ["placement must be 0, for no choice, or from 2 to 64, not 1"]),
-        (["--config", "no-such.yaml"], ["no-such.yaml: cannot be read"]),
-        (["--start", "no-such"], ["no-such: cannot be read"]),
-        (["--resume"], ["holds no checkpoint to go on with; leave out --resume"]),
-        (["no-such-graphs"], ["no-such-graphs: no such file or folder"]),
-        (["--output", "/dev/null/run"], ["/dev/null/run: cannot be written to"]),
     ],
 )
 def test_bad_usage_is_one_sentence_and_exit_2(options, words, config, run, tmp_path):
-    output = [] if "--output" in options else ["--output", tmp_path / "run"]
-    options = options if "--config" in options else ["--config", config, *options]
-    refused(run("train", "regal", *output, *options), *words)
-    assert not (tmp_path / "run").exists()
+    check_bad_usage("regal", options, words, config, run, tmp_path)
 
 
 def test_a_folder_that_holds_a_run_is_not_written_over(whole, config, run):
@@ -189,4 +171,4 @@ def test_a_filter_that_keeps_nothing_is_one_sentence(config, run, tmp_path, monk
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_and_sigkill_lose_nothing(config, run, tmp_path):
     options = ["--config", config, "--set", "phases.1.epochs=40"]
-    check_that_ctrl_c_and_sigkill_lose_nothing("regal", options, 42, run, tmp_path, jobs=2)
+    check_that_stops_lose_nothing("regal", options, 42, run, tmp_path, jobs=2, sigkill=True)

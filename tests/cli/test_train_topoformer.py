@@ -12,7 +12,16 @@ from schedopt.policies.config import plain
 from schedopt.policies.network import load_network
 from schedopt.policies.run_folder import CHECKPOINT, CONFIG, WEIGHTS, curve_of
 from schedopt.policies.topoformer_training import settings_of
-from train_commands import assert_same_weights, check_that_ctrl_c_and_sigkill_lose_nothing, refused
+from train_commands import (
+    BAD_USAGE,
+    assert_same_weights,
+    check_bad_usage,
+    check_that_stops_lose_nothing,
+    finish_run,
+    make_folders,
+    refused,
+    write_config,
+)
 
 CONFIG_TEXT = """
 network: {layers: 1, width: 8, head_width: 4, heads: 1, eigenvectors: 2}
@@ -28,34 +37,17 @@ search_evaluations: 50
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    path = tmp_path_factory.mktemp("config") / "tiny.yaml"
-    path.write_text(CONFIG_TEXT)
-    return path
+    return write_config(tmp_path_factory, CONFIG_TEXT)
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Return two data sets: twelve graphs to train on, and three others."""
-    from schedopt.cli.main import app
-    from typer.testing import CliRunner
-
-    folder = tmp_path_factory.mktemp("graphs")
-    for name, count, seed in (("train", 12, 7), ("valid", 3, 8)):
-        arguments = ["gen", "layered", folder / name, "--count", count, "--seed", seed, "--nodes", 10]
-        assert CliRunner().invoke(app, [*map(str, arguments), "--quiet"]).exit_code == 0
-    return folder / "train", folder / "valid"
+    return make_folders(tmp_path_factory, "layered", 10)
 
 
 @pytest.fixture(scope="module")
 def whole(config, tmp_path_factory):
-    """Return a finished run on layered graphs: its folder and what it printed."""
-    from schedopt.cli.main import app
-    from typer.testing import CliRunner
-
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    result = CliRunner().invoke(app, ["train", "topoformer", "--output", str(folder), "--config", str(config)])
-    assert result.exit_code == 0, result.stderr
-    return folder, result
+    return finish_run(tmp_path_factory, "topoformer", config)
 
 
 def test_a_run_says_how_it_goes_and_what_its_weights_are_for(whole, run, diamond_file):
@@ -165,17 +157,11 @@ def test_a_tenth_is_set_aside_and_few_graphs_are_validated_on_too(folders, confi
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--set", "phases.0.epochs=x"], ["phases.0: epochs must be a whole number, not 'x'"]),
-        (["--set", "phases.0.speed=1"], ["there is no setting 'phases.0.speed'"]),
+        *BAD_USAGE,
         (["--set", "seed"], ["'seed' is not written name=value"]),
         (["--set", "phases.0.nodes=[10, 100000]"], ["nodes must be two sizes from 1 to 10000"]),
         (["--set", "phases=[]"], ["phases must not be empty"]),
-        (["--config", "no-such.yaml"], ["no-such.yaml: cannot be read"]),
-        (["--start", "no-such"], ["no-such: cannot be read"]),
-        (["--resume"], ["holds no checkpoint to go on with; leave out --resume"]),
-        (["no-such-graphs"], ["no-such-graphs: no such file or folder"]),
         (["--validation", "no-such-graphs"], ["no-such-graphs: no such file or folder"]),
-        (["--output", "/dev/null/run"], ["/dev/null/run: cannot be written to"]),
         pytest.param(
             ["--device", "cuda"],
             ["device cuda is not available here; use cpu"],
@@ -184,10 +170,7 @@ def test_a_tenth_is_set_aside_and_few_graphs_are_validated_on_too(folders, confi
     ],
 )
 def test_bad_usage_is_one_sentence_and_exit_2(options, words, config, run, tmp_path):
-    output = [] if "--output" in options else ["--output", tmp_path / "run"]
-    options = options if "--config" in options else ["--config", config, *options]
-    refused(run("train", "topoformer", *output, *options), *words)
-    assert not (tmp_path / "run").exists()
+    check_bad_usage("topoformer", options, words, config, run, tmp_path)
 
 
 def test_a_wrong_file_is_named(run, tmp_path):
@@ -223,9 +206,9 @@ def test_a_loss_that_is_no_number_is_one_sentence(config, run, tmp_path, monkeyp
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-def test_ctrl_c_and_sigkill_lose_nothing(config, run, tmp_path):
-    options = ["--config", config, "--set", "phases.0.epochs=40"]
-    check_that_ctrl_c_and_sigkill_lose_nothing("topoformer", options, 42, run, tmp_path)
+def test_ctrl_c_loses_nothing(config, run, tmp_path):
+    options = ["--config", config, "--set", "phases.0.epochs=30"]
+    check_that_stops_lose_nothing("topoformer", options, 32, run, tmp_path)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")

@@ -82,8 +82,14 @@ def pair(name, size, runtime):
     return builder.build()
 
 
+def single(name):
+    builder = GraphBuilder(name)
+    builder.add_op("a", outputs=[2], runtime=30.0, is_final=True)
+    return builder.build()
+
+
 class Enumerated:
-    """A trainer on graphs of two ops, each with four actions, whose rewards are any function of the actions."""
+    """A trainer on graphs of one or two ops, each with four actions, whose rewards are any function of the actions."""
 
     def __init__(self, folder, phase, graphs, monkeypatch, **shape):
         actions = ActionParameters(placement=0, scheduling=2)
@@ -92,17 +98,20 @@ class Enumerated:
         with torch.no_grad():
             for weights in self.trainer.network.parameters():
                 weights *= 3  # away from uniform
-        self.cases = cases_of([pair("one", 9, 2.0), pair("two", 2, 30.0)][:graphs], shape)
-        self.actions = torch.tensor(list(itertools.product(range(2), repeat=4))).reshape(-1, 2, 2)
+        self.cases = cases_of(graphs, shape)
+        self.actions = [
+            torch.tensor(list(itertools.product(range(2), repeat=2 * graph.num_ops))).reshape(-1, graph.num_ops, 2)
+            for graph in graphs
+        ]
         rng = np.random.default_rng(5)
-        self.rewards = [-1 + rng.normal(scale=0.5, size=len(self.actions)) for _ in self.cases]
+        self.rewards = [-1 + rng.normal(scale=0.5, size=len(actions)) for actions in self.actions]
         self.monkeypatch = monkeypatch
 
     def policy(self, numbers):
         return self.trainer.network(multigraph_batch([self.cases[number].searched for number in numbers]))
 
     def chances(self, number):
-        return self.policy([number]).log_probability(self.actions)[:, 0].double().exp()
+        return self.policy([number]).log_probability(self.actions[number])[:, 0].double().exp()
 
     def expected_reward(self):
         of_graphs = [(self.chances(at) * torch.from_numpy(of_graph)).sum() for at, of_graph in enumerate(self.rewards)]
@@ -114,21 +123,23 @@ class Enumerated:
         loss.backward()
         return gradient(network)
 
-    def mean_over_draws(self, samples, value):
-        """Return the mean of a function of the trainer's loss over all that it may draw, by probability."""
+    def mean_over_draws(self, samples):
+        """Return the mean of the trainer's loss over all that it may draw, by probability."""
         graphs = range(len(self.cases))
         chances = [self.chances(at).tolist() for at in graphs]
         assert all(sum(p) == pytest.approx(1, abs=1e-5) for p in chances)
         trainer, phase, policy = self.trainer, self.trainer.parameters.phases[0], type(self.policy([0]))
         total = 0.0
-        for rows in itertools.product(range(len(self.actions)), repeat=samples * len(graphs)):
+        for rows in itertools.product(*(range(len(actions)) for actions in self.actions * samples)):
             rows = np.array(rows).reshape(samples, len(graphs))
-            drawn = torch.stack([torch.cat([self.actions[row] for row in of_sample]) for of_sample in rows])
+            drawn = torch.stack(
+                [torch.cat([self.actions[at][row] for at, row in enumerate(of_sample)]) for of_sample in rows]
+            )
             rewards = np.stack([self.rewards[at][rows[:, at]] for at in graphs], axis=1)
             self.monkeypatch.setattr(policy, "sample", lambda policy, count, generator, drawn=drawn: drawn)
             self.monkeypatch.setattr(trainer, "_rewards", lambda phase, cases, actions, found=rewards: found[None])
             weight = math.prod(chances[at][row] for of_sample in rows for at, row in enumerate(of_sample))
-            total = total + weight * value(trainer._loss(phase, self.cases))
+            total = total + weight * trainer._loss(phase, self.cases)
         return total
 
 
@@ -136,18 +147,19 @@ class Enumerated:
 def test_reinforce_follows_the_gradient_of_the_expected_reward(shape, tmp_path, monkeypatch):
     """4.1, by enumeration of the actions of a batch of two graphs; the baseline network changes nothing on average."""
     phase = dataclasses.replace(REINFORCE, baseline="network", samples=1)
-    case = Enumerated(tmp_path, phase, 2, monkeypatch, **shape)
+    case = Enumerated(tmp_path, phase, [pair("two", 9, 2.0), single("one")], monkeypatch, **shape)
     wanted = -case.gradient_of(case.expected_reward())
     assert wanted.abs().max() > 1e-3
-    found = case.mean_over_draws(1, case.gradient_of)
+    found = case.gradient_of(case.mean_over_draws(1))
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
 
 
 def test_the_baseline_network_learns_the_rewards(tmp_path, monkeypatch):
     """Its gradient is that of the expected squared error, with the paper's weight (A.14)."""
-    case = Enumerated(tmp_path, dataclasses.replace(REINFORCE, baseline="network", samples=1), 1, monkeypatch)
+    phase = dataclasses.replace(REINFORCE, baseline="network", samples=1)
+    case = Enumerated(tmp_path, phase, [pair("two", 9, 2.0)], monkeypatch)
     baseline = case.trainer.baseline
-    found = case.mean_over_draws(1, lambda loss: case.gradient_of(loss, baseline))
+    found = case.gradient_of(case.mean_over_draws(1), baseline)
     expected = baseline(multigraph_batch([case.cases[0].searched]))[0]
     errors = (torch.from_numpy(case.rewards[0]) - expected).square()
     wanted = case.gradient_of(1e-4 * (case.chances(0).detach() * errors).sum(), baseline)
@@ -156,18 +168,18 @@ def test_the_baseline_network_learns_the_rewards(tmp_path, monkeypatch):
 
 
 def test_leave_one_out_is_unbiased(tmp_path, monkeypatch):
-    case = Enumerated(tmp_path, REINFORCE, 1, monkeypatch)
+    case = Enumerated(tmp_path, REINFORCE, [single("one")], monkeypatch)
     case.rewards[0] += 10  # a constant is nothing to it
     wanted = -case.gradient_of(case.expected_reward())
     assert wanted.abs().max() > 1e-3
-    found = case.mean_over_draws(2, case.gradient_of)
+    found = case.gradient_of(case.mean_over_draws(2))
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_evolution_agrees_with_the_gradient_of_a_smooth_reward(tmp_path, monkeypatch):
     """Exactly where it goes along each weight in turn, so far that the squares add up to those of N(0, I)."""
     phase = dataclasses.replace(EVOLUTION, sigma=1e-3, ranks=False, samples=1, reward=2.0)
-    case = Enumerated(tmp_path, phase, 2, monkeypatch)
+    case = Enumerated(tmp_path, phase, [pair("one", 9, 2.0), pair("two", 2, 30.0)], monkeypatch)
     network = case.trainer.network
     moved = list(network.choose.parameters())
     phase = dataclasses.replace(phase, population=sum(weights.numel() for weights in moved))
@@ -195,7 +207,7 @@ def test_evolution_agrees_with_the_gradient_of_a_smooth_reward(tmp_path, monkeyp
 def test_all_members_of_a_population_draw_with_the_same_numbers(tmp_path, monkeypatch):
     """So perturbations too small to matter give the same actions."""
     phase = dataclasses.replace(EVOLUTION, sigma=1e-6, population=3, samples=2, perturbed="all")
-    case = Enumerated(tmp_path, phase, 2, monkeypatch)
+    case = Enumerated(tmp_path, phase, [pair("one", 9, 2.0), pair("two", 2, 30.0)], monkeypatch)
     seen = []
 
     def rewards(phase, cases, actions):
@@ -443,7 +455,7 @@ def test_the_weights_of_the_largest_improvement_are_kept(keep, tmp_path, monkeyp
     assert load_network(tmp_path / WEIGHTS).parameters_ == SHAPE
 
 
-def test_jobs_do_not_change_the_weights(whole, tmp_path):
+def test_neither_jobs_nor_threads_change_the_weights(whole, two_threads, tmp_path):
     assert Trainer(tmp_path, PARAMETERS, jobs=2).run()
     assert_same_run(tmp_path, whole)
 

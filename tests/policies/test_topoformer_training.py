@@ -320,7 +320,7 @@ def test_tensorboard_shows_the_curve(whole):
         assert events == wanted
 
 
-def test_the_same_seed_gives_the_same_weights_and_leaves_torchs_generator_alone(whole, tmp_path):
+def test_the_same_seed_gives_the_same_weights_and_leaves_torchs_generator_alone(whole, two_threads, tmp_path):
     torch.manual_seed(1)
     before, modes = torch.get_rng_state(), set()
     assert Trainer(tmp_path, PARAMETERS).run(lambda progress: modes.add(torch.are_deterministic_algorithms_enabled()))

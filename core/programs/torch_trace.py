@@ -54,15 +54,15 @@ def check_flat(graph: fx.Graph, where: str) -> None:
         If it has control flow or a size that depends on values; the message names the node.
     """
     for node in graph.nodes:
-        if free_unbacked_symbols(node.meta.get("val")):
-            raise ProgramError(
-                f"{where}: the size of node '{node.name}' ({node.target}) depends on the values of tensors, so no "
-                "fixed graph stands for the model; use fixed sizes there"
-            )
         if isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) not in _INLINED:
             raise ProgramError(
                 f"{where}: node '{node.name}' ({node.target}) chooses or repeats a graph of its own, "
                 "which is not supported; export the model with that part fixed or unrolled"
+            )
+        if free_unbacked_symbols(node.meta.get("val")):
+            raise ProgramError(
+                f"{where}: the size of node '{node.name}' ({node.target}) depends on the values of tensors, so no "
+                "fixed graph stands for the model; use fixed sizes there"
             )
 
 

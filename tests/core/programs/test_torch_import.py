@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from torch_models import MODELS, Run, build, op_of, same_bits
 
-ORDERS = 8
+ORDERS = 6
 
 
 @pytest.fixture(scope="module", params=list(MODELS))

@@ -15,7 +15,7 @@ from schedopt.core.schedule import Schedule
 from schedopt.core.simulator import simulate
 from torch import nn
 from torch.utils import _pytree as pytree
-from torch_models import MODELS, Run, build, op_of, same_bits
+from torch_programs import MODELS, Run, build, op_of, same_bits
 
 ORDERS = 6
 

@@ -10,7 +10,7 @@ from schedopt.core.programs.torch_program import load_program, program_of
 from schedopt.core.programs.torch_training import LEARNING_RATE
 from torch import nn
 from torch.utils import _pytree as pytree
-from torch_models import MODELS, Language, build, copies, same_bits
+from torch_programs import MODELS, Language, build, copies, same_bits
 
 FORWARD = [name for name, (_, _, training) in MODELS.items() if training == "none"]
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}

@@ -237,8 +237,7 @@ class TrainingStep(nn.Module):
         """Run one step on these inputs: update parameters and optimizer state in place and return the loss."""
         given = iter(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
         values = [
-            next(given) if role == "input" else value
-            for value, role in zip(self._arguments, self._roles, strict=True)
+            next(given) if role == "input" else value for value, role in zip(self._arguments, self._roles, strict=True)
         ]
         loss: torch.Tensor = self.module(*values)
         return loss

@@ -83,7 +83,9 @@ def measure_orders(
             files[label] = Path(folder) / f"{number}.pt"
             module = reorder(program, [graph.op_names[op] for op in order])
             torch.save((module, program.arguments), files[label])
-        runs = [{label: _run(program.name, label, file, device) for label, file in files.items()} for _ in range(repeats)]
+        runs = [
+            {label: _run(program.name, label, file, device) for label, file in files.items()} for _ in range(repeats)
+        ]
     expected = runs[0][PROGRAM_ORDER].digests
     return [
         Measurement(
@@ -108,7 +110,14 @@ class _Run:
 
 def _run(name: str, label: str, file: Path, device: str) -> _Run:
     """Run the program in a file in a fresh process, with as many threads as this one has."""
-    command = [sys.executable, "-m", "schedopt.core.programs.torch_run", str(file), device, str(torch.get_num_threads())]
+    command = [
+        sys.executable,
+        "-m",
+        "schedopt.core.programs.torch_run",
+        str(file),
+        device,
+        str(torch.get_num_threads()),
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=file.parent)
     if done.returncode:

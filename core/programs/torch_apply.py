@@ -132,7 +132,7 @@ def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx
     def add(node: fx.Node) -> None:
         copies[node] = new.node_copy(node, copies.__getitem__)
         for user in node.users:
-            if user.target is getitem:
+            if user.target is getitem and user.users:
                 add(user)
 
     for node in old.nodes:
@@ -283,7 +283,7 @@ def optimize(
         If the results would differ from those in program order.
     """
     program = program_of(model, inputs, training)
-    graph = graph_of(program, costs=measured_costs(program))
+    graph = graph_of(program, measured=measured_costs(program))
     result = solve(Problem(graph), method, evaluations=evaluations, time_limit=time_limit, seed=seed)
     order = result.schedule.op_order().tolist()
     module = reorder(program, graph, order)

@@ -58,8 +58,8 @@ def measure(
     ScheduleError
         If a schedule is not one of this program, or a run fails.
     """
-    program = load_program(model, options.training, options.shapes, note)
-    graph = graph_of(program, costs=measured_costs(program, options.device))
+    program = load_program(model, options.training, options.shapes, note, options.device)
+    graph = graph_of(program, measured=measured_costs(program, options.device))
     orders = {path: read_order(path, graph) for path in schedules}
     return measure_orders(program, graph, orders, repeats, options.device, note)
 
@@ -81,7 +81,7 @@ def measure_orders(
         files = {}
         for number, (label, order) in enumerate(every.items()):
             files[label] = Path(folder) / f"{number}.pt"
-            module = reorder(program, [graph.op_names[op] for op in order])
+            module = reorder(program, graph, order)
             torch.save((module, program.arguments), files[label])
         runs = [
             {label: _run(program.name, label, file, device) for label, file in files.items()} for _ in range(repeats)

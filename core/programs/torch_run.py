@@ -1,4 +1,4 @@
-"""One run of a PyTorch program in a process of its own: `python -m schedopt.core.programs.torch_run FILE DEVICE THREADS`.
+"""One run of a PyTorch program in a process of its own: `-m schedopt.core.programs.torch_run FILE DEVICE THREADS`.
 
 Prints one JSON object: what the run held at most, how long a second run took, and digests of all results.
 """

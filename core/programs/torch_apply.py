@@ -206,8 +206,9 @@ def check_equal(program: TorchProgram, module: fx.GraphModule, arguments: Sequen
     ScheduleError
         If a result differs; the message names it.
     """
-    expected = digests_of_run(program.module, copy.deepcopy(program.arguments))
-    found = digests_of_run(module, copy.deepcopy(arguments))
+    grad = program.training != "none"
+    expected = digests_of_run(program.module, copy.deepcopy(program.arguments), grad)
+    found = digests_of_run(module, copy.deepcopy(arguments), grad)
     names = [f"result {number}" for number in range(len(program.results))]
     names += [f"'{node.name}'" for node in program.module.graph.find_nodes(op="placeholder")]
     for name, one, other in zip(names, expected, found, strict=True):
@@ -232,7 +233,7 @@ class TrainingStep(nn.Module):
         self._arguments = program.arguments
         self._roles = program.roles
 
-    @torch.no_grad()
+    @torch.enable_grad()
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Run one step on these inputs: update parameters and optimizer state in place and return the loss."""
         given = iter(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..errors import ProgramError
 from .torch_allocator import cuda_peak_and_rest, trace_cpu_allocator
+from .torch_run import SEED
 
 if TYPE_CHECKING:
     from .torch_program import TorchProgram
@@ -39,9 +41,9 @@ def measured_costs(program: TorchProgram, device: str = "cpu") -> dict[str, tupl
         `getitem` and other nodes that call no op are left out.
     """
     workspace = _cuda_workspace(program) if device == "cuda" else _cpu_workspace(program)
-    runs = [_Timed(program.module, device) for _ in range(TIMED_RUNS)]
+    runs = [_Timed(program, device) for _ in range(TIMED_RUNS)]
     for run in runs:
-        run.start(program)
+        run.start()
     return {
         name: (statistics.median(run.microseconds[name] for run in runs), bytes_) for name, bytes_ in workspace.items()
     }
@@ -50,11 +52,16 @@ def measured_costs(program: TorchProgram, device: str = "cpu") -> dict[str, tupl
 class _OpByOp(torch.fx.Interpreter):
     """Runs a program node by node and, as its generated code does, drops results that nobody reads at once."""
 
-    def start(self, program: TorchProgram) -> None:
+    def __init__(self, program: TorchProgram) -> None:
+        super().__init__(program.module)
+        self.program = program
+
+    def start(self) -> None:
         """Run on copies of the program's arguments, with random numbers of a fixed seed."""
+        program = self.program
         arguments = copy.deepcopy(program.arguments)
-        with torch.random.fork_rng(), torch.no_grad():
-            torch.manual_seed(0)
+        with torch.random.fork_rng(), torch.set_grad_enabled(program.training != "none"):
+            torch.manual_seed(SEED)
             self.run(*arguments)
 
     def run_node(self, n: torch.fx.Node) -> Any:
@@ -62,7 +69,13 @@ class _OpByOp(torch.fx.Interpreter):
         if n.op != "call_function" or n.target is operator.getitem:
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
-        result = self.call_op(n, args, kwargs)
+        try:
+            result = self.call_op(n, args, kwargs)
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            raise ProgramError(
+                f"{self.program.name}: node '{n.name}' ({n.target}) fails when it is run: {reason}"
+            ) from error
         return result if n.users else None
 
     def call_op(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -73,8 +86,8 @@ class _OpByOp(torch.fx.Interpreter):
 class _Timed(_OpByOp):
     """Keeps the microseconds of each op, by node name."""
 
-    def __init__(self, module: torch.fx.GraphModule, device: str) -> None:
-        super().__init__(module)
+    def __init__(self, program: TorchProgram, device: str) -> None:
+        super().__init__(program)
         self.synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
         self.microseconds: dict[str, float] = {}
 
@@ -100,8 +113,8 @@ class _Spans(_OpByOp):
 class _CudaStatistics(_OpByOp):
     """Keeps the workspace of each op by the CUDA allocator's statistics, by node name."""
 
-    def __init__(self, module: torch.fx.GraphModule) -> None:
-        super().__init__(module)
+    def __init__(self, program: TorchProgram) -> None:
+        super().__init__(program)
         self.workspace: dict[str, int] = {}
 
     def call_op(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -112,9 +125,9 @@ class _CudaStatistics(_OpByOp):
 
 
 def _cpu_workspace(program: TorchProgram) -> dict[str, int]:
-    run = _Spans(program.module)
+    run = _Spans(program)
     with trace_cpu_allocator() as trace:
-        run.start(program)
+        run.start()
     workspace = {}
     for name in trace.spans:
         peak, rest = trace.peak_and_rest(name)
@@ -123,6 +136,6 @@ def _cpu_workspace(program: TorchProgram) -> dict[str, int]:
 
 
 def _cuda_workspace(program: TorchProgram) -> dict[str, int]:
-    run = _CudaStatistics(program.module)
-    run.start(program)
+    run = _CudaStatistics(program)
+    run.start()
     return run.workspace

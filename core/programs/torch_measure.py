@@ -82,7 +82,7 @@ def measure_orders(
         for number, (label, order) in enumerate(every.items()):
             files[label] = Path(folder) / f"{number}.pt"
             module = reorder(program, graph, order)
-            torch.save((module, program.arguments), files[label])
+            torch.save((module, program.arguments, program.training != "none"), files[label])
         runs = [
             {label: _run(program.name, label, file, device) for label, file in files.items()} for _ in range(repeats)
         ]

@@ -9,6 +9,7 @@ from itertools import chain
 from operator import getitem
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx, nn
 from torch._export.verifier import TrainingIRVerifier
@@ -123,7 +124,7 @@ def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx
     ScheduleError
         If this is no order of the graph; the message names the op.
     """
-    verify(Problem(graph), Schedule.single_device(order))
+    verify(Problem(graph), Schedule.single_device(np.array(order)))
     old = program.module.graph
     nodes = {node.name: node for node in old.nodes}
     new = fx.Graph()
@@ -168,7 +169,7 @@ def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedPro
     if isinstance(output.args[0], fx.Node):
         output.args = ((output.args[0],),)
     placeholders = [TensorArgument(node.name) for node in graph.find_nodes(op="placeholder")]
-    results = [TensorArgument(node.name) for node in output.args[0]]
+    results = [TensorArgument(node.name) for node in output.all_input_nodes]
     _, in_spec = pytree.tree_flatten((program.arguments, {}))
     _, out_spec = pytree.tree_flatten(0)
     return ExportedProgram(

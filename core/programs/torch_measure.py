@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from ..errors import ScheduleError
@@ -90,7 +91,7 @@ def measure_orders(
     return [
         Measurement(
             order=label,
-            predicted_peak=simulate(Problem(graph), Schedule.single_device(order)).peak + unread,
+            predicted_peak=simulate(Problem(graph), Schedule.single_device(np.array(order))).peak + unread,
             measured_peaks=tuple(run[label].peak for run in runs),
             microseconds=tuple(run[label].microseconds for run in runs),
             is_equal=all(run[label].digests == expected for run in runs),

@@ -52,7 +52,7 @@ def _digest(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return repr(value)
     data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data).hexdigest()}"
+    return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data.data).hexdigest()}"
 
 
 def run_file(path: str, device: str) -> dict[str, Any]:

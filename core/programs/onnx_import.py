@@ -13,7 +13,7 @@ from ..graph import CostGraph, GraphBuilder
 from ..units import format_bytes
 from .onnx_program import OnnxProgram, ValueType, is_random, load_program, reads
 from .options import ImportOptions
-from .roofline import roofline_us
+from .roofline import Roofline
 
 VIEWS = {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}
 IN_PLACE = {
@@ -40,22 +40,23 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
 
     Raises
     ------
-    FormatError, GraphError, UsageError
+    FormatError, ProgramError, UsageError
         As `load_program`.
     """
     program = load_program(model, options.shapes, note)
-    costs = None
+    roofline = Roofline(options.flops, options.memory_bandwidth)
+    measured = None
     if options.costs == "measured":
         from .onnx_costs import measured_costs
 
-        costs = measured_costs(program)
-    return graph_of(program, options, costs, note)
+        measured = measured_costs(program)
+    return graph_of(program, roofline, measured, note)
 
 
 def graph_of(
     program: OnnxProgram,
-    options: ImportOptions,
-    costs: Mapping[str, tuple[float, int]] | None = None,
+    roofline: Roofline | None = None,
+    measured: Mapping[str, tuple[float, int]] | None = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> CostGraph:
     """Return a program as a computation graph, whose memory is that of ONNX Runtime's CPU provider (version 1.31).
@@ -72,13 +73,14 @@ def graph_of(
     ----------
     program
         The model.
-    options
-        For the roofline.
-    costs
-        Microseconds and workspace bytes by name of the node; by default the roofline, and no workspace.
+    roofline
+        Where the ops' times come from; by default that of a desktop processor. Then no op has a workspace.
+    measured
+        Microseconds and workspace bytes by name of the node, instead of the roofline.
     note
         Called with each remark worth showing.
     """
+    roofline = roofline or Roofline()
     builder = GraphBuilder(Path(program.path).stem, program.path)
     persistent = _persistent_bytes(program, note)
     uses = Counter(name for node in program.nodes for name in reads(node)) + Counter(program.outputs)
@@ -97,7 +99,7 @@ def graph_of(
         if uses[node.output[0]] == 1 and (not source or source in replaceable):
             replaceable.add(node.output[0])
         replaceable.update(value for value in node.output[1:] if uses[value] == 1)
-        runtime, workspace = costs[name] if costs else (_roofline(program, node, options), 0)
+        runtime, workspace = measured[name] if measured else (_microseconds(program, node, roofline), 0)
         builder.add_op(
             name,
             inputs=[producers[value] for value in arguments],
@@ -144,12 +146,12 @@ def _persistent_bytes(program: OnnxProgram, note: Callable[[str], None]) -> list
     return persistent
 
 
-def _roofline(program: OnnxProgram, node: NodeProto, options: ImportOptions) -> float:
-    """Return microseconds by FLOPs and bytes; a view takes none."""
+def _microseconds(program: OnnxProgram, node: NodeProto, roofline: Roofline) -> float:
+    """Return the time of a node by the roofline; a view takes none."""
     if node.op_type in VIEWS:
         return 0.0
     values = dict.fromkeys([*reads(node), *filter(None, node.output)])
-    return roofline_us(node_flops(program.types, node), sum(program.types[value].bytes for value in values), options)
+    return roofline.microseconds(node_flops(program.types, node), sum(program.types[value].bytes for value in values))
 
 
 def node_flops(types: Mapping[str, ValueType], node: NodeProto) -> int:
@@ -171,7 +173,7 @@ def node_flops(types: Mapping[str, ValueType], node: NodeProto) -> int:
         return 2 * steps_and_batch * (inputs[1].elements + inputs[2].elements)
     if node.op_type in POOLS:
         kernel = next(list(entry.ints) for entry in node.attribute if entry.name == "kernel_shape")
-        return output.elements * math.prod(kernel)
+        return output.elements * int(math.prod(kernel))
     if node.op_type.startswith(("Reduce", "Global", "Arg")):
         return inputs[0].elements
     return output.elements

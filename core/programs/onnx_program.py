@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from ..errors import FormatError, GraphError, UsageError
+from ..errors import FormatError, ProgramError, UsageError
 
 try:
     import onnx
@@ -108,7 +108,7 @@ def load_program(path: str, shapes: Mapping[str, int], note: Callable[[str], Non
     ------
     FormatError
         If the file is missing, truncated or not valid ONNX, or external data are missing.
-    GraphError
+    ProgramError
         Naming the first node that cannot be scheduled: control flow, custom domains, values that are no tensors, sizes
         that only a run can tell.
     UsageError
@@ -127,7 +127,7 @@ def load_program(path: str, shapes: Mapping[str, int], note: Callable[[str], Non
     labels = node_names(graph)
     running = [index for index in range(len(graph.node)) if index not in folded]
     if not running:
-        raise GraphError(f"{path}: all nodes are constant, so there is nothing to schedule")
+        raise ProgramError(f"{path}: all nodes are constant, so there is nothing to schedule")
     if folded:
         note(f"{path}: {len(folded)} of {len(graph.node)} nodes are constant; their results count as initialisers")
     return OnnxProgram(
@@ -226,14 +226,14 @@ def _check_supported(path: str, graph: GraphProto, model: ModelProto) -> None:
     for node, name in zip(graph.node, node_names(graph), strict=True):
         what = f"{path}: node '{name}' ({node.op_type})"
         if (node.domain, node.op_type) in own:
-            raise GraphError(f"{what} calls a function of the model; onnx.inliner.inline_local_functions inlines it")
+            raise ProgramError(f"{what} calls a function of the model; onnx.inliner.inline_local_functions inlines it")
         if node.domain not in OFFICIAL_DOMAINS:
-            raise GraphError(f"{what} is of the custom domain '{node.domain}', whose shapes ONNX does not define")
+            raise ProgramError(f"{what} is of the custom domain '{node.domain}', whose shapes ONNX does not define")
         if any(entry.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for entry in node.attribute):
-            raise GraphError(f"{what} is control flow, a graph of its own without a fixed order; export without it")
+            raise ProgramError(f"{what} is control flow, a graph of its own without a fixed order; export without it")
     if graph.sparse_initializer:
         name = graph.sparse_initializer[0].values.name
-        raise GraphError(f"{path}: initialiser '{name}' is sparse; store it as a dense tensor")
+        raise ProgramError(f"{path}: initialiser '{name}' is sparse; store it as a dense tensor")
 
 
 def _skeleton(model: ModelProto) -> ModelProto:
@@ -258,9 +258,9 @@ def _give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, int]) -> None
     wanted: dict[str, None] = {}
     for value in graph.input:
         if not value.type.HasField("tensor_type"):
-            raise GraphError(f"{path}: input '{value.name}' is no tensor but {_kind(value.type)}, which has no size")
+            raise ProgramError(f"{path}: input '{value.name}' is no tensor but {_kind(value.type)}, which has no size")
         if not value.type.tensor_type.HasField("shape"):
-            raise GraphError(f"{path}: input '{value.name}' has no shape; export the model with one")
+            raise ProgramError(f"{path}: input '{value.name}' has no shape; export the model with one")
         for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
             if dimension.HasField("dim_value"):
                 continue
@@ -341,7 +341,7 @@ def _evaluate(
     graph = onnx.helper.make_graph([node], "one", inputs, [ValueInfoProto(name=name)])
     one = onnx.helper.make_model(graph, opset_imports=model.opset_import)
     results = ReferenceEvaluator(one).run(None, {value.name: values[value.name] for value in inputs})
-    values[name] = np.asarray(list(results)[0])
+    values[name] = np.asarray(next(iter(results)))
     return True
 
 
@@ -364,13 +364,13 @@ def _known_types(
         for name in filter(None, node.output):
             what = f"{path}: node '{label}' ({node.op_type})"
             if name in types and not types[name].HasField("tensor_type") and types[name].WhichOneof("value"):
-                raise GraphError(f"{what} gives no tensor but {_kind(types[name])} '{name}', which has no size")
+                raise ProgramError(f"{what} gives no tensor but {_kind(types[name])} '{name}', which has no size")
             if (
                 node.op_type == "Dropout" and name not in known
             ):  # the mask, whose type ONNX does not infer before opset 10
                 known[name] = known[node.output[0]]
             if name not in known:
-                raise GraphError(f"{what}: only a run tells the size of '{name}'; export with fixed shapes")
+                raise ProgramError(f"{what}: only a run tells the size of '{name}'; export with fixed shapes")
             if known[name].element == TensorProto.STRING:
-                raise GraphError(f"{what} gives text '{name}', which has no fixed size; leave it out of the model")
+                raise ProgramError(f"{what} gives text '{name}', which has no fixed size; leave it out of the model")
     return known

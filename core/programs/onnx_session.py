@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import GraphError, UsageError
-from .onnx_program import OnnxProgram, ValueType, is_external, reads
+from ..errors import ProgramError, UsageError
+from .onnx_program import OnnxProgram, reads
 
 try:
     import onnx
@@ -49,7 +49,7 @@ def session_of(
 
     Raises
     ------
-    GraphError
+    ProgramError
         If ONNX Runtime cannot load it, with its reason.
     """
     options = options or session_options()
@@ -57,7 +57,22 @@ def session_of(
     try:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except onnxruntime_errors() as error:
-        raise GraphError(f"ONNX Runtime cannot load the model: {first_line(error)}") from error
+        raise ProgramError(f"ONNX Runtime cannot load the model: {first_line(error)}") from error
+
+
+def run_model(model: ModelProto, folder: Path, inputs: Values) -> list[NDArray[Any]]:
+    """Run a model once, in its order; return its outputs.
+
+    Raises
+    ------
+    ProgramError
+        If ONNX Runtime cannot load or run it, with its reason.
+    """
+    session = session_of(model, folder)
+    try:
+        return list(session.run(None, inputs))
+    except onnxruntime_errors() as error:
+        raise ProgramError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
 
 
 def onnxruntime_errors() -> tuple[type[Exception], ...]:
@@ -101,7 +116,9 @@ def constant_tensors(program: OnnxProgram) -> dict[str, TensorProto]:
         graph.initializer.extend(program.model.graph.initializer)
         session = session_of(model_of(program, graph), Path(program.path).parent)
         values = session.run(given, {})
-        tensors.update((name, onnx.numpy_helper.from_array(value, name)) for name, value in zip(given, values, strict=True))
+        tensors.update(
+            (name, onnx.numpy_helper.from_array(value, name)) for name, value in zip(given, values, strict=True)
+        )
     return tensors
 
 

@@ -18,7 +18,7 @@ from ..verifier import verify
 from .onnx_import import graph_of
 from .onnx_program import OnnxProgram, external_files, is_random, load_program
 from .onnx_run import digests
-from .onnx_session import random_inputs, run_model
+from .onnx_session import named, random_inputs, run_model
 from .options import ImportOptions
 from .schedule_order import read_order
 
@@ -26,7 +26,8 @@ from .schedule_order import read_order
 def apply(model: str, schedule: str, output: str, options: ImportOptions, note: Callable[[str], None]) -> None:
     """Write an ONNX file whose nodes are in the order of a schedule.
 
-    Only the order of the nodes changes; a constant node stands before its first reader. External data are copied
+    Only the order of the nodes changes, and one without a name gets the one in the schedule, so that the schedule fits
+    the new file too. A constant node stands before its first reader. External data are copied
     beside the new file. Before anything is written, the original and the new model run under ONNX Runtime in their
     files' orders with the same random inputs, and give bitwise equal results.
 
@@ -64,7 +65,7 @@ def apply(model: str, schedule: str, output: str, options: ImportOptions, note: 
 
 
 def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:
-    """Return the file's model with its nodes in another order.
+    """Return the file's model with its nodes in another order; one without a name gets the one the schedule calls it.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:
 
     for op in order:
         add_constants(program.nodes[op].input)
-        nodes.append(program.nodes[op])
+        nodes.append(named(program.nodes[op], program.nodes[op].name or program.names[op]))
     add_constants(list(waiting))
     model.graph.ClearField("node")
     model.graph.node.extend(nodes)

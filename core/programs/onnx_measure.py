@@ -55,13 +55,11 @@ def measure(
         If a schedule is not one of this model.
     """
     program = load_program(model, options.shapes, note)
-    graph = graph_of(program, measured=measured_costs(program), note=note)
+    graph = graph_of(program, note=note)
     orders = {PROGRAM_ORDER: list(range(graph.num_ops)), **{path: read_order(path, graph) for path in schedules}}
-    predicted = {}
-    for label, order in orders.items():
-        problem, schedule = Problem(graph), Schedule.single_device(np.array(order))
-        verify(problem, schedule)
-        predicted[label] = simulate(problem, schedule).peak
+    for order in orders.values():
+        verify(Problem(graph), Schedule.single_device(np.array(order)))
+    problem = Problem(graph_of(program, measured=measured_costs(program)))
     question = {"path": model, "shapes": dict(options.shapes)}
     runs = [
         {
@@ -70,15 +68,21 @@ def measure(
         }
         for _ in range(repeats)
     ]
+    if not_run := runs[0][PROGRAM_ORDER]["not_run"]:
+        more = f" and {len(not_run) - 1} others" if len(not_run) > 1 else ""
+        note(
+            f"{model}: ONNX Runtime has no kernel for node '{not_run[0]}'{more}: it runs the ops of its definition when "
+            "no other node is ready, so that the order is not quite what was asked for"
+        )
     held = int(graph.persistent.sum())
     expected = runs[0][PROGRAM_ORDER]["digests"]
     return [
         Measurement(
             order=label,
-            predicted_peak=predicted[label],
+            predicted_peak=simulate(problem, Schedule.single_device(np.array(order))).peak,
             measured_peaks=tuple(held + run[label]["peak"] for run in runs),
             microseconds=tuple(run[label]["microseconds"] for run in runs),
             is_equal=all(run[label]["digests"] == expected for run in runs),
         )
-        for label in orders
+        for label, order in orders.items()
     ]

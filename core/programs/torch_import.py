@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
@@ -192,12 +192,11 @@ class _Import:
         target = node.target
         assert isinstance(target, torch._ops.OpOverload)
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
-        given = {argument.name: value for argument, value in zip(target._schema.arguments, args, strict=False)} | kwargs
+        given = _given(target, args, kwargs)
         read = {self._storage(tensor, node) for tensor in _tensors(given)}
         changed = _tensors(_written(target, given))
         written = {self._storage(tensor, node): tensor.untyped_storage().nbytes() for tensor in changed}
-        with self.mode:
-            result = target(*args, **kwargs)
+        result = self._run(target, args, kwargs)
         if written != {self._storage(tensor, node): tensor.untyped_storage().nbytes() for tensor in changed}:
             raise ProgramError(
                 f"{self.program.name}: node '{node.name}' ({target}) exchanges or resizes the memory of its argument, "
@@ -228,6 +227,22 @@ class _Import:
             else:
                 self.only_viewed.pop(storage, None)
                 self.ops[op].persistent += self.unread.pop(storage)
+
+    def _run(self, target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the results of a call on fakes, put right for oneDNN's LSTM layers.
+
+        Their fakes lack the workspace that the forward keeps for the backward, whose size only a run tells, and share
+        one gradient between both biases.
+        """
+        if target is aten.mkldnn_rnn_layer.default:
+            with torch.set_grad_enabled(self.program.training != "none"):
+                results = target(*pytree.tree_map_only(FakeTensor, _zeros, args), **kwargs)
+            return [self.mode.from_tensor(result) for result in results]
+        with self.mode:
+            results = target(*args, **kwargs)
+            if target is aten.mkldnn_rnn_layer_backward.default:
+                results = [result.clone() for result in results]
+        return results
 
     def _outputs(
         self, node: fx.Node, op: int, result: Any, inputs: list[tuple[int, int]]
@@ -295,12 +310,24 @@ class _Import:
                 f"{self.program.name}: node '{node.name}' has a tensor of layout {tensor.layout}; "
                 "only strided ones are supported"
             )
-        return tensor.untyped_storage()._cdata
+        return int(tensor.untyped_storage()._cdata)
+
+
+def _given(target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of each argument of a call by its name, defaults included."""
+    parameters = target._schema.arguments
+    defaults = {parameter.name: parameter.default_value for parameter in parameters if parameter.has_default_value()}
+    return {**defaults, **{parameter.name: value for parameter, value in zip(parameters, args, strict=False)}, **kwargs}
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
     """Return the tensors in any nest of values."""
     return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def _zeros(fake: FakeTensor) -> torch.Tensor:
+    """Return a real tensor like a fake one."""
+    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
 
 
 def _moved(tensor: torch.Tensor) -> int:

@@ -70,14 +70,14 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
     GraphError
         If its dependencies have a cycle.
     """
-    traced = dict(_traced_graphs(Path(model))) if Path(model).is_dir() or _is_log(model) else None
-    if traced is None:
-        name, where = Path(model).stem, model
-        document = read_json(model)
-    else:
+    if Path(model).is_dir() or _is_log(model):
+        traced = dict(_traced_graphs(Path(model)))
         name = _chosen(list(traced), model, options.graph)
         where = f"{model}: graph '{name}'"
         document = _parsed_payload(traced[name], where)
+    else:
+        name, where = _chosen([Path(model).stem], model, options.graph), model
+        document = read_json(model)
     graph = buffer_graph(document, name, where)
     note(f"{where}: Inductor writes no runtimes, so every op takes 0 us; weights and the caller's inputs are left out")
     return graph

@@ -5,10 +5,11 @@ from __future__ import annotations
 import filecmp
 import shutil
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from onnx import ModelProto
 
 from ..atomic import write_atomically
 from ..errors import FormatError, ScheduleError, UsageError
@@ -21,6 +22,9 @@ from .onnx_run import digests
 from .onnx_session import named, random_inputs, run_model
 from .options import ImportOptions
 from .schedule_order import read_order
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 
 def apply(model: str, schedule: str, output: str, options: ImportOptions, note: Callable[[str], None]) -> None:
@@ -74,8 +78,7 @@ def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:
     order
         Indices into `program.nodes`, a topological order. Each constant node goes before its first reader.
     """
-    model = ModelProto()
-    model.CopyFrom(program.model)
+    model = deepcopy(program.model)
     waiting = {name: node for node in program.folded for name in node.output if name}
     nodes = []
 

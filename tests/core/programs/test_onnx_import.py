@@ -1,5 +1,8 @@
 """ONNX models as graphs: what holds which bytes, what is folded, and one sentence for each model that cannot be."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -263,3 +266,26 @@ def test_bad_models_are_one_sentence(tmp_path):
             read(path, ImportOptions(), print)
         assert str(caught.value).startswith(path)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])
+@pytest.mark.parametrize("module", ["onnx_import", "onnx_apply", "onnx_measure"])
+def test_a_missing_package_is_one_sentence(tmp_path, missing, module):
+    """Every entry says what to install; an import with the roofline needs onnx alone."""
+    path = save(tmp_path / "model.onnx", branches(1))
+    code = f"""
+import sys
+sys.modules[{missing!r}] = None
+from schedopt.core.errors import UsageError
+from schedopt.core.programs.options import ImportOptions
+try:
+    from schedopt.core.programs import {module}
+    getattr({module}, "read", lambda *_: None)({path!r}, ImportOptions(), print)
+except UsageError as error:
+    print(error)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    is_needed = missing == "onnx" or module != "onnx_import"
+    assert ("pip install 'schedopt[onnx]'" in done.stdout) == is_needed

@@ -16,8 +16,9 @@ from schedopt.core.formats import read_graph, write_graph
 from schedopt.core.problem import Problem
 from schedopt.core.programs import torch_apply
 from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.schedule_order import read_order
 from schedopt.core.programs.torch_allocator import peak_of
-from schedopt.core.programs.torch_apply import apply, check_equal, optimize, read_order, reorder
+from schedopt.core.programs.torch_apply import apply, check_equal, optimize, reorder
 from schedopt.core.programs.torch_costs import measured_costs
 from schedopt.core.programs.torch_import import graph_of
 from schedopt.core.programs.torch_program import program_of

@@ -1,6 +1,5 @@
 """Programs measured in processes of their own."""
 
-
 import pytest
 import torch
 import torch_models

@@ -34,12 +34,14 @@ def measure(
     """
     from json import dumps
 
+    from ..core.programs.imports import check_options
     from ..core.programs.runners import load, runner_of
     from .console import Talk, show, write
 
     talk = Talk(quiet)
     options = import_options(training, shape, device)
     runner = runner_of(model)
+    check_options(model, options)
     rows: list[Measurement] = load(runner.measure)(model, schedule or [], repeats, options, talk.note)
     if json:
         write(

@@ -11,10 +11,13 @@ from typer.core import TyperGroup
 
 from ..core.errors import SchedoptError
 from ..version import VERSION
+from .apply import apply
 from .check import check
 from .compare import compare
 from .convert import convert
 from .gen import app as gen
+from .import_model import import_model
+from .measure import measure
 from .methods import methods
 from .plot import plot
 from .show import show
@@ -66,6 +69,7 @@ def root(
 
 
 app.command("solve")(solve)
+app.command("import")(import_model)
 app.command("compare")(compare)
 app.add_typer(gen, name="gen")
 app.add_typer(train, name="train")
@@ -73,6 +77,8 @@ app.command("show")(show)
 app.command("plot")(plot)
 app.command("check")(check)
 app.command("convert")(convert)
+app.command("apply")(apply)
+app.command("measure")(measure)
 app.command("methods")(methods)
 
 

@@ -15,7 +15,7 @@ LAYERS = {
     "cli": {"core", "datasets", "policies", "cli"},
 }
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
-HEAVY = {"torch", "dgl", "numba", "ortools", "tensorboard", "scipy", "matplotlib"}
+HEAVY = {"torch", "dgl", "numba", "ortools", "tensorboard", "scipy", "matplotlib", "onnx", "onnxruntime"}
 
 
 def name_of(path):

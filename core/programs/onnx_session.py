@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import ProgramError, UsageError
 from .onnx_program import OnnxProgram, is_small_external, load_small, reads
+from .options import ImportOptions
 
 try:
     import onnx
@@ -26,7 +25,7 @@ SEED = 1
 Values = Mapping[str, NDArray[Any]]
 
 
-def session_options(is_profiled: bool = False) -> onnxruntime.SessionOptions:
+def session_options(profiles: str | None = None) -> onnxruntime.SessionOptions:
     """Return settings under which the file's order is the order of execution, and a dead tensor is freed at once.
 
     Priority order without priorities is the file's, except that a Shape or Size runs as soon as it can; sequential
@@ -35,8 +34,8 @@ def session_options(is_profiled: bool = False) -> onnxruntime.SessionOptions:
 
     Parameters
     ----------
-    is_profiled
-        Write a profile, into the folder for temporary files, until `kernel_times` reads it.
+    profiles
+        A folder to write a profile into, which `kernel_times` reads.
     """
     options = onnxruntime.SessionOptions()
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
@@ -47,10 +46,25 @@ def session_options(is_profiled: bool = False) -> onnxruntime.SessionOptions:
     options.enable_mem_reuse = False
     options.enable_cpu_mem_arena = False
     options.log_severity_level = 4
-    options.enable_profiling = is_profiled
-    options.profile_file_prefix = f"{tempfile.gettempdir()}/schedopt-{os.getpid()}"
+    if profiles is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = f"{profiles}/profile"
     options.add_session_config_entry("session.disable_prepacking", "1")
     return options
+
+
+def check_options(model: str, options: ImportOptions) -> None:
+    """Refuse what an ONNX model cannot be asked for.
+
+    Raises
+    ------
+    UsageError
+        If a training step or another device than the CPU is asked for.
+    """
+    if options.training != "none":
+        raise UsageError(f"{model}: --training {options.training} is for PyTorch models; an ONNX model runs as it is")
+    if options.device != "cpu":
+        raise UsageError(f"{model}: an ONNX model runs on the CPU, not on --device {options.device}")
 
 
 def session_of(

@@ -27,7 +27,7 @@ from .torch_apply import reorder
 from .torch_costs import measured_costs
 from .torch_import import graph_of
 from .torch_program import TorchProgram, load_program
-from .torch_run import held_bytes
+from .torch_run import ARGUMENTS, held_bytes
 
 
 def measure(
@@ -80,11 +80,11 @@ def measure_orders(
         note(f"{program.name}: {format_bytes(unread)} of parameters, buffers and inputs that no op reads are held too")
     every = {PROGRAM_ORDER: graph.input_order.tolist(), **orders}
     with tempfile.TemporaryDirectory(prefix="schedopt-") as folder:
+        torch.save((program.arguments, program.training != "none"), Path(folder) / ARGUMENTS)
         files = {}
         for number, (label, order) in enumerate(every.items()):
             files[label] = Path(folder) / f"{number}.pt"
-            module = reorder(program, graph, order)
-            torch.save((module, program.arguments, program.training != "none"), files[label])
+            torch.save(reorder(program, graph, order), files[label])
         runs = [
             {label: _run(program.name, label, file, device) for label, file in files.items()} for _ in range(repeats)
         ]

@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from .torch_allocator import peak_of
 
 SEED = 0
+ARGUMENTS = "arguments.pt"
 
 
 def held_bytes(values: Iterable[Any]) -> int:
@@ -56,8 +58,12 @@ def _digest(value: Any) -> str:
 
 
 def run_file(path: str, device: str) -> dict[str, Any]:
-    """Run the program in a file of `torch.save((module, arguments, grad), path)`: for memory, and again for time."""
-    module, arguments, grad = torch.load(path, weights_only=False)
+    """Run the module that `torch.save` wrote to a file, for memory and again for time.
+
+    The file `ARGUMENTS` beside it holds the arguments, and whether autograd is on.
+    """
+    module = torch.load(path, weights_only=False)
+    arguments, grad = torch.load(Path(path).parent / ARGUMENTS, weights_only=False)
     torch.set_grad_enabled(grad)
     again = copy.deepcopy(arguments)
     torch.manual_seed(SEED)

@@ -10,7 +10,7 @@ from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
 from schedopt.core.programs.torch_import import graph_of
 from schedopt.core.programs.torch_measure import measure_orders
 from schedopt.core.programs.torch_program import program_of
-from schedopt.core.programs.torch_run import digests_of_run, held_bytes
+from schedopt.core.programs.torch_run import ARGUMENTS, digests_of_run, held_bytes
 from schedopt.core.solve import solve
 
 
@@ -32,7 +32,8 @@ def test_each_order_is_run_and_compared_with_program_order(program, monkeypatch)
     seen = []
 
     def run(name, label, file, device):
-        module, arguments, grad = torch.load(file, weights_only=False)
+        module = torch.load(file, weights_only=False)
+        arguments, grad = torch.load(file.parent / ARGUMENTS, weights_only=False)
         digests = digests_of_run(module, arguments, grad)
         seen.append((label, device, grad, held_bytes(arguments)))
         return torch_measure._Run(1000 + len(seen), 5.0, [*digests, "wrong"] if label == "bad.json" else digests)

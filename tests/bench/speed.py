@@ -4,6 +4,7 @@ Each row is measured in one run and says what was timed; ratios compare runs mad
 """
 
 import gc
+import json
 import os
 import resource
 import shutil
@@ -343,6 +344,24 @@ def bench_encoder() -> None:
         for _ in range(RUNS):
             order(graph, decode)
         print(f"  {whole * RUNS / (time.process_time() - start):.0f} times as long as {decode}, features included")
+
+
+DEEP = """
+import torch
+
+def model():
+    layers = [layer for _ in range(320) for layer in (torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.GELU())]
+    return torch.nn.Sequential(*layers).train(), (torch.randn(4, 8),)
+"""
+
+
+def bench_import() -> None:
+    """A training step of more than 5,000 ops; wanted: 30 s."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "deep.py").write_text(DEEP)
+        command = [SCHEDOPT, "import", "deep:model", "--training", "sgd", "--output", "deep.pb.gz", "--json"]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
+        print(f"import, {json.loads(done.stdout)['ops']:,} ops:", median_wall(command, 3, cwd=folder))
 
 
 BENCHMARKS = {

@@ -11,10 +11,12 @@ from typer.core import TyperGroup
 
 from ..core.errors import SchedoptError
 from ..version import VERSION
+from .apply import apply
 from .check import check
 from .compare import compare
 from .convert import convert
 from .gen import app as gen
+from .measure import measure
 from .methods import methods
 from .show import show
 from .solve import solve
@@ -71,6 +73,8 @@ app.add_typer(train, name="train")
 app.command("show")(show)
 app.command("check")(check)
 app.command("convert")(convert)
+app.command("apply")(apply)
+app.command("measure")(measure)
 app.command("methods")(methods)
 
 

@@ -27,3 +27,7 @@ class ScheduleError(SchedoptError):
 
 class TrainingError(SchedoptError):
     """A training run that cannot go on: its loss is not a number any more."""
+
+
+class ProgramError(SchedoptError):
+    """A model that cannot be imported, traced, run or reordered."""

@@ -1,0 +1,40 @@
+"""What `schedopt import` asks of every importer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+DEFAULT_FLOPS = 1e12
+DEFAULT_MEMORY_BANDWIDTH = 100e9
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How to import a model; an importer reads the fields that its format knows.
+
+    Parameters
+    ----------
+    training
+        `none` for the forward pass alone, or the optimizer of a training step: `sgd` or `adam`.
+    shapes
+        A size for each symbolic dimension, by its name.
+    costs
+        `roofline`: runtimes from FLOPs and bytes; `measured`: each op is run on this machine.
+    flops
+        FLOPs per second of the roofline; the default is a desktop processor's.
+    memory_bandwidth
+        Bytes per second of the roofline; the default is a desktop processor's.
+    device
+        Where a PyTorch model is traced and its ops are measured: `cpu` or `cuda`.
+    default_size
+        Bytes of a node whose file gives none; None makes that an error.
+    """
+
+    training: str = "none"
+    shapes: Mapping[str, int] = field(default_factory=dict)
+    costs: str = "roofline"
+    flops: float = DEFAULT_FLOPS
+    memory_bandwidth: float = DEFAULT_MEMORY_BANDWIDTH
+    device: str = "cpu"
+    default_size: int | None = None

@@ -1,0 +1,126 @@
+"""Measure a PyTorch program in its own order and in schedules' orders: memory, time, and equal results."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ..errors import ScheduleError
+from ..graph import CostGraph
+from ..problem import Problem
+from ..schedule import Schedule
+from ..simulator import simulate
+from ..units import format_bytes
+from .measurement import PROGRAM_ORDER, Measurement
+from .options import ImportOptions
+from .torch_apply import read_order, reorder
+from .torch_costs import measured_costs
+from .torch_import import graph_of
+from .torch_program import TorchProgram, load_program
+from .torch_run import held_bytes
+
+
+def measure(
+    model: str, schedules: Sequence[str], repeats: int, options: ImportOptions, note: Callable[[str], None]
+) -> list[Measurement]:
+    """Measure a model in program order, and in the order of each schedule.
+
+    Parameters
+    ----------
+    model
+        A `.pt2` file, or `module:function`.
+    schedules
+        Schedule JSON files of the model's graph.
+    repeats
+        Runs of each order, each in a process of its own.
+    options
+        As the model was imported; costs are measured whatever they say.
+    note
+        Called with each remark worth showing.
+
+    Returns
+    -------
+    list
+        Program order first, then the schedules.
+
+    Raises
+    ------
+    FormatError, UsageError
+        If the model or a schedule cannot be read.
+    ScheduleError
+        If a schedule is not one of this program, or a run fails.
+    """
+    program = load_program(model, options.training, options.shapes, note)
+    graph = graph_of(program, costs=measured_costs(program, options.device))
+    orders = {path: read_order(path, graph) for path in schedules}
+    return measure_orders(program, graph, orders, repeats, options.device, note)
+
+
+def measure_orders(
+    program: TorchProgram,
+    graph: CostGraph,
+    orders: Mapping[str, Sequence[int]],
+    repeats: int,
+    device: str,
+    note: Callable[[str], None],
+) -> list[Measurement]:
+    """Measure a program in program order, and in each of `orders`: ops of its graph, which has measured costs."""
+    unread = held_bytes(program.arguments) - int(graph.persistent.sum())
+    if unread:
+        note(f"{program.name}: {format_bytes(unread)} of parameters, buffers and inputs that no op reads are held too")
+    every = {PROGRAM_ORDER: graph.input_order.tolist(), **orders}
+    with tempfile.TemporaryDirectory(prefix="schedopt-") as folder:
+        files = {}
+        for number, (label, order) in enumerate(every.items()):
+            files[label] = Path(folder) / f"{number}.pt"
+            module = reorder(program, [graph.op_names[op] for op in order])
+            torch.save((module, program.arguments), files[label])
+        runs = [
+            {label: _run(program.name, label, file, device) for label, file in files.items()} for _ in range(repeats)
+        ]
+    expected = runs[0][PROGRAM_ORDER].digests
+    return [
+        Measurement(
+            order=label,
+            predicted_peak=simulate(Problem(graph), Schedule.single_device(order)).peak + unread,
+            measured_peaks=tuple(run[label].peak for run in runs),
+            microseconds=tuple(run[label].microseconds for run in runs),
+            is_equal=all(run[label].digests == expected for run in runs),
+        )
+        for label, order in every.items()
+    ]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What one process reports."""
+
+    peak: int
+    microseconds: float
+    digests: list[str]
+
+
+def _run(name: str, label: str, file: Path, device: str) -> _Run:
+    """Run the program in a file in a fresh process, with as many threads as this one has."""
+    command = [
+        sys.executable,
+        "-m",
+        "schedopt.core.programs.torch_run",
+        str(file),
+        device,
+        str(torch.get_num_threads()),
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=file.parent)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise ScheduleError(f"{name}: the run in {label} failed: {reason}")
+    return _Run(**json.loads(done.stdout))

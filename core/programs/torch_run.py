@@ -1,0 +1,78 @@
+"""One run of a PyTorch program in a process of its own: `python -m schedopt.core.programs.torch_run FILE DEVICE THREADS`.
+
+Prints one JSON object: what the run held at most, how long a second run took, and digests of all results.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from .torch_allocator import peak_of
+
+SEED = 0
+
+
+def held_bytes(values: Iterable[Any]) -> int:
+    """Return the bytes of all tensors among the values, each storage once."""
+    storages = {
+        value.untyped_storage().data_ptr(): value.untyped_storage().nbytes()
+        for value in values
+        if isinstance(value, torch.Tensor)
+    }
+    return sum(storages.values())
+
+
+def digests_of_run(module: Any, arguments: Sequence[Any]) -> list[str]:
+    """Run the module with random numbers of a fixed seed; return digests of its results, then of its arguments."""
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(SEED)
+        results = module(*arguments)
+    return _digests(results, arguments)
+
+
+def _digests(*values: Any) -> list[str]:
+    return [_digest(value) for value in tree_leaves(values)]
+
+
+def _digest(value: Any) -> str:
+    """Return what tells values apart: type, shape and all bits of a tensor."""
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data).hexdigest()}"
+
+
+@torch.no_grad()
+def run_file(path: str, device: str) -> dict[str, Any]:
+    """Run the program in a file of `torch.save((module, arguments), path)`: once for memory, once more for time."""
+    module, arguments = torch.load(path, weights_only=False)
+    again = copy.deepcopy(arguments)
+    torch.manual_seed(SEED)
+    results, peak = peak_of(lambda: module(*arguments), device)
+    report = {"peak": held_bytes(arguments) + peak, "digests": _digests(results, arguments)}
+    del results
+    start = time.perf_counter_ns()
+    module(*again)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return {**report, "microseconds": (time.perf_counter_ns() - start) / 1000}
+
+
+def main() -> None:
+    """Run the file that the command line names."""
+    path, device, threads = sys.argv[1:]
+    torch.set_num_threads(int(threads))
+    print(json.dumps(run_file(path, device)))
+
+
+if __name__ == "__main__":
+    main()

@@ -67,9 +67,7 @@ def t5_small():
     from transformers import T5Config, T5ForConditionalGeneration
 
     torch.manual_seed(0)
-    config = T5Config(
-        d_model=512, d_ff=2048, num_layers=6, num_heads=8, use_cache=False, decoder_start_token_id=0
-    )
+    config = T5Config(d_model=512, d_ff=2048, num_layers=6, num_heads=8, use_cache=False, decoder_start_token_id=0)
     words, answer = _tokens(config.vocab_size, 1, 512), _tokens(config.vocab_size, 1, 128)
     return T5ForConditionalGeneration(config).eval(), {"input_ids": words, "decoder_input_ids": answer}
 
@@ -88,9 +86,7 @@ def mamba():
     from transformers import MambaConfig, MambaForCausalLM
 
     torch.manual_seed(0)
-    config = MambaConfig(
-        vocab_size=8000, hidden_size=512, num_hidden_layers=4, use_cache=False, use_mambapy=False
-    )
+    config = MambaConfig(vocab_size=8000, hidden_size=512, num_hidden_layers=4, use_cache=False, use_mambapy=False)
     return MambaForCausalLM(config).eval(), {"input_ids": _tokens(config.vocab_size, 4, 64)}
 
 
@@ -150,10 +146,9 @@ def llama_training():
 
 
 def bilstm_training():
-    """Two layers of bidirectional LSTM, unrolled over 32 steps."""
+    """Two layers of bidirectional LSTM cells over 32 steps."""
     torch.manual_seed(0)
-    model = torch.nn.LSTM(128, 128, num_layers=2, bidirectional=True, batch_first=True)
-    return model.train(), (torch.randn(64, 32, 128),)
+    return BidirectionalLSTM(128, layers=2).train(), (torch.randn(32, 64, 128), torch.randn(32, 64, 256))
 
 
 def ddpm_unet_training():
@@ -171,6 +166,30 @@ class WithLoss(torch.nn.Module):
 
     def forward(self, images, labels):
         return torch.nn.functional.cross_entropy(self.classifier(images), labels)
+
+
+class BidirectionalLSTM(torch.nn.Module):
+    """Layers of two LSTMs, one from each end, unrolled; its loss is the squared distance to what is wanted."""
+
+    def __init__(self, width, layers):
+        super().__init__()
+        sizes = [width] + [2 * width] * (layers - 1)
+        self.forwards = torch.nn.ModuleList(torch.nn.LSTMCell(size, width) for size in sizes)
+        self.backwards = torch.nn.ModuleList(torch.nn.LSTMCell(size, width) for size in sizes)
+
+    def forward(self, steps, wanted):
+        for left, right in zip(self.forwards, self.backwards, strict=True):
+            there, back = self.run(left, steps), self.run(right, steps.flip(0)).flip(0)
+            steps = torch.cat([there, back], dim=2)
+        return torch.nn.functional.mse_loss(steps, wanted)
+
+    @staticmethod
+    def run(cell, steps):
+        state, hidden = None, []
+        for step in steps:
+            state = cell(step, state)
+            hidden.append(state[0])
+        return torch.stack(hidden)
 
 
 def _timm(name, batch, pixels=224):

@@ -14,8 +14,8 @@ import argparse
 import csv
 import json
 import os
+import statistics
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -42,3 +42,104 @@ MODELS = (
     ("llama_training", "sgd"),
     ("bilstm_training", "sgd"),
 )
+FIELDS = (
+    "model",
+    "training",
+    "ops",
+    "held",
+    "program_predicted",
+    "program_measured",
+    "schedule_predicted",
+    "schedule_measured",
+    "lower_bound",
+    "status",
+    "program_us",
+    "schedule_us",
+    "equal",
+)
+MIB = 2**20
+HEADER = (
+    f"{'model':<24} {'':<5} {'ops':>6} {'held':>8} {'program':>8} {'schedule':>8} {'saved':>7} {'of rest':>7} "
+    f"{'error':>8} {'s':>7} {'s after':>7}  equal  status"
+)
+
+
+def run(*command):
+    """Run a subcommand of schedopt among the models; return the JSON that it prints."""
+    done = subprocess.run(
+        [SCHEDOPT, *map(str, command)], cwd=Path(__file__).parent, stdout=subprocess.PIPE, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"schedopt {' '.join(map(str, command))} failed")
+    return json.loads(done.stdout)
+
+
+def measure(name, training, seconds, repeats):
+    """Import, solve and measure one model; return its row."""
+    from schedopt.core.formats import read_graph
+
+    model = (f"real_models:{name}", "--training", training)
+    with tempfile.TemporaryDirectory() as work:
+        path, schedule = Path(work, "graph.pb.gz"), Path(work, "schedule.json")
+        run("import", *model, "--costs", "measured", "--json", "--output", path)
+        found = run("solve", path, "--time-limit", f"{seconds}s", "--quiet", "--json", "--output", schedule)
+        program, scheduled = run("measure", *model, "--schedule", schedule, "--repeats", repeats, "--json")["orders"]
+        graph = read_graph(path)
+    return {
+        "model": name,
+        "training": training,
+        "ops": graph.num_ops,
+        "held": int(graph.persistent.sum()),
+        "program_predicted": program["predicted_peak"],
+        "program_measured": program["measured_peak"],
+        "schedule_predicted": scheduled["predicted_peak"],
+        "schedule_measured": scheduled["measured_peak"],
+        "lower_bound": found["lower_bound"],
+        "status": found["status"],
+        "program_us": statistics.median(program["microseconds"]),
+        "schedule_us": statistics.median(scheduled["microseconds"]),
+        "equal": scheduled["equal"],
+    }
+
+
+def table_line(row):
+    """Return a row of the printed table."""
+    held, before, after = (int(row[field]) for field in ("held", "program_measured", "schedule_measured"))
+    errors = (int(row[f"{order}_predicted"]) / int(row[f"{order}_measured"]) - 1 for order in ("program", "schedule"))
+    return (
+        f"{row['model']:<24} {row['training']:<5} {int(row['ops']):>6,} {held / MIB:>8.1f} "
+        f"{before / MIB:>8.1f} {after / MIB:>8.1f} {1 - after / before:>7.1%} {(before - after) / (before - held):>7.1%} "
+        f"{max(errors, key=abs):>+8.2%} {float(row['program_us']) / 1e6:>7.2f} {float(row['schedule_us']) / 1e6:>7.2f}  "
+        f"{row['equal']}  {row['status']}"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="names of the table (default: all)")
+    parser.add_argument("--output", type=Path, default=Path("real_programs.csv"), metavar="FILE")
+    parser.add_argument("--time-limit", type=float, default=20.0, metavar="SECONDS")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N")
+    options = parser.parse_args()
+    if unknown := set(options.models) - {name for name, _ in MODELS}:
+        parser.error(f"{', '.join(sorted(unknown))}: not among {', '.join(name for name, _ in MODELS)}")
+    print(HEADER)
+    is_new = not options.output.exists()
+    done = {} if is_new else {(row["model"], row["training"]): row for row in csv.DictReader(options.output.open())}
+    with options.output.open("a", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        if is_new:
+            writer.writeheader()
+        for name, training in MODELS:
+            if options.models and name not in options.models:
+                continue
+            row = done.get((name, training))
+            if row is None:
+                row = measure(name, training, options.time_limit, options.repeats)
+                writer.writerow(row)
+                file.flush()
+            print(table_line(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""The roofline: an op takes as long as its arithmetic or as its memory traffic, whichever is longer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import UsageError
+from .options import DEFAULT_FLOPS, DEFAULT_MEMORY_BANDWIDTH
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A machine as two rates (Williams, Waterman and Patterson, "Roofline", CACM 2009).
+
+    Parameters
+    ----------
+    flops
+        FLOPs per second.
+    memory_bandwidth
+        Bytes per second.
+
+    Raises
+    ------
+    UsageError
+        If a rate is not positive.
+    """
+
+    flops: float = DEFAULT_FLOPS
+    memory_bandwidth: float = DEFAULT_MEMORY_BANDWIDTH
+
+    def __post_init__(self) -> None:
+        for what, rate in (("--flops", self.flops), ("--memory-bandwidth", self.memory_bandwidth)):
+            if not rate > 0:
+                raise UsageError(f"{what} must be more than 0, not {rate:g}")
+
+    def microseconds(self, flops: float, moved: float) -> float:
+        """Return the time of an op that does `flops` FLOPs and reads and writes `moved` bytes."""
+        return 1e6 * max(flops / self.flops, moved / self.memory_bandwidth)

@@ -16,6 +16,7 @@ from .check import check
 from .compare import compare
 from .convert import convert
 from .gen import app as gen
+from .import_model import import_model
 from .measure import measure
 from .methods import methods
 from .show import show
@@ -67,6 +68,7 @@ def root(
 
 
 app.command("solve")(solve)
+app.command("import")(import_model)
 app.command("compare")(compare)
 app.add_typer(gen, name="gen")
 app.add_typer(train, name="train")

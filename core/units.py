@@ -7,8 +7,9 @@ import re
 from .errors import UsageError
 
 LARGEST_PERCENT = 1_000_000
+_PREFIXES = ("", *"kMGTPE")
 _BYTES = {"": 1, "B": 1}
-for _power, _prefix in enumerate("kMGTPE", start=1):
+for _power, _prefix in enumerate(_PREFIXES[1:], start=1):
     _BYTES[f"{_prefix}B"] = _BYTES[f"{_prefix.upper()}B"] = 1000**_power
     _BYTES[f"{_prefix.upper()}iB"] = 1024**_power
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -48,6 +49,14 @@ def parse_bandwidth(text: str) -> float:
     if unit.removesuffix("/s") not in _BYTES:
         raise UsageError(f"bandwidth '{text}' has an unknown unit; write it like 10GB/s")
     return number * _BYTES[unit.removesuffix("/s")]
+
+
+def parse_flops(text: str) -> float:
+    """Parse `100G`, or a bare number of FLOPs per second; G is 10^9."""
+    number, unit = _split(text, "FLOPs per second", "100G")
+    if unit not in _PREFIXES:
+        raise UsageError(f"FLOPs per second '{text}' has an unknown unit; use one of {', '.join(_PREFIXES[1:])}")
+    return float(number * 1000 ** _PREFIXES.index(unit))
 
 
 def parse_microseconds(text: str, what: str = "latency") -> float:

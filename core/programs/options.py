@@ -29,6 +29,8 @@ class ImportOptions:
         Where a PyTorch model is traced and its ops are measured: `cpu` or `cuda`.
     default_size
         Bytes of a node whose file gives none; None makes that an error.
+    graph
+        Which of the graphs that the file or folder holds; None if it is the only one.
     """
 
     training: str = "none"
@@ -38,3 +40,4 @@ class ImportOptions:
     memory_bandwidth: float = DEFAULT_MEMORY_BANDWIDTH
     device: str = "cpu"
     default_size: int | None = None
+    graph: str | None = None

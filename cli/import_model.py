@@ -1,0 +1,168 @@
+"""`schedopt import`: a real model in, its graph with costs out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+
+import typer
+
+from .options import JsonFlag, QuietFlag
+
+if TYPE_CHECKING:
+    from ..core.graph import CostGraph
+    from ..core.programs.options import ImportOptions
+
+_NOTED_ROUNDING = 0.01
+
+
+def import_model(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="An .onnx file; a PyTorch program: .pt2, or module:function that returns (model, example inputs); "
+            "Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or networkx node-link JSON graph.",
+        ),
+    ],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; - writes text to stdout."),
+    ] = "-",
+    training: Annotated[
+        Literal["none", "sgd", "adam"],
+        typer.Option("--training", help="A training step with this optimizer; none: forward only. (PyTorch)"),
+    ] = "none",
+    shape: Annotated[
+        Optional[list[str]],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        typer.Option("--shape", metavar="NAME=VALUE", help="Size of a dynamic dimension; repeatable. (PyTorch, ONNX)"),
+    ] = None,
+    costs: Annotated[
+        Literal["roofline", "measured"],
+        typer.Option(
+            "--costs",
+            help="roofline: time from FLOPs and bytes, no workspace; measured: run each op here. (PyTorch, ONNX)",
+        ),
+    ] = "roofline",
+    flops: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--flops", help="FLOPs per second of the roofline, e.g. 100G. (default: 1T)"),
+    ] = None,
+    memory_bandwidth: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--memory-bandwidth", help="Of the roofline, e.g. 50GB/s. (default: 100GB/s)"),
+    ] = None,
+    device: Annotated[
+        Literal["cpu", "cuda"], typer.Option("--device", help="Where ops are measured and traced. (PyTorch)")
+    ] = "cpu",
+    default_size: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--default-size", help="Bytes of a node without a size, e.g. 4KiB. (DOT, node-link JSON)"),
+    ] = None,
+    graph: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--graph", help="Which graph, where MODEL holds several. (Inductor)"),
+    ] = None,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Import a model as a graph: ONNX, PyTorch, Inductor's buffers, DOT, networkx JSON."""
+    from json import dumps
+    from pathlib import Path
+
+    from ..core.errors import FormatError, UsageError
+    from ..core.formats import encoding_of, write_graph
+    from ..core.programs.imports import kind_of, read_model
+    from .console import Talk, write
+
+    if json and output == "-":
+        raise UsageError("--json prints to standard output, where the graph goes; name an output file by --output")
+    encoding_of(output)
+    if output != "-" and not Path(output).absolute().parent.is_dir():
+        raise FormatError(f"{output}: the folder does not exist")
+    options = _import_options(training, shape or [], costs, flops, memory_bandwidth, device, default_size, graph)
+    talk = Talk(quiet)
+    imported = read_model(model, options, talk.note)
+    summary = {"graph": imported.name, "kind": kind_of(model), **_summary(imported), "output": output}
+    _remarks(talk, imported, summary)
+    write_graph(imported, output)
+    if json:
+        write(dumps(summary))
+    elif output != "-":
+        talk.note(f"wrote {output}")
+
+
+def _import_options(
+    training: str,
+    shapes: list[str],
+    costs: str,
+    flops: str | None,
+    memory_bandwidth: str | None,
+    device: str,
+    default_size: str | None,
+    graph: str | None,
+) -> ImportOptions:
+    from ..core.errors import UsageError
+    from ..core.programs.options import DEFAULT_FLOPS, DEFAULT_MEMORY_BANDWIDTH, ImportOptions
+    from ..core.units import parse_bandwidth, parse_bytes, parse_flops
+
+    rates = {
+        "--flops": DEFAULT_FLOPS if flops is None else parse_flops(flops),
+        "--memory-bandwidth": DEFAULT_MEMORY_BANDWIDTH
+        if memory_bandwidth is None
+        else parse_bandwidth(memory_bandwidth),
+    }
+    for flag, rate in rates.items():
+        if rate <= 0:
+            raise UsageError(f"{flag} must be more than 0")
+    return ImportOptions(
+        training=training,
+        shapes=dict(_parse_shape(text) for text in shapes),
+        costs=costs,
+        flops=rates["--flops"],
+        memory_bandwidth=rates["--memory-bandwidth"],
+        device=device,
+        default_size=None if default_size is None else parse_bytes(default_size, "default size"),
+        graph=graph,
+    )
+
+
+def _parse_shape(text: str) -> tuple[str, int]:
+    from ..core.errors import UsageError
+
+    name, _, value = text.rpartition("=")
+    if not name or not value.isdecimal() or int(value) == 0:
+        raise UsageError(
+            f"--shape '{text}' is not understood; write NAME=VALUE with a whole number from 1, like batch=8"
+        )
+    return name.strip(), int(value)
+
+
+def _summary(graph: CostGraph) -> dict[str, Any]:
+    from ..core.simulator import input_peak
+
+    return {
+        "ops": graph.num_ops,
+        "tensors": int((~graph.is_control).sum()),
+        "tensor_bytes": int(graph.tensor_size[graph.alias_of < 0].sum()),
+        "persistent_bytes": int(graph.persistent.sum()),
+        "input_peak": input_peak(graph),
+        "runtime_us": float(graph.runtime.sum()),
+    }
+
+
+def _remarks(talk: Any, graph: CostGraph, summary: dict[str, Any]) -> None:
+    """Say what was imported, and what writing runtimes as whole microseconds changes."""
+    from ..core.units import format_bytes, format_microseconds
+
+    persistent = summary["persistent_bytes"]
+    talk.note(
+        f"{graph.name}: {summary['ops']:,} ops, {summary['tensors']:,} tensors of "
+        f"{format_bytes(summary['tensor_bytes'])}{f', {format_bytes(persistent)} persistent' if persistent else ''}; "
+        f"peak {format_bytes(summary['input_peak'])} in program order"
+    )
+    total, written = summary["runtime_us"], float(graph.runtime.round().sum())
+    if abs(total - written) > _NOTED_ROUNDING * total:
+        talk.note(
+            f"{graph.name}: the format holds whole microseconds, so the sum of the runtimes goes from "
+            f"{format_microseconds(total)} to {format_microseconds(written)}"
+        )

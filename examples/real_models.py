@@ -36,12 +36,8 @@ def efficientnet_b0():
 
 
 def ddpm_unet():
-    """The U-Net of denoising diffusion, small."""
-    from diffusers import UNet2DModel
-
-    torch.manual_seed(0)
-    model = UNet2DModel(sample_size=64, block_out_channels=(64, 128, 128, 256), norm_num_groups=32)
-    return model.eval(), {"sample": torch.randn(4, 3, 64, 64), "timestep": torch.tensor(10), "return_dict": False}
+    """The U-Net of denoising diffusion, small, four images."""
+    return _ddpm_unet(batch=4)
 
 
 def stable_diffusion_unet():
@@ -92,27 +88,27 @@ def mamba():
 
 def resnet50_training():
     """ResNet-50."""
-    return _timm_training("resnet50", batch=8)
+    return _timm_training("resnet50", batch=2)
 
 
 def regnet_training():
     """RegNetY-4GF: residual blocks with squeeze and excitation, from a parametrised design space."""
-    return _timm_training("regnety_040", batch=4)
+    return _timm_training("regnety_040", batch=2)
 
 
 def convnext_tiny_training():
     """ConvNeXt tiny."""
-    return _timm_training("convnext_tiny", batch=4)
+    return _timm_training("convnext_tiny", batch=2)
 
 
 def swin_tiny_training():
     """Swin transformer tiny: attention in shifted windows."""
-    return _timm_training("swin_tiny_patch4_window7_224", batch=4)
+    return _timm_training("swin_tiny_patch4_window7_224", batch=2)
 
 
 def vit_small_training():
     """Vision transformer small, 16 x 16 patches."""
-    return _timm_training("vit_small_patch16_224", batch=8)
+    return _timm_training("vit_small_patch16_224", batch=2)
 
 
 def gpt2_training():
@@ -148,12 +144,12 @@ def llama_training():
 def bilstm_training():
     """Two layers of bidirectional LSTM cells over 32 steps."""
     torch.manual_seed(0)
-    return BidirectionalLSTM(128, layers=2).train(), (torch.randn(32, 64, 128), torch.randn(32, 64, 256))
+    return BidirectionalLSTM(128, layers=2).train(), (torch.randn(32, 8, 128), torch.randn(32, 8, 256))
 
 
 def ddpm_unet_training():
-    """The U-Net of denoising diffusion, small."""
-    model, inputs = ddpm_unet()
+    """The U-Net of denoising diffusion, small, one image."""
+    model, inputs = _ddpm_unet(batch=1)
     return model.train(), inputs
 
 
@@ -202,6 +198,15 @@ def _timm(name, batch, pixels=224):
 def _timm_training(name, batch):
     model, (images,) = _timm(name, batch)
     return WithLoss(model).train(), (images, torch.randint(0, 1000, (batch,)))
+
+
+def _ddpm_unet(batch):
+    from diffusers import UNet2DModel
+
+    torch.manual_seed(0)
+    model = UNet2DModel(sample_size=64, block_out_channels=(64, 128, 128, 256), norm_num_groups=32)
+    sample = torch.randn(batch, 3, 64, 64)
+    return model.eval(), {"sample": sample, "timestep": torch.tensor(10), "return_dict": False}
 
 
 def _tokens(vocabulary, batch, length):

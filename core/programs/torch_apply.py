@@ -9,6 +9,7 @@ from itertools import chain
 from operator import getitem
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx, nn
 from torch._export.verifier import TrainingIRVerifier
@@ -123,7 +124,7 @@ def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx
     ScheduleError
         If this is no order of the graph; the message names the op.
     """
-    verify(Problem(graph), Schedule.single_device(order))
+    verify(Problem(graph), Schedule.single_device(np.array(order)))
     old = program.module.graph
     nodes = {node.name: node for node in old.nodes}
     new = fx.Graph()
@@ -132,7 +133,7 @@ def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx
     def add(node: fx.Node) -> None:
         copies[node] = new.node_copy(node, copies.__getitem__)
         for user in node.users:
-            if user.target is getitem:
+            if user.target is getitem and user.users:
                 add(user)
 
     for node in old.nodes:
@@ -168,7 +169,7 @@ def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedPro
     if isinstance(output.args[0], fx.Node):
         output.args = ((output.args[0],),)
     placeholders = [TensorArgument(node.name) for node in graph.find_nodes(op="placeholder")]
-    results = [TensorArgument(node.name) for node in output.args[0]]
+    results = [TensorArgument(node.name) for node in output.all_input_nodes]
     _, in_spec = pytree.tree_flatten((program.arguments, {}))
     _, out_spec = pytree.tree_flatten(0)
     return ExportedProgram(
@@ -206,8 +207,9 @@ def check_equal(program: TorchProgram, module: fx.GraphModule, arguments: Sequen
     ScheduleError
         If a result differs; the message names it.
     """
-    expected = digests_of_run(program.module, copy.deepcopy(program.arguments))
-    found = digests_of_run(module, copy.deepcopy(arguments))
+    grad = program.training != "none"
+    expected = digests_of_run(program.module, copy.deepcopy(program.arguments), grad)
+    found = digests_of_run(module, copy.deepcopy(arguments), grad)
     names = [f"result {number}" for number in range(len(program.results))]
     names += [f"'{node.name}'" for node in program.module.graph.find_nodes(op="placeholder")]
     for name, one, other in zip(names, expected, found, strict=True):
@@ -232,7 +234,7 @@ class TrainingStep(nn.Module):
         self._arguments = program.arguments
         self._roles = program.roles
 
-    @torch.no_grad()
+    @torch.enable_grad()
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Run one step on these inputs: update parameters and optimizer state in place and return the loss."""
         given = iter(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
@@ -283,7 +285,7 @@ def optimize(
         If the results would differ from those in program order.
     """
     program = program_of(model, inputs, training)
-    graph = graph_of(program, costs=measured_costs(program))
+    graph = graph_of(program, measured=measured_costs(program))
     result = solve(Problem(graph), method, evaluations=evaluations, time_limit=time_limit, seed=seed)
     order = result.schedule.op_order().tolist()
     module = reorder(program, graph, order)

@@ -6,11 +6,15 @@ import copy
 import operator
 import statistics
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.utils._pytree import tree_leaves
 
+from ..errors import ProgramError
 from .torch_allocator import cuda_peak_and_rest, trace_cpu_allocator
+from .torch_run import SEED
 
 if TYPE_CHECKING:
     from .torch_program import TorchProgram
@@ -18,8 +22,27 @@ if TYPE_CHECKING:
 TIMED_RUNS = 5
 
 
-def measured_costs(program: TorchProgram, device: str = "cpu") -> dict[str, tuple[float, int]]:
-    """Run the program in its own order and return what each op took.
+class OpCost(NamedTuple):
+    """What an op really took.
+
+    Parameters
+    ----------
+    microseconds
+        Time of the call.
+    workspace
+        Bytes that it held at its worst beyond those of its results.
+    sizes
+        Bytes of the storage of each result, 0 for what is no tensor. It differs from what PyTorch expects where an op
+        decides when it runs, as an LSTM layer does of what its backward needs.
+    """
+
+    microseconds: float
+    workspace: int
+    sizes: tuple[int, ...]
+
+
+def measured_costs(program: TorchProgram, device: str = "cpu") -> dict[str, OpCost]:
+    """Run the program in its own order and return what each op took, by node name.
 
     Each run starts from copies of the program's arguments: ops that write in place meet the values that they meet in a
     real run, and the program's own arguments stay as they are. The first run is traced for memory; the time is the
@@ -32,37 +55,51 @@ def measured_costs(program: TorchProgram, device: str = "cpu") -> dict[str, tupl
     device
         `cpu` or `cuda`, where the program's arguments are.
 
-    Returns
-    -------
-    dict
-        Node name to microseconds and workspace: the bytes that the op held at its worst beyond those of its results.
-        `getitem` and other nodes that call no op are left out.
+    Raises
+    ------
+    ProgramError
+        If a node fails; the message names it.
     """
-    workspace = _cuda_workspace(program) if device == "cuda" else _cpu_workspace(program)
-    runs = [_Timed(program.module, device) for _ in range(TIMED_RUNS)]
-    for run in runs:
-        run.start(program)
+    traced: _CudaStatistics | _Spans = _CudaStatistics(program) if device == "cuda" else _Spans(program)
+    traced.start()
+    timed = [_Timed(program, device) for _ in range(TIMED_RUNS)]
+    for run in timed:
+        run.start()
     return {
-        name: (statistics.median(run.microseconds[name] for run in runs), bytes_) for name, bytes_ in workspace.items()
+        name: OpCost(statistics.median(run.microseconds[name] for run in timed), workspace, traced.sizes[name])
+        for name, workspace in traced.workspace.items()
     }
 
 
 class _OpByOp(torch.fx.Interpreter):
     """Runs a program node by node and, as its generated code does, drops results that nobody reads at once."""
 
-    def start(self, program: TorchProgram) -> None:
+    def __init__(self, program: TorchProgram) -> None:
+        super().__init__(program.module)
+        self.program = program
+        self.sizes: dict[str, tuple[int, ...]] = {}
+
+    def start(self) -> None:
         """Run on copies of the program's arguments, with random numbers of a fixed seed."""
-        arguments = copy.deepcopy(program.arguments)
-        with torch.random.fork_rng(), torch.no_grad():
-            torch.manual_seed(0)
+        arguments = copy.deepcopy(self.program.arguments)
+        with torch.random.fork_rng(), torch.set_grad_enabled(self.program.training != "none"):
+            torch.manual_seed(SEED)
             self.run(*arguments)
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        """Run a node; ops by `call_op`."""
+        """Run a node, an op by `call_op`; note the sizes of its results."""
         if n.op != "call_function" or n.target is operator.getitem:
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
-        result = self.call_op(n, args, kwargs)
+        try:
+            result = self.call_op(n, args, kwargs)
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            raise ProgramError(f"{self.program.name}: node '{n.name}' ({n.target}) fails when run: {reason}") from error
+        leaves = [] if result is None else tree_leaves(result)
+        self.sizes[n.name] = tuple(
+            leaf.untyped_storage().nbytes() if isinstance(leaf, torch.Tensor) else 0 for leaf in leaves
+        )
         return result if n.users else None
 
     def call_op(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -73,23 +110,35 @@ class _OpByOp(torch.fx.Interpreter):
 class _Timed(_OpByOp):
     """Keeps the microseconds of each op, by node name."""
 
-    def __init__(self, module: torch.fx.GraphModule, device: str) -> None:
-        super().__init__(module)
-        self.synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    def __init__(self, program: TorchProgram, device: str) -> None:
+        super().__init__(program)
+        self.wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
         self.microseconds: dict[str, float] = {}
 
     def call_op(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the op of a node and wait for its end."""
-        self.synchronize()
+        self.wait()
         start = time.perf_counter_ns()
         result = node.target(*args, **kwargs)  # type: ignore[operator]
-        self.synchronize()
+        self.wait()
         self.microseconds[node.name] = (time.perf_counter_ns() - start) / 1000
         return result
 
 
 class _Spans(_OpByOp):
-    """Marks each op in the profiler's trace by its node name."""
+    """Keeps the workspace of each op by the profiler's trace of the CPU allocator, by node name."""
+
+    def __init__(self, program: TorchProgram) -> None:
+        super().__init__(program)
+        self.workspace: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Run under the profiler."""
+        with trace_cpu_allocator() as trace:
+            super().start()
+        for name in self.sizes:
+            peak, rest = trace.peak_and_rest(name)
+            self.workspace[name] = peak - rest
 
     def call_op(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the op of a node within a span of its name."""
@@ -100,8 +149,8 @@ class _Spans(_OpByOp):
 class _CudaStatistics(_OpByOp):
     """Keeps the workspace of each op by the CUDA allocator's statistics, by node name."""
 
-    def __init__(self, module: torch.fx.GraphModule) -> None:
-        super().__init__(module)
+    def __init__(self, program: TorchProgram) -> None:
+        super().__init__(program)
         self.workspace: dict[str, int] = {}
 
     def call_op(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -109,20 +158,3 @@ class _CudaStatistics(_OpByOp):
         result, peak, rest = cuda_peak_and_rest(lambda: node.target(*args, **kwargs))  # type: ignore[operator]
         self.workspace[node.name] = peak - rest
         return result
-
-
-def _cpu_workspace(program: TorchProgram) -> dict[str, int]:
-    run = _Spans(program.module)
-    with trace_cpu_allocator() as trace:
-        run.start(program)
-    workspace = {}
-    for name in trace.spans:
-        peak, rest = trace.peak_and_rest(name)
-        workspace[name] = peak - rest
-    return workspace
-
-
-def _cuda_workspace(program: TorchProgram) -> dict[str, int]:
-    run = _CudaStatistics(program.module)
-    run.start(program)
-    return run.workspace

@@ -22,6 +22,7 @@ from ..graph import CostGraph, GraphBuilder
 from ..units import format_bytes
 from .options import ImportOptions
 from .roofline import Roofline
+from .torch_costs import OpCost, measured_costs
 from .torch_program import TorchProgram, load_program
 
 aten = torch.ops.aten
@@ -50,18 +51,14 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
     """
     roofline = Roofline(options.flops, options.memory_bandwidth)
     program = load_program(model, options.training, options.shapes, note, options.device)
-    measured = None
-    if options.costs == "measured":
-        from .torch_costs import measured_costs
-
-        measured = measured_costs(program, options.device)
+    measured = measured_costs(program, options.device) if options.costs == "measured" else None
     return graph_of(program, roofline, measured, note)
 
 
 def graph_of(
     program: TorchProgram,
     roofline: Roofline | None = None,
-    measured: Mapping[str, tuple[float, int]] | None = None,
+    measured: Mapping[str, OpCost] | None = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> CostGraph:
     """Return the program as a graph whose every order gives the program's results, bit for bit.
@@ -73,7 +70,7 @@ def graph_of(
     roofline
         What runtimes follow from; views take no time, and workspaces are 0.
     measured
-        Per op of the program its microseconds and workspace bytes, instead of the roofline.
+        What each op of the program took when it was run, instead of the roofline and the sizes that PyTorch expects.
     note
         Called with each remark worth showing.
 
@@ -130,9 +127,7 @@ class _Import:
     A storage is known by its address; `values` keeps every fake tensor, so none is used twice.
     """
 
-    def __init__(
-        self, program: TorchProgram, roofline: Roofline, measured: Mapping[str, tuple[float, int]] | None
-    ) -> None:
+    def __init__(self, program: TorchProgram, roofline: Roofline, measured: Mapping[str, OpCost] | None) -> None:
         self.program = program
         self.roofline = roofline
         self.measured = measured
@@ -217,7 +212,7 @@ class _Import:
             self.last_random = op
         control -= {producer for producer, _ in inputs}
         if self.measured is not None:
-            runtime, workspace = self.measured[node.name]
+            runtime, workspace, _ = self.measured[node.name]
         else:
             runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
         final = [False] * len(sizes)
@@ -248,7 +243,7 @@ class _Import:
                 elif storage in self.allocated:
                     alias = next(at for at, source in enumerate(inputs) if self.storage_of.get(source) == storage)
                 elif storage not in self.held:
-                    size = leaf.untyped_storage().nbytes()
+                    size = self.measured[node.name].sizes[port] if self.measured else leaf.untyped_storage().nbytes()
                     new[storage] = port
                 self.storage_of[op, port] = storage
             sizes.append(size)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from ..errors import ScheduleError
@@ -58,8 +59,8 @@ def measure(
     ScheduleError
         If a schedule is not one of this program, or a run fails.
     """
-    program = load_program(model, options.training, options.shapes, note)
-    graph = graph_of(program, costs=measured_costs(program, options.device))
+    program = load_program(model, options.training, options.shapes, note, options.device)
+    graph = graph_of(program, measured=measured_costs(program, options.device))
     orders = {path: read_order(path, graph) for path in schedules}
     return measure_orders(program, graph, orders, repeats, options.device, note)
 
@@ -81,8 +82,8 @@ def measure_orders(
         files = {}
         for number, (label, order) in enumerate(every.items()):
             files[label] = Path(folder) / f"{number}.pt"
-            module = reorder(program, [graph.op_names[op] for op in order])
-            torch.save((module, program.arguments), files[label])
+            module = reorder(program, graph, order)
+            torch.save((module, program.arguments, program.training != "none"), files[label])
         runs = [
             {label: _run(program.name, label, file, device) for label, file in files.items()} for _ in range(repeats)
         ]
@@ -90,7 +91,7 @@ def measure_orders(
     return [
         Measurement(
             order=label,
-            predicted_peak=simulate(Problem(graph), Schedule.single_device(order)).peak + unread,
+            predicted_peak=simulate(Problem(graph), Schedule.single_device(np.array(order))).peak + unread,
             measured_peaks=tuple(run[label].peak for run in runs),
             microseconds=tuple(run[label].microseconds for run in runs),
             is_equal=all(run[label].digests == expected for run in runs),

@@ -1,4 +1,4 @@
-"""One run of a PyTorch program in a process of its own: `python -m schedopt.core.programs.torch_run FILE DEVICE THREADS`.
+"""One run of a PyTorch program in a process of its own: `-m schedopt.core.programs.torch_run FILE DEVICE THREADS`.
 
 Prints one JSON object: what the run held at most, how long a second run took, and digests of all results.
 """
@@ -31,9 +31,13 @@ def held_bytes(values: Iterable[Any]) -> int:
     return sum(storages.values())
 
 
-def digests_of_run(module: Any, arguments: Sequence[Any]) -> list[str]:
-    """Run the module with random numbers of a fixed seed; return digests of its results, then of its arguments."""
-    with torch.random.fork_rng(), torch.no_grad():
+def digests_of_run(module: Any, arguments: Sequence[Any], grad: bool) -> list[str]:
+    """Run the module with random numbers of a fixed seed; return digests of its results, then of its arguments.
+
+    `grad` is whether autograd is on: some ops give more results then (an LSTM layer what its backward needs), so
+    a training step, whose backward is ops of its own and whose arguments require no gradient, runs with it on.
+    """
+    with torch.random.fork_rng(), torch.set_grad_enabled(grad):
         torch.manual_seed(SEED)
         results = module(*arguments)
     return _digests(results, arguments)
@@ -48,13 +52,13 @@ def _digest(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return repr(value)
     data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data).hexdigest()}"
+    return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data.data).hexdigest()}"
 
 
-@torch.no_grad()
 def run_file(path: str, device: str) -> dict[str, Any]:
-    """Run the program in a file of `torch.save((module, arguments), path)`: once for memory, once more for time."""
-    module, arguments = torch.load(path, weights_only=False)
+    """Run the program in a file of `torch.save((module, arguments, grad), path)`: for memory, and again for time."""
+    module, arguments, grad = torch.load(path, weights_only=False)
+    torch.set_grad_enabled(grad)
     again = copy.deepcopy(arguments)
     torch.manual_seed(SEED)
     results, peak = peak_of(lambda: module(*arguments), device)

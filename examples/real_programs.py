@@ -105,12 +105,13 @@ def measure(name, training, seconds, repeats):
 def table_line(row):
     """Return a row of the printed table."""
     held, before, after = (int(row[field]) for field in ("held", "program_measured", "schedule_measured"))
+    saved, saved_of_rest = 1 - after / before, (before - after) / (before - held)
     errors = (int(row[f"{order}_predicted"]) / int(row[f"{order}_measured"]) - 1 for order in ("program", "schedule"))
+    times = " ".join(f"{float(row[f'{order}_us']) / 1e6:>7.2f}" for order in ("program", "schedule"))
+    peaks = " ".join(f"{bytes_ / MIB:>8.1f}" for bytes_ in (held, before, after))
     return (
-        f"{row['model']:<24} {row['training']:<5} {int(row['ops']):>6,} {held / MIB:>8.1f} "
-        f"{before / MIB:>8.1f} {after / MIB:>8.1f} {1 - after / before:>7.1%} {(before - after) / (before - held):>7.1%} "
-        f"{max(errors, key=abs):>+8.2%} {float(row['program_us']) / 1e6:>7.2f} {float(row['schedule_us']) / 1e6:>7.2f}  "
-        f"{row['equal']}  {row['status']}"
+        f"{row['model']:<24} {row['training']:<5} {int(row['ops']):>6,} {peaks} {saved:>7.1%} {saved_of_rest:>7.1%} "
+        f"{max(errors, key=abs):>+8.2%} {times}  {row['equal']!s:<5}  {row['status']}"
     )
 
 

@@ -7,10 +7,9 @@ import operator
 import statistics
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from ..errors import ProgramError
 from .torch_allocator import cuda_peak_and_rest, trace_cpu_allocator
@@ -22,27 +21,8 @@ if TYPE_CHECKING:
 TIMED_RUNS = 5
 
 
-class OpCost(NamedTuple):
-    """What an op really took.
-
-    Parameters
-    ----------
-    microseconds
-        Time of the call.
-    workspace
-        Bytes that it held at its worst beyond those of its results.
-    sizes
-        Bytes of the storage of each result, 0 for what is no tensor. It differs from what PyTorch expects where an op
-        decides when it runs, as an LSTM layer does of what its backward needs.
-    """
-
-    microseconds: float
-    workspace: int
-    sizes: tuple[int, ...]
-
-
-def measured_costs(program: TorchProgram, device: str = "cpu") -> dict[str, OpCost]:
-    """Run the program in its own order and return what each op took, by node name.
+def measured_costs(program: TorchProgram, device: str = "cpu") -> dict[str, tuple[float, int]]:
+    """Run the program in its own order and return what each op took.
 
     Each run starts from copies of the program's arguments: ops that write in place meet the values that they meet in a
     real run, and the program's own arguments stay as they are. The first run is traced for memory; the time is the
@@ -55,6 +35,11 @@ def measured_costs(program: TorchProgram, device: str = "cpu") -> dict[str, OpCo
     device
         `cpu` or `cuda`, where the program's arguments are.
 
+    Returns
+    -------
+    dict
+        Node name to microseconds and workspace: bytes that the op held at its worst beyond those of its results.
+
     Raises
     ------
     ProgramError
@@ -66,7 +51,7 @@ def measured_costs(program: TorchProgram, device: str = "cpu") -> dict[str, OpCo
     for run in timed:
         run.start()
     return {
-        name: OpCost(statistics.median(run.microseconds[name] for run in timed), workspace, traced.sizes[name])
+        name: (statistics.median(run.microseconds[name] for run in timed), workspace)
         for name, workspace in traced.workspace.items()
     }
 
@@ -76,8 +61,8 @@ class _OpByOp(torch.fx.Interpreter):
 
     def __init__(self, program: TorchProgram) -> None:
         super().__init__(program.module)
+        self.extra_traceback = False
         self.program = program
-        self.sizes: dict[str, tuple[int, ...]] = {}
 
     def start(self) -> None:
         """Run on copies of the program's arguments, with random numbers of a fixed seed."""
@@ -87,7 +72,7 @@ class _OpByOp(torch.fx.Interpreter):
             self.run(*arguments)
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        """Run a node, an op by `call_op`; note the sizes of its results."""
+        """Run a node, an op by `call_op`."""
         if n.op != "call_function" or n.target is operator.getitem:
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
@@ -96,10 +81,6 @@ class _OpByOp(torch.fx.Interpreter):
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
             raise ProgramError(f"{self.program.name}: node '{n.name}' ({n.target}) fails when run: {reason}") from error
-        leaves = [] if result is None else tree_leaves(result)
-        self.sizes[n.name] = tuple(
-            leaf.untyped_storage().nbytes() if isinstance(leaf, torch.Tensor) else 0 for leaf in leaves
-        )
         return result if n.users else None
 
     def call_op(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -136,12 +117,13 @@ class _Spans(_OpByOp):
         """Run under the profiler."""
         with trace_cpu_allocator() as trace:
             super().start()
-        for name in self.sizes:
+        for name in self.workspace:
             peak, rest = trace.peak_and_rest(name)
             self.workspace[name] = peak - rest
 
     def call_op(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the op of a node within a span of its name."""
+        self.workspace[node.name] = 0
         with torch.profiler.record_function(node.name):
             return node.target(*args, **kwargs)  # type: ignore[operator]
 

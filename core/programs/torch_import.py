@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
@@ -22,7 +22,6 @@ from ..graph import CostGraph, GraphBuilder
 from ..units import format_bytes
 from .options import ImportOptions
 from .roofline import Roofline
-from .torch_costs import OpCost, measured_costs
 from .torch_program import TorchProgram, load_program
 
 aten = torch.ops.aten
@@ -51,14 +50,18 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
     """
     roofline = Roofline(options.flops, options.memory_bandwidth)
     program = load_program(model, options.training, options.shapes, note, options.device)
-    measured = measured_costs(program, options.device) if options.costs == "measured" else None
+    measured = None
+    if options.costs == "measured":
+        from .torch_costs import measured_costs
+
+        measured = measured_costs(program, options.device)
     return graph_of(program, roofline, measured, note)
 
 
 def graph_of(
     program: TorchProgram,
     roofline: Roofline | None = None,
-    measured: Mapping[str, OpCost] | None = None,
+    measured: Mapping[str, tuple[float, int]] | None = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> CostGraph:
     """Return the program as a graph whose every order gives the program's results, bit for bit.
@@ -70,7 +73,7 @@ def graph_of(
     roofline
         What runtimes follow from; views take no time, and workspaces are 0.
     measured
-        What each op of the program took when it was run, instead of the roofline and the sizes that PyTorch expects.
+        Per op of the program its microseconds and workspace bytes, instead of the roofline.
     note
         Called with each remark worth showing.
 
@@ -127,7 +130,9 @@ class _Import:
     A storage is known by its address; `values` keeps every fake tensor, so none is used twice.
     """
 
-    def __init__(self, program: TorchProgram, roofline: Roofline, measured: Mapping[str, OpCost] | None) -> None:
+    def __init__(
+        self, program: TorchProgram, roofline: Roofline, measured: Mapping[str, tuple[float, int]] | None
+    ) -> None:
         self.program = program
         self.roofline = roofline
         self.measured = measured
@@ -187,12 +192,11 @@ class _Import:
         target = node.target
         assert isinstance(target, torch._ops.OpOverload)
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
-        given = {argument.name: value for argument, value in zip(target._schema.arguments, args, strict=False)} | kwargs
+        given = _given(target, args, kwargs)
         read = {self._storage(tensor, node) for tensor in _tensors(given)}
         changed = _tensors(_written(target, given))
         written = {self._storage(tensor, node): tensor.untyped_storage().nbytes() for tensor in changed}
-        with self.mode:
-            result = target(*args, **kwargs)
+        result = self._run(target, args, kwargs)
         if written != {self._storage(tensor, node): tensor.untyped_storage().nbytes() for tensor in changed}:
             raise ProgramError(
                 f"{self.program.name}: node '{node.name}' ({target}) exchanges or resizes the memory of its argument, "
@@ -212,7 +216,7 @@ class _Import:
             self.last_random = op
         control -= {producer for producer, _ in inputs}
         if self.measured is not None:
-            runtime, workspace, _ = self.measured[node.name]
+            runtime, workspace = self.measured[node.name]
         else:
             runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
         final = [False] * len(sizes)
@@ -223,6 +227,22 @@ class _Import:
             else:
                 self.only_viewed.pop(storage, None)
                 self.ops[op].persistent += self.unread.pop(storage)
+
+    def _run(self, target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the results of a call on fakes, put right for oneDNN's LSTM layers.
+
+        Their fakes lack the workspace that the forward keeps for the backward, whose size only a run tells, and share
+        one gradient between both biases.
+        """
+        if target is aten.mkldnn_rnn_layer.default:
+            with torch.set_grad_enabled(self.program.training != "none"):
+                results = target(*pytree.tree_map_only(FakeTensor, _zeros, args), **kwargs)
+            return [self.mode.from_tensor(result) for result in results]
+        with self.mode:
+            results = target(*args, **kwargs)
+            if target is aten.mkldnn_rnn_layer_backward.default:
+                results = [result.clone() for result in results]
+        return results
 
     def _outputs(
         self, node: fx.Node, op: int, result: Any, inputs: list[tuple[int, int]]
@@ -243,7 +263,7 @@ class _Import:
                 elif storage in self.allocated:
                     alias = next(at for at, source in enumerate(inputs) if self.storage_of.get(source) == storage)
                 elif storage not in self.held:
-                    size = self.measured[node.name].sizes[port] if self.measured else leaf.untyped_storage().nbytes()
+                    size = leaf.untyped_storage().nbytes()
                     new[storage] = port
                 self.storage_of[op, port] = storage
             sizes.append(size)
@@ -290,12 +310,24 @@ class _Import:
                 f"{self.program.name}: node '{node.name}' has a tensor of layout {tensor.layout}; "
                 "only strided ones are supported"
             )
-        return tensor.untyped_storage()._cdata
+        return int(tensor.untyped_storage()._cdata)
+
+
+def _given(target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of each argument of a call by its name, defaults included."""
+    parameters = target._schema.arguments
+    defaults = {parameter.name: parameter.default_value for parameter in parameters if parameter.has_default_value()}
+    return {**defaults, **{parameter.name: value for parameter, value in zip(parameters, args, strict=False)}, **kwargs}
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
     """Return the tensors in any nest of values."""
     return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def _zeros(fake: FakeTensor) -> torch.Tensor:
+    """Return a real tensor like a fake one."""
+    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
 
 
 def _moved(tensor: torch.Tensor) -> int:

@@ -1,0 +1,77 @@
+"""Small PyTorch models, as `module:function` names them, and random orders of their graphs."""
+
+import numpy as np
+import torch
+from torch import nn
+
+
+class Branches(nn.Module):
+    """Wide convolutions that program order computes all before the narrow ones which read them.
+
+    Has what makes an order matter to the results: batch statistics and a counter written in place, `relu_` into a view,
+    dropout, and a linear layer whose weight two layers share.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.wide = nn.ModuleList(nn.Conv2d(4, 32, 3, padding=1) for _ in range(4))
+        self.narrow = nn.ModuleList(nn.Conv2d(32, 4, 1) for _ in range(4))
+        self.norm = nn.BatchNorm2d(4)
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.two.weight = self.one.weight
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, image):
+        wide = [layer(image).relu() for layer in self.wide]
+        features = self.norm(sum(layer(x) for layer, x in zip(self.narrow, wide, strict=True)))
+        features[:, :2].relu_()
+        self.calls.add_(1)
+        left, right = features.chunk(2, 1)
+        noisy = [nn.functional.dropout(half, 0.3, self.training) for half in (right, left)]
+        swapped = torch.cat(noisy, 1)
+        return {"scores": self.two(self.one(swapped.mean((2, 3)))) + self.calls, "maps": (swapped, left)}
+
+
+def branches():
+    torch.manual_seed(0)
+    return Branches().eval(), (torch.randn(2, 4, 24, 24),)
+
+
+def branches_in_training():
+    model, inputs = branches()
+    return model.train(), inputs
+
+
+def attention():
+    torch.manual_seed(0)
+    return nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), {"src": torch.randn(2, 24, 16)}
+
+
+def recurrent():
+    torch.manual_seed(0)
+    return nn.LSTM(8, 16, bidirectional=True), torch.randn(6, 2, 8)
+
+
+def linear():
+    torch.manual_seed(0)
+    return nn.Linear(4, 2).eval(), torch.randn(3, 4)
+
+
+def raising():
+    raise ValueError("there is no such data set")
+
+
+def random_order(graph, seed):
+    """Return a random order of a graph, that keeps its edges."""
+    rng = np.random.default_rng(seed)
+    pointers, successors = graph.successors
+    waiting = np.diff(graph.predecessors[0])
+    ready = np.flatnonzero(waiting == 0).tolist()
+    order = []
+    while ready:
+        order.append(op := ready.pop(int(rng.integers(len(ready)))))
+        for later in successors[pointers[op] : pointers[op + 1]].tolist():
+            waiting[later] -= 1
+            if waiting[later] == 0:
+                ready.append(later)
+    return order

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 import typer
 
 from .options import JsonFlag, QuietFlag
+from .program import ProgramDeviceOption, ShapeOption, TrainingOption, import_options
 
 if TYPE_CHECKING:
     from ..core.graph import CostGraph
-    from ..core.programs.options import ImportOptions
 
 _NOTED_ROUNDING = 0.01
 
@@ -28,14 +28,8 @@ def import_model(
         str,
         typer.Option("--output", "-o", help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; - writes text to stdout."),
     ] = "-",
-    training: Annotated[
-        Literal["none", "sgd", "adam"],
-        typer.Option("--training", help="A training step with this optimizer; none: forward only. (PyTorch)"),
-    ] = "none",
-    shape: Annotated[
-        Optional[list[str]],  # noqa: UP045 - Typer reads it at run time on Python 3.10
-        typer.Option("--shape", metavar="NAME=VALUE", help="Size of a dynamic dimension; repeatable. (PyTorch, ONNX)"),
-    ] = None,
+    training: TrainingOption = "none",
+    shape: ShapeOption = None,
     costs: Annotated[
         Literal["roofline", "measured"],
         typer.Option(
@@ -51,9 +45,7 @@ def import_model(
         Optional[str],  # noqa: UP045
         typer.Option("--memory-bandwidth", help="Of the roofline, e.g. 50GB/s. (default: 100GB/s)"),
     ] = None,
-    device: Annotated[
-        Literal["cpu", "cuda"], typer.Option("--device", help="Where ops are measured and traced. (PyTorch)")
-    ] = "cpu",
+    device: ProgramDeviceOption = "cpu",
     default_size: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--default-size", help="Bytes of a node without a size, e.g. 4KiB. (DOT, node-link JSON)"),
@@ -66,12 +58,14 @@ def import_model(
     quiet: QuietFlag = False,
 ) -> None:
     """Import a model as a graph: ONNX, PyTorch, Inductor's buffers, DOT, networkx JSON."""
+    import dataclasses
     from json import dumps
     from pathlib import Path
 
     from ..core.errors import FormatError, UsageError
     from ..core.formats import encoding_of, write_graph
     from ..core.programs.imports import kind_of, read_model
+    from ..core.units import parse_bytes
     from .console import Talk, write
 
     if json and output == "-":
@@ -79,7 +73,13 @@ def import_model(
     encoding_of(output)
     if output != "-" and not Path(output).absolute().parent.is_dir():
         raise FormatError(f"{output}: the folder does not exist")
-    options = _import_options(training, shape or [], costs, flops, memory_bandwidth, device, default_size, graph)
+    options = dataclasses.replace(
+        import_options(training, shape, device),
+        costs=costs,
+        **_rates(flops, memory_bandwidth),
+        default_size=None if default_size is None else parse_bytes(default_size, "default size"),
+        graph=graph,
+    )
     talk = Talk(quiet)
     imported = read_model(model, options, talk.note)
     summary = {"graph": imported.name, "kind": kind_of(model), **_summary(imported), "output": output}
@@ -91,50 +91,20 @@ def import_model(
         talk.note(f"wrote {output}")
 
 
-def _import_options(
-    training: str,
-    shapes: list[str],
-    costs: str,
-    flops: str | None,
-    memory_bandwidth: str | None,
-    device: str,
-    default_size: str | None,
-    graph: str | None,
-) -> ImportOptions:
+def _rates(flops: str | None, memory_bandwidth: str | None) -> dict[str, float]:
+    """Return the fields of the roofline that are given."""
     from ..core.errors import UsageError
-    from ..core.programs.options import DEFAULT_FLOPS, DEFAULT_MEMORY_BANDWIDTH, ImportOptions
-    from ..core.units import parse_bandwidth, parse_bytes, parse_flops
+    from ..core.units import parse_bandwidth, parse_flops
 
-    rates = {
-        "--flops": DEFAULT_FLOPS if flops is None else parse_flops(flops),
-        "--memory-bandwidth": DEFAULT_MEMORY_BANDWIDTH
-        if memory_bandwidth is None
-        else parse_bandwidth(memory_bandwidth),
-    }
-    for flag, rate in rates.items():
+    rates = {}
+    if flops is not None:
+        rates["flops"] = parse_flops(flops)
+    if memory_bandwidth is not None:
+        rates["memory_bandwidth"] = parse_bandwidth(memory_bandwidth)
+    for name, rate in rates.items():
         if rate <= 0:
-            raise UsageError(f"{flag} must be more than 0")
-    return ImportOptions(
-        training=training,
-        shapes=dict(_parse_shape(text) for text in shapes),
-        costs=costs,
-        flops=rates["--flops"],
-        memory_bandwidth=rates["--memory-bandwidth"],
-        device=device,
-        default_size=None if default_size is None else parse_bytes(default_size, "default size"),
-        graph=graph,
-    )
-
-
-def _parse_shape(text: str) -> tuple[str, int]:
-    from ..core.errors import UsageError
-
-    name, _, value = text.rpartition("=")
-    if not name or not value.isdecimal() or int(value) == 0:
-        raise UsageError(
-            f"--shape '{text}' is not understood; write NAME=VALUE with a whole number from 1, like batch=8"
-        )
-    return name.strip(), int(value)
+            raise UsageError(f"--{name.replace('_', '-')} must be more than 0")
+    return rates
 
 
 def _summary(graph: CostGraph) -> dict[str, Any]:

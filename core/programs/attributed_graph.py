@@ -2,16 +2,17 @@
 
 A node is an op. Its attributes: `size` (or `output_size`), bytes of its output, or a list, one per port; `runtime`,
 microseconds; `workspace` and `persistent`, bytes; `final`, whether its outputs are kept to the end, for all or per
-port; `alias`, per port the index among its inputs of the tensor that it is a view of, or -1. An edge is a tensor
-that its target reads: port `port` (0) of its source. An edge with a `size` is a tensor of its own, which edges of the
-same source and `port` share. An edge with `control` true is an order without a tensor. Units may be written: `4KiB`,
-`5ms`. Without `runtime`, `workspace`, `persistent`: 0; `final`: false; `alias`: -1.
+port. An edge is a tensor that its target reads: port `port` (0) of its source. An edge with a `size` is a tensor of
+its own, which edges of the same source and `port` share. An edge with `alias`, a port of its target or a list of
+them, makes these views of its tensor. An edge with `control` true is an order without a tensor. Units may be written:
+`4KiB`, `5ms`. What is not given is 0 or false.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,8 +22,8 @@ from ..graph import CostGraph, GraphBuilder
 from ..units import parse_bytes, parse_microseconds
 
 Attributes = Mapping[str, Any]
-NODE_ATTRIBUTES = ("size", "output_size", "runtime", "workspace", "persistent", "final", "alias")
-EDGE_ATTRIBUTES = ("size", "port", "control")
+NODE_ATTRIBUTES = ("size", "output_size", "runtime", "workspace", "persistent", "final")
+EDGE_ATTRIBUTES = ("size", "port", "alias", "control")
 _DRAWING_ATTRIBUTES = re.compile(
     r"arrow\w+|\w*color\w*|font\w+|head\w+|label\w*|same(head|tail)|tail\w+|[hl]?(href|url|URL|head|tail|p)|[xyz]|xlabel|xlp"
     r"|align|bb|class|comment|constraint|decorate|dir|distortion|fixedsize|gradientangle|group|height|id|image|key|layer"
@@ -98,24 +99,28 @@ def cost_graph(written: AttributedGraph, path: str, default_size: int | None, no
     ports = _Ports(written, path, default_size)
     inputs: list[list[tuple[int, int]]] = [[] for _ in places]
     control: list[list[int]] = [[] for _ in places]
+    views: list[dict[int, int]] = [{} for _ in places]
     for edge in written.edges:
         source, target = places[edge.source], places[edge.target]
         if _is_control(edge, path):
             control[target].append(source)
         else:
+            _add_views(views[target], edge, len(inputs[target]), path)
             inputs[target].append((source, ports.port_of(edge)))
     builder = GraphBuilder(Path(path).stem, path)
     for place, (name, attributes) in enumerate(written.nodes.items()):
         where = f"{path}: node '{name}'"
-        declared, outputs = ports.declared[name], ports.outputs[name]
-        final = _per_port(attributes, "final", declared, len(outputs), False, _truth, where)
+        outputs = ports.outputs[name]
+        absent = [port for port in views[place] if port not in range(len(outputs))]
+        if absent:
+            raise FormatError(f"{where} has {len(outputs)} outputs, so that an edge cannot alias its port {absent[0]}")
         builder.add_op(
             name,
             inputs=inputs[place],
             control=control[place],
             outputs=outputs,
-            aliases=_per_port(attributes, "alias", declared, len(outputs), -1, _whole, where),
-            is_final=final,
+            aliases=[views[place].get(port, -1) for port in range(len(outputs))],
+            is_final=_final(attributes, ports.declared[name], len(outputs), where),
             runtime=_value(attributes, "runtime", _microseconds, 0.0, where),
             workspace=_value(attributes, "workspace", _bytes, 0, where),
             persistent=_value(attributes, "persistent", _bytes, 0, where),
@@ -134,7 +139,6 @@ def written_graph(graph: CostGraph) -> AttributedGraph:
     edges = []
     for op, name in enumerate(graph.op_names):
         read = reads[read_start[op] : read_start[op + 1]]
-        data = [tensor for tensor in read if not graph.is_control[tensor]]
         ports = [tensor for tensor in graph.outputs(op) if not graph.is_control[tensor]]
         node: dict[str, Any] = {"size": [int(graph.tensor_size[tensor]) for tensor in ports]}
         for key, value in (
@@ -146,13 +150,17 @@ def written_graph(graph: CostGraph) -> AttributedGraph:
                 node[key] = value
         if graph.is_final[ports].any():
             node["final"] = [bool(graph.is_final[tensor]) for tensor in ports]
-        if (graph.alias_of[ports] >= 0).any():
-            roots = (int(graph.alias_of[tensor]) for tensor in ports)
-            node["alias"] = [data.index(root) if root >= 0 else -1 for root in roots]
         nodes[name] = node
+        views = defaultdict(list)
+        for port, tensor in enumerate(ports):
+            if graph.alias_of[tensor] >= 0:
+                views[int(graph.alias_of[tensor])].append(port)
         for tensor in read:
             source = producer[tensor]
-            attributes = {"control": True} if graph.is_control[tensor] else {"port": tensor - start[source]}
+            is_control = graph.is_control[tensor]
+            attributes: dict[str, Any] = {"control": True} if is_control else {"port": tensor - start[source]}
+            if tensor in views:
+                attributes["alias"] = views.pop(tensor)
             edges.append(Edge(graph.op_names[source], name, attributes))
     return AttributedGraph(nodes, edges)
 
@@ -223,18 +231,24 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list) else [value]
 
 
-def _per_port(
-    attributes: Attributes, name: str, declared: int, ports: int, missing: Any, parse: Callable[[Any], Any], where: str
-) -> list[Any]:
-    """Return one value per port: that of the attribute for each, or its list for those that the node declares."""
-    values = [_convert(item, name, parse, where) for item in _listed(attributes.get(name, missing))]
-    if len(values) == 1 and (name == "final" or ports == 1):
+def _final(attributes: Attributes, declared: int, ports: int, where: str) -> list[bool]:
+    """Return whether each port is final: by one value for all, or by one for each that the node declares."""
+    values = [_convert(item, "final", _truth, where) for item in _listed(attributes.get("final", False))]
+    if len(values) == 1:
         return values * ports
-    if name not in attributes:
-        return [missing] * ports
     if len(values) != declared:
-        raise FormatError(f"{where} has {declared} sizes but {len(values)} values of {name}; give as many")
-    return values + [missing] * (ports - declared)
+        raise FormatError(f"{where} has {declared} sizes but {len(values)} values of final; give as many, or one")
+    return values + [False] * (ports - declared)
+
+
+def _add_views(views: dict[int, int], edge: Edge, argument: int, path: str) -> None:
+    """Add to `views`, by port of the target, the argument that the edge says it is a view of."""
+    where = f"{path}: edge '{edge.source}' -> '{edge.target}'"
+    for item in _listed(edge.attributes.get("alias", [])):
+        port = _convert(item, "alias", _whole, where)
+        if port in views:
+            raise FormatError(f"{where} aliases port {port} of its target, and so does another edge; keep one")
+        views[port] = argument
 
 
 def _value(attributes: Attributes, name: str, parse: Callable[[Any], Any], missing: Any, where: str) -> Any:
@@ -262,7 +276,10 @@ def _whole(value: Any) -> int:
 
 
 def _microseconds(value: Any) -> float:
-    number = parse_microseconds(value) if isinstance(value, str) else float(value)
+    try:
+        number = float(value)
+    except ValueError:
+        number = parse_microseconds(value)
     if isinstance(value, bool) or not math.isfinite(number):
         raise ValueError(value)
     return number

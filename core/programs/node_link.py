@@ -40,7 +40,8 @@ def read_json(path: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        problem = "the JSON is truncated" if error.pos >= len(text.rstrip()) - 1 else f"not JSON: {error.msg}"
+        is_cut = error.pos >= len(text.rstrip()) - 1 or error.msg.startswith("Unterminated string")
+        problem = "the JSON is truncated" if is_cut else f"not JSON: {error.msg}"
         raise FormatError(f"{path}: {problem} at line {error.lineno}, column {error.colno}") from error
     except RecursionError as error:
         raise FormatError(f"{path}: not a graph: the JSON is nested too deeply") from error

@@ -1,0 +1,64 @@
+"""One run of an ONNX program in a process of its own; asks and answers are JSON, see `run_order`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .onnx_program import load_program
+from .onnx_session import constant_tensors, random_inputs, runnable, session_of
+from .system_allocator import SystemAllocator
+
+
+def run_order(path: str, shapes: Mapping[str, int], order: Sequence[str] | None) -> dict[str, Any]:
+    """Run the program in a file three times on random inputs: to warm up, for time, and for memory.
+
+    Parameters
+    ----------
+    path, shapes
+        As `load_program`.
+    order
+        Names of the nodes in the order they shall run; None is the file's.
+
+    Returns
+    -------
+    dict
+        `peak`: the most that ONNX Runtime held beside constants and inputs, bytes; `microseconds`; `digests` of the
+        outputs.
+    """
+    program = load_program(path, shapes)
+    model = runnable(program, order or program.names, constant_tensors(program))
+    session = session_of(model, Path(path).parent)
+    del model
+    inputs = random_inputs(program)
+    expected = digests(session.run(None, inputs))
+    start = time.perf_counter_ns()
+    session.run(None, inputs)
+    microseconds = (time.perf_counter_ns() - start) / 1000
+    allocator = SystemAllocator()
+    allocator.restart()
+    outputs = session.run(None, inputs)
+    peak = allocator.peak()
+    if digests(outputs) != expected:
+        expected = ["not the same in two runs of one session"]
+    return {"peak": peak, "microseconds": microseconds, "digests": expected}
+
+
+def digests(values: Sequence[NDArray[Any]]) -> list[str]:
+    """Return what tells arrays apart: type, shape and all bits of each."""
+    return [
+        f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
+        for value in values
+    ]
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_order(**json.load(sys.stdin))))

@@ -1,0 +1,100 @@
+"""The high-water mark of the system's allocator: glibc counts the memory it maps, and the most it ever had mapped."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import tempfile
+
+from ..errors import UsageError
+
+MAPPED_FROM = 4096
+_LARGEST_HOLE = 1 << 28
+_MMAP_THRESHOLD = -3
+_MMAP_MAX = -4
+
+
+class _MallocInfo(ctypes.Structure):
+    _fields_ = [(f"before{index}", ctypes.c_size_t) for index in range(4)] + [
+        ("hblkhd", ctypes.c_size_t),
+        *[(f"after{index}", ctypes.c_size_t) for index in range(5)],
+    ]
+
+
+class SystemAllocator:
+    """Measures what code holds at its worst moment, in every allocation of `MAPPED_FROM` bytes or more.
+
+    From its creation on, glibc maps each such allocation by itself (`mallopt`, `M_MMAP_THRESHOLD`) and counts them
+    exactly, in whole pages; smaller ones are not counted. Two things stand in the way. glibc fills a hole in its heap
+    before it maps, so `restart` takes all holes out of use. And its mark never falls, so `restart` raises what is held
+    to the mark, by an allocation that nobody touches and that takes no memory. All this is for a process of its own,
+    which is to end soon.
+
+    Raises
+    ------
+    UsageError
+        If the process does not run on glibc.
+    """
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None)
+        if not (hasattr(self._libc, "mallinfo2") and hasattr(self._libc, "malloc_stats")):
+            raise UsageError("memory is measured by glibc's allocator (2.33 or later), which this system does not have")
+        self._libc.mallinfo2.restype = _MallocInfo
+        self._libc.malloc.restype = ctypes.c_void_p
+        self._libc.malloc.argtypes = [ctypes.c_size_t]
+        self._libc.free.argtypes = [ctypes.c_void_p]
+        self._libc.mallopt(_MMAP_THRESHOLD, MAPPED_FROM)
+        self._libc.mallopt(_MMAP_MAX, 1 << 30)
+        self._ballast: int | None = None
+        self._start = 0
+
+    def held(self) -> int:
+        """Return the bytes that are mapped now."""
+        return int(self._libc.mallinfo2().hblkhd)
+
+    def restart(self) -> None:
+        """Start to measure: what is held now counts as nothing."""
+        self._drop_ballast()
+        self._fill_holes()
+        missing = self._mark() - self.held()
+        if missing > MAPPED_FROM:
+            self._ballast = self._libc.malloc(missing - MAPPED_FROM)
+        self._start = self.held()
+
+    def peak(self) -> int:
+        """Return the most that was held since `restart`, beyond what was held then, in bytes."""
+        peak = max(0, self._mark() - self._start)
+        self._drop_ballast()
+        return peak
+
+    def _drop_ballast(self) -> None:
+        if self._ballast is not None:
+            self._libc.free(self._ballast)
+            self._ballast = None
+
+    def _fill_holes(self) -> None:
+        """Take every hole of the heap that could hold a counted allocation, from the largest size down, for good."""
+        size = _LARGEST_HOLE
+        while size >= MAPPED_FROM:
+            before = self.held()
+            place = self._libc.malloc(size)
+            if self.held() > before:
+                self._libc.free(place)
+                size //= 2
+
+    def _mark(self) -> int:
+        """Read `max mmap bytes` of `malloc_stats`, which writes to the standard error of the process."""
+        with tempfile.TemporaryFile() as file:
+            standard_error = os.dup(2)
+            try:
+                self._libc.fflush(None)
+                os.dup2(file.fileno(), 2)
+                self._libc.malloc_stats()
+                self._libc.fflush(None)
+            finally:
+                os.dup2(standard_error, 2)
+                os.close(standard_error)
+            file.seek(0)
+            return int(re.findall(rb"max mmap bytes\s*=\s*(\d+)", file.read())[-1])

@@ -52,6 +52,11 @@ def recurrent():
     return nn.LSTM(8, 16, bidirectional=True), torch.randn(6, 2, 8)
 
 
+def convolutions():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 16, 3), nn.Conv2d(16, 8, 3)), torch.randn(2, 3, 16, 16)
+
+
 def linear():
     torch.manual_seed(0)
     return nn.Linear(4, 2).eval(), torch.randn(3, 4)

@@ -250,10 +250,9 @@ class _Parser:
                 continue
             match = _TOKEN.match(self.text, position)
             if match is None:
-                is_open = self.text[position] == '"' or self.text.startswith("/*", position)
-                self._token = _Token("end" if is_open else "other", self.text[position:], position)
-                self._refuse("it is no token of the language")
-            kind, text = str(match.lastgroup), str(match[str(match.lastgroup)])
+                self._refuse_character(position)
+            kind = str(match.lastgroup)
+            text = match[kind]
             if kind == "quoted":
                 yield _Token("id", _ESCAPE.sub(lambda found: found[1].strip("\r\n"), text), position)
             elif kind == "word" and text.lower() in _KEYWORDS:
@@ -263,6 +262,13 @@ class _Parser:
             position = match.end()
         while True:
             yield _Token("end", "", position)
+
+    def _refuse_character(self, position: int) -> NoReturn:
+        is_open = self.text[position] == '"' or self.text.startswith("/*", position)
+        self._token = _Token("end" if is_open else "other", self.text[position:], position)
+        if re.match(r"-?\.?\d", self.text[position:]):
+            self._refuse("a value that begins like a number but is none needs quotes")
+        self._refuse("it is no token of the language")
 
     def _html_end(self, position: int) -> int:
         depth = 0

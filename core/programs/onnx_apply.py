@@ -5,10 +5,11 @@ from __future__ import annotations
 import filecmp
 import shutil
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from onnx import ModelProto
 
 from ..atomic import write_atomically
 from ..errors import FormatError, ScheduleError, UsageError
@@ -18,15 +19,19 @@ from ..verifier import verify
 from .onnx_import import graph_of
 from .onnx_program import OnnxProgram, external_files, is_random, load_program
 from .onnx_run import digests
-from .onnx_session import random_inputs, run_model
+from .onnx_session import named, random_inputs, run_model
 from .options import ImportOptions
 from .schedule_order import read_order
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 
 def apply(model: str, schedule: str, output: str, options: ImportOptions, note: Callable[[str], None]) -> None:
     """Write an ONNX file whose nodes are in the order of a schedule.
 
-    Only the order of the nodes changes; a constant node stands before its first reader. External data are copied
+    Only the order of the nodes changes, and one without a name gets the one in the schedule, so that the schedule fits
+    the new file too. A constant node stands before its first reader. External data are copied
     beside the new file. Before anything is written, the original and the new model run under ONNX Runtime in their
     files' orders with the same random inputs, and give bitwise equal results.
 
@@ -64,7 +69,7 @@ def apply(model: str, schedule: str, output: str, options: ImportOptions, note: 
 
 
 def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:
-    """Return the file's model with its nodes in another order.
+    """Return the file's model with its nodes in another order; one without a name gets the one the schedule calls it.
 
     Parameters
     ----------
@@ -73,8 +78,7 @@ def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:
     order
         Indices into `program.nodes`, a topological order. Each constant node goes before its first reader.
     """
-    model = ModelProto()
-    model.CopyFrom(program.model)
+    model = deepcopy(program.model)
     waiting = {name: node for node in program.folded for name in node.output if name}
     nodes = []
 
@@ -89,7 +93,7 @@ def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:
 
     for op in order:
         add_constants(program.nodes[op].input)
-        nodes.append(program.nodes[op])
+        nodes.append(named(program.nodes[op], program.nodes[op].name or program.names[op]))
     add_constants(list(waiting))
     model.graph.ClearField("node")
     model.graph.node.extend(nodes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from .fresh_process import ask
 from .onnx_program import OnnxProgram, load_program, reads
-from .onnx_session import constant_tensors, one_node, random_inputs, session_of, session_options
+from .onnx_session import constant_tensors, kernel_times, one_node, random_inputs, session_of, session_options
 from .system_allocator import SystemAllocator
 
 REPEATS = 5
@@ -67,35 +66,28 @@ def _for_each_node(
     values: Values = random_inputs(program)
     uses = Counter(name for node in program.nodes for name in dict.fromkeys(reads(node)))
     measured = {}
-    folder = Path(program.path).parent
-    with tempfile.TemporaryDirectory(prefix="schedopt-") as profiles:
-        for node, name in zip(program.nodes, program.names, strict=True):
-            options = session_options()
-            options.enable_profiling = measure is _time
-            options.profile_file_prefix = f"{profiles}/node"
-            session = session_of(one_node(program, name, constants), folder, options)
-            inputs = {value: values[value] for value in dict.fromkeys(reads(node)) if value not in constants}
-            measured[name], outputs = measure(session, inputs)
-            values.update(zip(filter(None, node.output), outputs, strict=True))
-            del outputs, session
-            for value in inputs:
-                uses[value] -= 1
-                if not uses[value]:
-                    del values[value]
+    for node, name in zip(program.nodes, program.names, strict=True):
+        options = session_options(is_profiled=measure is _time)
+        session = session_of(one_node(program, name, constants), Path(program.path).parent, options)
+        inputs = {value: values[value] for value in dict.fromkeys(reads(node)) if value not in constants}
+        measured[name], outputs = measure(session, inputs)
+        values.update(zip(filter(None, node.output), outputs, strict=True))
+        del outputs, session
+        for value in inputs:
+            uses[value] -= 1
+            if not uses[value]:
+                del values[value]
     return measured
 
 
 def _time(session: Any, inputs: Values) -> tuple[float, list[NDArray[Any]]]:
-    """Return the median time of the kernels of a run; a node may be a function of several."""
+    """Return the median time of a run after the first; a node may be a function, which runs several kernels."""
     for _ in range(1 + REPEATS):
         outputs = session.run(None, inputs)
-    profile = Path(session.end_profiling())
-    events = json.loads(profile.read_bytes())
-    profile.unlink()
-    durations = [event["dur"] for event in events if event["name"].endswith("_kernel_time")]
-    kernels = len(durations) // (1 + REPEATS)
-    runs = [sum(durations[start : start + kernels]) for start in range(kernels, len(durations), kernels or 1)]
-    return float(statistics.median(runs)) if kernels else 0.0, outputs
+    times = [microseconds for _, microseconds in kernel_times(session)]
+    kernels = len(times) // (1 + REPEATS)
+    runs = [sum(times[run * kernels : (run + 1) * kernels]) for run in range(1, 1 + REPEATS)]
+    return statistics.median(runs), outputs
 
 
 if __name__ == "__main__":

@@ -6,14 +6,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-
-from onnx import NodeProto
+from typing import TYPE_CHECKING
 
 from ..graph import CostGraph, GraphBuilder
 from ..units import format_bytes
 from .onnx_program import OnnxProgram, ValueType, is_random, load_program, reads
 from .options import ImportOptions
 from .roofline import Roofline
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 VIEWS = {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}
 IN_PLACE = {

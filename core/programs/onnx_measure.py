@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from ..graph import CostGraph
 from ..problem import Problem
 from ..schedule import Schedule
 from ..simulator import simulate
@@ -14,7 +15,7 @@ from .fresh_process import ask
 from .measurement import PROGRAM_ORDER, Measurement
 from .onnx_costs import measured_costs
 from .onnx_import import graph_of
-from .onnx_program import load_program
+from .onnx_program import OnnxProgram, load_program
 from .options import ImportOptions
 from .schedule_order import read_order
 
@@ -55,30 +56,45 @@ def measure(
         If a schedule is not one of this model.
     """
     program = load_program(model, options.shapes, note)
-    graph = graph_of(program, measured=measured_costs(program), note=note)
-    orders = {PROGRAM_ORDER: list(range(graph.num_ops)), **{path: read_order(path, graph) for path in schedules}}
-    predicted = {}
-    for label, order in orders.items():
-        problem, schedule = Problem(graph), Schedule.single_device(np.array(order))
-        verify(problem, schedule)
-        predicted[label] = simulate(problem, schedule).peak
-    question = {"path": model, "shapes": dict(options.shapes)}
+    graph = graph_of(program, note=note)
+    orders = {path: read_order(path, graph) for path in schedules}
+    for order in orders.values():
+        verify(Problem(graph), Schedule.single_device(np.array(order)))
+    return measure_orders(program, graph_of(program, measured=measured_costs(program)), orders, repeats, note)
+
+
+def measure_orders(
+    program: OnnxProgram,
+    graph: CostGraph,
+    orders: Mapping[str, Sequence[int]],
+    repeats: int,
+    note: Callable[[str], None],
+) -> list[Measurement]:
+    """Measure a program in its file's order, and in each of `orders`: ops of its graph, which has measured costs."""
+    every = {PROGRAM_ORDER: range(graph.num_ops), **orders}
+    question = {"path": program.path, "shapes": dict(program.sizes)}
     runs = [
         {
             label: ask("onnx_run", {**question, "order": [program.names[op] for op in order]})
-            for label, order in orders.items()
+            for label, order in every.items()
         }
         for _ in range(repeats)
     ]
+    expected = runs[0][PROGRAM_ORDER]
+    if not_run := expected["not_run"]:
+        more = f" and {len(not_run) - 1} others" if len(not_run) > 1 else ""
+        note(
+            f"{program.path}: ONNX Runtime has no kernel for node '{not_run[0]}'{more}: it runs the ops of its "
+            "definition when no other node is ready, so that the order is not quite what was asked for"
+        )
     held = int(graph.persistent.sum())
-    expected = runs[0][PROGRAM_ORDER]["digests"]
     return [
         Measurement(
             order=label,
-            predicted_peak=predicted[label],
+            predicted_peak=simulate(Problem(graph), Schedule.single_device(np.array(order))).peak,
             measured_peaks=tuple(held + run[label]["peak"] for run in runs),
             microseconds=tuple(run[label]["microseconds"] for run in runs),
-            is_equal=all(run[label]["digests"] == expected for run in runs),
+            is_equal=all(run[label]["digests"] == expected["digests"] for run in runs),
         )
-        for label in orders
+        for label, order in every.items()
     ]

@@ -17,6 +17,7 @@ from ..errors import FormatError, ProgramError, UsageError
 try:
     import onnx
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+    from onnx.external_data_helper import load_external_data_for_tensor
     from onnx.reference import ReferenceEvaluator
 except ImportError as error:
     raise UsageError(f"an ONNX model needs onnx and onnxruntime ({error}): pip install 'schedopt[onnx]'") from error
@@ -118,7 +119,7 @@ def load_program(path: str, shapes: Mapping[str, int], note: Callable[[str], Non
     _check_external_data(path, model)
     _check_valid(path)
     _check_supported(path, model.graph, model)
-    skeleton = _skeleton(model)
+    skeleton = _skeleton(model, Path(path).parent)
     _give_sizes(path, skeleton.graph, shapes)
     initializers = {tensor.name: ValueType(tensor.data_type, tuple(tensor.dims)) for tensor in model.graph.initializer}
     types = _known_types(path, model.graph, _infer(path, skeleton), initializers)
@@ -176,6 +177,18 @@ def external_files(model: ModelProto) -> list[str]:
 def is_external(tensor: TensorProto) -> bool:
     """Whether a tensor's data are in a file of their own."""
     return bool(tensor.data_location == TensorProto.EXTERNAL)
+
+
+def is_small_external(tensor: TensorProto) -> bool:
+    """Whether a tensor in a file of its own is so small that shapes may depend on its values."""
+    return is_external(tensor) and math.prod(tensor.dims) <= LARGEST_EVALUATED
+
+
+def load_small(model: ModelProto, folder: Path) -> None:
+    """Read the small initialisers of a model that are in files of their own into it."""
+    for tensor in filter(is_small_external, model.graph.initializer):
+        load_external_data_for_tensor(tensor, str(folder))
+        tensor.ClearField("data_location")
 
 
 def _read(path: str) -> ModelProto:
@@ -236,7 +249,7 @@ def _check_supported(path: str, graph: GraphProto, model: ModelProto) -> None:
         raise ProgramError(f"{path}: initialiser '{name}' is sparse; store it as a dense tensor")
 
 
-def _skeleton(model: ModelProto) -> ModelProto:
+def _skeleton(model: ModelProto, folder: Path) -> ModelProto:
     """Copy a model without the values of its large initialisers, which become inputs: shapes do not depend on them."""
     skeleton = ModelProto(ir_version=max(4, model.ir_version), opset_import=model.opset_import)
     graph = skeleton.graph
@@ -246,10 +259,11 @@ def _skeleton(model: ModelProto) -> ModelProto:
     initializers = {tensor.name for tensor in model.graph.initializer}
     graph.input.extend(value for value in model.graph.input if value.name not in initializers)
     for tensor in model.graph.initializer:
-        if math.prod(tensor.dims) <= LARGEST_EVALUATED and not is_external(tensor):
+        if math.prod(tensor.dims) <= LARGEST_EVALUATED:
             graph.initializer.append(tensor)
         else:
             graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    load_small(skeleton, folder)
     return skeleton
 
 
@@ -292,10 +306,7 @@ def _infer(path: str, skeleton: ModelProto) -> dict[str, TypeProto]:
     graph = skeleton.graph
     values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     while True:
-        try:
-            inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
-        except onnx.shape_inference.InferenceError as error:
-            raise FormatError(f"{path}: shapes cannot be inferred: {' '.join(str(error).split())}") from error
+        inferred = _inferred(path, skeleton)
         types = {value.name: value.type for value in _values(inferred.graph)}
         produced = {name for node in graph.node for name in node.output if name}
         if all(name in types and _is_known(types[name]) for name in produced):
@@ -303,12 +314,20 @@ def _infer(path: str, skeleton: ModelProto) -> dict[str, TypeProto]:
         nodes = list(graph.node)
         evaluated = [index for index, node in enumerate(nodes) if _evaluate(node, skeleton, types, values)]
         if not evaluated:
+            _inferred(path, skeleton, is_strict=True)
             return types
         graph.ClearField("node")
         graph.node.extend(node for index, node in enumerate(nodes) if index not in set(evaluated))
         for index in evaluated:
             name = nodes[index].output[0]
             graph.initializer.append(onnx.numpy_helper.from_array(values[name], name))
+
+
+def _inferred(path: str, model: ModelProto, is_strict: bool = False) -> ModelProto:
+    try:
+        return onnx.shape_inference.infer_shapes(model, data_prop=True, strict_mode=is_strict)
+    except onnx.shape_inference.InferenceError as error:
+        raise FormatError(f"{path}: shapes cannot be inferred: {' '.join(str(error).split())}") from error
 
 
 def _values(graph: GraphProto) -> Iterator[ValueInfoProto]:
@@ -365,10 +384,8 @@ def _known_types(
             what = f"{path}: node '{label}' ({node.op_type})"
             if name in types and not types[name].HasField("tensor_type") and types[name].WhichOneof("value"):
                 raise ProgramError(f"{what} gives no tensor but {_kind(types[name])} '{name}', which has no size")
-            if (
-                node.op_type == "Dropout" and name not in known
-            ):  # the mask, whose type ONNX does not infer before opset 10
-                known[name] = known[node.output[0]]
+            if node.op_type == "Dropout":  # before opset 10 ONNX does not infer the type of the mask
+                known.setdefault(name, known[node.output[0]])
             if name not in known:
                 raise ProgramError(f"{what}: only a run tells the size of '{name}'; export with fixed shapes")
             if known[name].element == TensorProto.STRING:

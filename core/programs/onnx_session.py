@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ProgramError, UsageError
-from .onnx_program import OnnxProgram, reads
+from .onnx_program import OnnxProgram, is_small_external, load_small, reads
 
 try:
     import onnx
@@ -19,15 +22,21 @@ try:
 except ImportError as error:
     raise UsageError(f"an ONNX model needs onnx and onnxruntime ({error}): pip install 'schedopt[onnx]'") from error
 
+SEED = 1
 Values = Mapping[str, NDArray[Any]]
 
 
-def session_options() -> onnxruntime.SessionOptions:
+def session_options(is_profiled: bool = False) -> onnxruntime.SessionOptions:
     """Return settings under which the file's order is the order of execution, and a dead tensor is freed at once.
 
     Priority order without priorities is the file's, except that a Shape or Size runs as soon as it can; sequential
     execution on one thread; no optimisation, which would rewrite the nodes; no memory pattern, arena or reuse of dead
     tensors of the same size, which would hold on to memory; no copies of weights packed in advance.
+
+    Parameters
+    ----------
+    is_profiled
+        Write a profile, into the folder for temporary files, until `kernel_times` reads it.
     """
     options = onnxruntime.SessionOptions()
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
@@ -38,6 +47,8 @@ def session_options() -> onnxruntime.SessionOptions:
     options.enable_mem_reuse = False
     options.enable_cpu_mem_arena = False
     options.log_severity_level = 4
+    options.enable_profiling = is_profiled
+    options.profile_file_prefix = f"{tempfile.gettempdir()}/schedopt-{os.getpid()}"
     options.add_session_config_entry("session.disable_prepacking", "1")
     return options
 
@@ -45,7 +56,7 @@ def session_options() -> onnxruntime.SessionOptions:
 def session_of(
     model: ModelProto, folder: Path, options: onnxruntime.SessionOptions | None = None
 ) -> onnxruntime.InferenceSession:
-    """Load a model whose external data are in `folder`.
+    """Load a model whose external data are in `folder`; unseeded random nodes get a seed by their place in the file.
 
     Raises
     ------
@@ -53,6 +64,13 @@ def session_of(
         If ONNX Runtime cannot load it, with its reason.
     """
     options = options or session_options()
+    if any(
+        map(is_small_external, model.graph.initializer)
+    ):  # ONNX Runtime infers shapes from tensors in the model only
+        original, model = model, ModelProto()
+        model.CopyFrom(original)
+        load_small(model, folder)
+    onnxruntime.set_seed(SEED)
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.absolute()))
     try:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -75,6 +93,17 @@ def run_model(model: ModelProto, folder: Path, inputs: Values) -> list[NDArray[A
         raise ProgramError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
 
 
+def kernel_times(session: onnxruntime.InferenceSession) -> list[tuple[str, float]]:
+    """End the profile of a session; return the node and the microseconds of each kernel that ran, in their order."""
+    profile = Path(session.end_profiling())
+    events = json.loads(profile.read_bytes())
+    profile.unlink()
+    suffix = "_kernel_time"
+    kernels = [event for event in events if event["name"].endswith(suffix)]
+    kernels.sort(key=lambda event: event["ts"])
+    return [(event["name"].removesuffix(suffix), float(event["dur"])) for event in kernels]
+
+
 def onnxruntime_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions that ONNX Runtime raises."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
@@ -88,9 +117,9 @@ def first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0]
 
 
-def random_inputs(program: OnnxProgram, seed: int = 0) -> dict[str, NDArray[Any]]:
+def random_inputs(program: OnnxProgram) -> dict[str, NDArray[Any]]:
     """Return a value for each input: standard normal numbers, or 0 and 1 where the type is whole or logical."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(SEED)
     values = {}
     for name in program.inputs:
         element, shape = program.types[name]
@@ -131,7 +160,7 @@ def runnable(program: OnnxProgram, order: Sequence[str], constants: Mapping[str,
     """Return the program in an order of its names, all sizes fixed, and constants stored instead of computed."""
     nodes = dict(zip(program.names, program.nodes, strict=True))
     graph = onnx.helper.make_graph(
-        [_named(nodes[name], name) for name in order],
+        [named(nodes[name], name) for name in order],
         "program",
         [_declared(program, name) for name in program.inputs],
         [_declared(program, name) for name in program.outputs],
@@ -140,25 +169,26 @@ def runnable(program: OnnxProgram, order: Sequence[str], constants: Mapping[str,
     return model_of(program, graph)
 
 
+def named(node: NodeProto, name: str) -> NodeProto:
+    """Return a copy of a node with this name."""
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.name = name
+    return copy
+
+
 def one_node(program: OnnxProgram, name: str, constants: Mapping[str, TensorProto]) -> ModelProto:
     """Return a model of one node alone, which gets what is no constant and gives all its outputs."""
     node = program.nodes[program.names.index(name)]
     values = dict.fromkeys(reads(node))
     graph = onnx.helper.make_graph(
-        [_named(node, name)],
+        [named(node, name)],
         "node",
         [_declared(program, value) for value in values if value not in constants],
         [_declared(program, value) for value in node.output if value],
     )
     graph.initializer.extend(constants[value] for value in values if value in constants)
     return model_of(program, graph)
-
-
-def _named(node: NodeProto, name: str) -> NodeProto:
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    copy.name = name
-    return copy
 
 
 def _declared(program: OnnxProgram, name: str) -> onnx.ValueInfoProto:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Callable, Sequence
-from itertools import chain
 from operator import getitem
 from typing import Any
 
@@ -26,15 +25,14 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from ..atomic import write_atomically
-from ..errors import FormatError, ScheduleError, UsageError
-from ..formats import format_graph, parse_graph
+from ..errors import ScheduleError, UsageError
 from ..graph import CostGraph
 from ..problem import Problem
 from ..schedule import Schedule
-from ..schedule_json import read_schedule
 from ..solve import solve
 from ..verifier import verify
 from .options import ImportOptions
+from .schedule_order import read_order
 from .torch_costs import measured_costs
 from .torch_import import graph_of
 from .torch_program import TorchProgram, load_program, program_of
@@ -81,30 +79,6 @@ def apply(model: str, schedule: str, output: str, options: ImportOptions, note: 
     write_atomically(output, file.getvalue())
     if options.training != "none":
         note(f"{output}: a training step; its inputs are {len(program.arguments)} tensors, parameters first")
-
-
-def read_order(path: str, graph: CostGraph) -> list[int]:
-    """Read the schedule JSON of a program's graph: its ops in the order they run.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read, or names ops that the graph does not have.
-    UsageError
-        If it uses several devices.
-    """
-    # In the graph's file a final result among others is pinned by an op of its own, after the program's ops.
-    written = parse_graph(format_graph(graph, "binary"), graph.name)
-    try:
-        schedule = read_schedule(path, written).schedule
-    except FormatError as error:
-        if "does not have" not in str(error):
-            raise
-        raise FormatError(f"{error}: it is of another model, or imported with other --training or --shape") from error
-    used = len(set(chain(schedule.sources.tolist(), schedule.targets.tolist())))
-    if used > 1:
-        raise UsageError(f"{path}: the schedule uses {used} devices, and a program runs on one; solve with --devices 1")
-    return [op for op in schedule.op_order().tolist() if op < graph.num_ops]
 
 
 def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx.GraphModule:

@@ -237,7 +237,7 @@ class _Import:
         if target is aten.mkldnn_rnn_layer.default:
             with torch.set_grad_enabled(self.program.training != "none"):
                 results = target(*pytree.tree_map_only(FakeTensor, _zeros, args), **kwargs)
-            return [self.mode.from_tensor(result) for result in results]
+            return pytree.tree_map_only(torch.Tensor, self.mode.from_tensor, results)
         with self.mode:
             results = target(*args, **kwargs)
             if target is aten.mkldnn_rnn_layer_backward.default:

@@ -22,7 +22,8 @@ from ..simulator import simulate
 from ..units import format_bytes
 from .measurement import PROGRAM_ORDER, Measurement
 from .options import ImportOptions
-from .torch_apply import read_order, reorder
+from .schedule_order import read_order
+from .torch_apply import reorder
 from .torch_costs import measured_costs
 from .torch_import import graph_of
 from .torch_program import TorchProgram, load_program

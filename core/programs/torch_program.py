@@ -18,8 +18,8 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from ..errors import ProgramError, UsageError
-from .torch_sources import as_call, call_function, check_flat, read_exported, specialised
-from .torch_trace import foreign_code, rename, silent, trace
+from .torch_sources import as_call, call_function, read_exported, specialised
+from .torch_trace import check_flat, foreign_code, rename, silent, trace
 from .torch_training import training_step
 
 Note = Callable[[str], None]
@@ -114,7 +114,7 @@ def load_program(
         with foreign_code(model, f"the model cannot be moved to {device}"):
             network = network.to(device)
             inputs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
-    return program_of(network, inputs, training, shapes, model.replace(":", "."), note)
+    return _program(network, *as_call(inputs), training, shapes or {}, model.replace(":", "."), model, note)
 
 
 def program_of(
@@ -212,7 +212,7 @@ def _forward(
         arguments.append(value.detach() if isinstance(value, torch.Tensor) else value)
 
     with foreign_code(where, "the exported program cannot be traced"), silent(), torch.no_grad():
-        module, fakes = trace(exported.graph_module, arguments)
+        module, fakes = trace(exported.graph_module, arguments, where)
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     inputs = []
     for node, spec, fake in zip(placeholders, signature.input_specs, fakes, strict=True):

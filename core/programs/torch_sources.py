@@ -9,38 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, SymIntArgument
 from torch.export.passes import move_to_device_pass
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from ..errors import ProgramError, UsageError
 from .torch_trace import foreign_code, silent
-
-_INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
-
-
-def check_flat(graph: fx.Graph, where: str) -> None:
-    """Check that one fixed list of ops stands for an exported graph.
-
-    Raises
-    ------
-    ProgramError
-        If it has control flow or a size that depends on values; the message names the node.
-    """
-    for node in graph.nodes:
-        if free_unbacked_symbols(node.meta.get("val")):
-            raise ProgramError(
-                f"{where}: the size of node '{node.name}' ({node.target}) depends on the values of tensors, so no "
-                "fixed graph stands for the model; use fixed sizes there"
-            )
-        if isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) not in _INLINED:
-            raise ProgramError(
-                f"{where}: node '{node.name}' ({node.target}) chooses or repeats a graph of its own, "
-                "which is not supported; export the model with that part fixed or unrolled"
-            )
 
 
 def specialised(

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, free_unbacked_symbols
 
 from ..errors import ProgramError, SchedoptError
 
@@ -33,6 +33,7 @@ _WITHOUT_EFFECT = (
     torch.ops.aten.lift_fresh.default,
 )
 _CHECK = torch.ops.aten._assert_tensor_metadata.default
+_INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 _VALUE_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 
 
@@ -44,15 +45,44 @@ class Held(NamedTuple):
     tensor: torch.Tensor
 
 
-def trace(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[fx.GraphModule, list[Any]]:
+def check_flat(graph: fx.Graph, where: str) -> None:
+    """Check that one fixed list of ops stands for an exported graph.
+
+    Raises
+    ------
+    ProgramError
+        If it has control flow or a size that depends on values; the message names the node.
+    """
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) not in _INLINED:
+            raise ProgramError(
+                f"{where}: node '{node.name}' ({node.target}) chooses or repeats a graph of its own, "
+                "which is not supported; export the model with that part fixed or unrolled"
+            )
+        if free_unbacked_symbols(node.meta.get("val")):
+            raise ProgramError(
+                f"{where}: the size of node '{node.name}' ({node.target}) depends on the values of tensors, so no "
+                "fixed graph stands for the model; use fixed sizes there"
+            )
+
+
+def trace(function: Callable[..., Any], arguments: Sequence[Any], where: str) -> tuple[fx.GraphModule, list[Any]]:
     """Run `function` on fakes of the arguments and return the ATen calls it makes, and the fakes.
 
     Calls that do nothing below autograd (`detach`) are left out.
+
+    Raises
+    ------
+    ProgramError
+        If there is control flow among them, or a size that depends on values.
     """
-    mode = FakeTensorMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
+    mode = FakeTensorMode(
+        allow_non_fake_inputs=True, allow_fallback_kernels=False, shape_env=ShapeEnv(), static_shapes=True
+    )
     fakes = [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in arguments]
     with mode:
         module = make_fx(function)(*fakes)
+    check_flat(module.graph, where)
     for node in list(module.graph.nodes):
         if node.target in _WITHOUT_EFFECT:
             node.replace_all_uses_with(node.args[0])

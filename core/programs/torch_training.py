@@ -75,7 +75,7 @@ def training_step(
         return loss.detach()
 
     with foreign_code(where, "the training step cannot be traced"), silent():
-        module, _ = trace(step, [value.tensor for value in held])
+        module, _ = trace(step, [value.tensor for value in held], where)
     kept = []
     for node, value in zip(list(module.graph.find_nodes(op="placeholder")), held, strict=True):
         rename(node, value.name)

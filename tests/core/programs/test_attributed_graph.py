@@ -242,6 +242,10 @@ def test_ids_of_networkx_may_be_anything(read):
         ("digraph { a = }", "line 1: '}' is not DOT here: a name is missing"),
         ("digraph { a [size=1] } b", "'b' is not DOT here: a file holds one graph"),
         ("digraph { a [size=1] ? }", "line 1: '\\? }' is not DOT here: it is no token"),
+        (
+            "digraph { a [size=4KiB] }",
+            "line 1: '4KiB\\] }' is not DOT here: a value that begins like a number .* needs quotes",
+        ),
         ("nodes: a, b", "line 1: 'nodes' is not DOT here: a DOT file begins with digraph"),
         ("digraph " + "{" * 10**5, "truncated|nested too deeply"),
         ("  \n", "the file is empty"),

@@ -49,6 +49,7 @@ def measured(program, graph, order):
         ("branches_in_training", "sgd"),
         ("attention", "adam"),
         ("recurrent", "sgd"),
+        ("convolutions", "sgd"),
     ],
 )
 def test_the_real_peak_is_the_predicted_one(model, training):
@@ -60,9 +61,9 @@ def test_the_real_peak_is_the_predicted_one(model, training):
     assert peaks == [predicted(graph, order) for order in orders]
     if model.startswith("branches"):
         assert max(peaks) > min(peaks)
-        assert training == "none" or peaks != [predicted(without, order) for order in orders], (
-            "the workspace tells nothing"
-        )
+
+    if model == "convolutions":
+        assert peaks != [predicted(without, order) for order in orders], "the workspace tells nothing"
 
 
 def test_measuring_leaves_the_program_and_the_random_numbers_alone():

@@ -1,0 +1,111 @@
+"""Small ONNX models that tests build, and the orders that they may run in."""
+
+import json
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+OPSET = 17
+
+
+def value(name, shape, element=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, element, shape)
+
+
+def model_of(nodes, inputs, outputs, constants=None, **fields):
+    """A model of nodes; `constants` are arrays by name."""
+    graph = helper.make_graph(nodes, "graph", inputs, outputs)
+    graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in (constants or {}).items())
+    domains = {"", *(node.domain for node in nodes)}
+    opsets = [helper.make_opsetid(domain, 1 if domain else OPSET) for domain in sorted(domains)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9, **fields)
+
+
+def save(path, model):
+    path.write_bytes(model.SerializeToString())
+    return str(path)
+
+
+def branches(depth=3, width=64):
+    """Branches of convolutions that grow before they shrink, merged at the end: the order of the branches matters."""
+    random = np.random.default_rng(0)
+    constants = {"shape": np.array([1, -1], np.int64)}
+    nodes, merged = [], []
+    for branch in range(depth):
+        last, channels = "x", 4
+        for step, growth in enumerate((4, 16, 4)):
+            weight, out = f"w{branch}{step}", f"c{branch}{step}"
+            constants[weight] = random.standard_normal((growth, channels, 3, 3)).astype(np.float32)
+            nodes.append(helper.make_node("Conv", [last, weight], [out], f"conv{branch}{step}", pads=[1, 1, 1, 1]))
+            nodes.append(helper.make_node("Relu", [out], [f"r{branch}{step}"], f"relu{branch}{step}"))
+            last, channels = f"r{branch}{step}", growth
+        merged.append(last)
+    by_level = [node for step in range(3) for node in nodes if node.name[-1] == str(step)]
+    tail = [
+        helper.make_node("Concat", merged, ["merged"], "concat", axis=1),
+        helper.make_node("GlobalAveragePool", ["merged"], ["pooled"], "pool"),
+        helper.make_node("Reshape", ["pooled", "shape"], ["y"], "flat"),
+    ]
+    inputs, outputs = [value("x", [1, 4, width, width])], [value("y", [1, 4 * depth])]
+    return model_of(by_level + tail, inputs, outputs, constants, producer_name="tests")
+
+
+def random_model(seed, ops=14):
+    """A random graph of unary, binary, view and growing ops on tensors of 64 KiB and more."""
+    random = np.random.default_rng(seed)
+    constants = {"axis": np.array([0], np.int64)}
+    shapes = {"x": (1, 8, 64, 64), "u": (1, 8, 64, 64)}
+    nodes = []
+    for index in range(ops):
+        source = str(random.choice(list(shapes)[-5:]))
+        kind = str(random.choice(["Relu", "Sigmoid", "Neg", "Transpose", "Add", "Concat", "Reshape", "Conv"]))
+        name = f"t{index}"
+        partners = [other for other, shape in shapes.items() if shape == shapes[source]]
+        shape = shapes[source]
+        if kind == "Add":
+            nodes.append(helper.make_node("Add", [source, str(random.choice(partners))], [name]))
+        elif kind == "Concat":
+            nodes.append(helper.make_node("Concat", [source, str(random.choice(partners))], [name], axis=1))
+            shape = (1, 2 * shape[1], *shape[2:])
+        elif kind == "Transpose":
+            nodes.append(helper.make_node("Transpose", [source], [name], perm=[0, 1, 3, 2]))
+        elif kind == "Reshape":
+            constants[f"s{index}"] = np.array(shape, np.int64)
+            nodes.append(helper.make_node("Reshape", [source, f"s{index}"], [name]))
+        elif kind == "Conv":
+            weight = random.standard_normal((8, shape[1], 3, 3)).astype(np.float32)
+            constants[f"w{index}"] = weight
+            nodes.append(helper.make_node("Conv", [source, f"w{index}"], [name], pads=[1, 1, 1, 1]))
+            shape = (1, 8, *shape[2:])
+        else:
+            nodes.append(helper.make_node(kind, [source], [name]))
+        shapes[name] = shape
+    read = {name for node in nodes for name in node.input}
+    outputs = [value(name, shape) for name, shape in shapes.items() if name.startswith("t") and name not in read]
+    return model_of(nodes, [value("x", shapes["x"]), value("u", shapes["u"])], outputs, constants)
+
+
+def random_order(graph, random):
+    """A topological order of a cost graph, drawn at random."""
+    pointers, before = graph.predecessors
+    waiting = {op: set(before[pointers[op] : pointers[op + 1]].tolist()) for op in range(graph.num_ops)}
+    order = []
+    while waiting:
+        ready = [op for op, others in waiting.items() if not others]
+        op = int(random.choice(ready))
+        order.append(op)
+        del waiting[op]
+        for others in waiting.values():
+            others.discard(op)
+    return order
+
+
+def write_schedule(path, graph, order, devices=1):
+    """A schedule JSON, by hand."""
+    steps = [{"op": graph.op_names[op], "device": position % devices} for position, op in enumerate(order)]
+    document = {
+        **{"task": "memory", "devices": devices, "memory_limit": None, "bandwidth": None, "latency_us": 0.0},
+        **{"peak_memory_per_device": [0] * devices, "status": "feasible", "runtime_us": 0.0, "steps": steps},
+    }
+    path.write_text(json.dumps(document))
+    return str(path)

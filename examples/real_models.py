@@ -148,8 +148,8 @@ def bilstm_training():
 
 
 def ddpm_unet_training():
-    """The U-Net of denoising diffusion, small, one image."""
-    model, inputs = _ddpm_unet(batch=1)
+    """The U-Net of denoising diffusion, small, two images."""
+    model, inputs = _ddpm_unet(batch=2)
     return model.train(), inputs
 
 

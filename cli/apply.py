@@ -28,12 +28,14 @@ def apply(
     from pathlib import Path
 
     from ..core.errors import FormatError
+    from ..core.programs.imports import check_options
     from ..core.programs.runners import load, runner_of
     from .console import Talk, write
 
     talk = Talk(quiet)
     options = import_options(training, shape, device)
     runner = runner_of(model)
+    check_options(model, options)
     if not Path(output).absolute().parent.is_dir():
         raise FormatError(f"{output}: the folder does not exist")
     load(runner.apply)(model, schedule, output, options, talk.note)

@@ -11,6 +11,7 @@ from .program import ProgramDeviceOption, ShapeOption, TrainingOption, import_op
 
 if TYPE_CHECKING:
     from ..core.graph import CostGraph
+    from ..core.programs.options import ImportOptions
 
 _NOTED_ROUNDING = 0.01
 
@@ -74,9 +75,8 @@ def import_model(
     if output != "-" and not Path(output).absolute().parent.is_dir():
         raise FormatError(f"{output}: the folder does not exist")
     options = dataclasses.replace(
-        import_options(training, shape, device),
+        _with_rates(import_options(training, shape, device), flops, memory_bandwidth),
         costs=costs,
-        **_rates(flops, memory_bandwidth),
         default_size=None if default_size is None else parse_bytes(default_size, "default size"),
         graph=graph,
     )
@@ -91,20 +91,21 @@ def import_model(
         talk.note(f"wrote {output}")
 
 
-def _rates(flops: str | None, memory_bandwidth: str | None) -> dict[str, float]:
-    """Return the fields of the roofline that are given."""
+def _with_rates(options: ImportOptions, flops: str | None, memory_bandwidth: str | None) -> ImportOptions:
+    """Return the options with the rates of the roofline that are given."""
+    import dataclasses
+
     from ..core.errors import UsageError
     from ..core.units import parse_bandwidth, parse_flops
 
-    rates = {}
     if flops is not None:
-        rates["flops"] = parse_flops(flops)
+        options = dataclasses.replace(options, flops=parse_flops(flops))
     if memory_bandwidth is not None:
-        rates["memory_bandwidth"] = parse_bandwidth(memory_bandwidth)
-    for name, rate in rates.items():
+        options = dataclasses.replace(options, memory_bandwidth=parse_bandwidth(memory_bandwidth))
+    for flag, rate in (("--flops", options.flops), ("--memory-bandwidth", options.memory_bandwidth)):
         if rate <= 0:
-            raise UsageError(f"--{name.replace('_', '-')} must be more than 0")
-    return rates
+            raise UsageError(f"{flag} must be more than 0")
+    return options
 
 
 def _summary(graph: CostGraph) -> dict[str, Any]:

@@ -32,15 +32,23 @@ def measure(
 
     Exit code 1 if the results of an order differ from those of program order.
     """
+    from contextlib import nullcontext
     from json import dumps
 
+    from rich.markup import escape
+
+    from ..core.programs.imports import check_options
     from ..core.programs.runners import load, runner_of
     from .console import Talk, show, write
 
     talk = Talk(quiet)
     options = import_options(training, shape, device)
     runner = runner_of(model)
-    rows: list[Measurement] = load(runner.measure)(model, schedule or [], repeats, options, talk.note)
+    check_options(model, options)
+    orders = ["program order", *(schedule or [])]
+    doing = f"{model}: measuring its ops, then {repeats} runs each of {', '.join(map(escape, orders))}"
+    with talk.console.status(doing) if talk.shows_progress else nullcontext():
+        rows: list[Measurement] = load(runner.measure)(model, schedule or [], repeats, options, talk.note)
     if json:
         write(
             dumps({"model": model, "training": training, "repeats": repeats, "orders": [_as_json(row) for row in rows]})

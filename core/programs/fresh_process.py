@@ -11,8 +11,17 @@ from typing import Any
 from ..errors import ProgramError
 
 
-def ask(module: str, question: dict[str, Any]) -> Any:
+def ask(module: str, question: dict[str, Any], about: str | None = None) -> Any:
     """Run `python -m schedopt.core.programs.MODULE` with a JSON value on its standard input; return the one it prints.
+
+    Parameters
+    ----------
+    module
+        Run as the main one.
+    question
+        The keyword arguments of what it runs; its `path` is the file in question.
+    about
+        What errors call it; by default the path.
 
     Raises
     ------
@@ -25,9 +34,11 @@ def ask(module: str, question: dict[str, Any]) -> Any:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"},
     )
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise ProgramError(f"{question['path']}: the run failed: {reason}")
+        if done.returncode < 0:
+            reason = f"signal {-done.returncode} ended it, perhaps for lack of memory"
+        raise ProgramError(f"{about or question['path']}: the run failed: {reason}")
     return json.loads(done.stdout)

@@ -21,6 +21,7 @@ from .options import ImportOptions
 
 _PACKAGE = "schedopt.core.programs"
 _ROOFLINE = frozenset(("costs", "flops", "memory_bandwidth"))
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _LOOKED_AT = 65536
 
 
@@ -79,21 +80,29 @@ def read_model(model: str, options: ImportOptions, note: Callable[[str], None]) 
     FormatError
         If the model cannot be read, or is of no known kind.
     """
-    kind = kind_of(model)
-    importer = IMPORTERS[kind]
-    _check_options(model, importer, options)
+    check_options(model, options)
+    importer = IMPORTERS[kind_of(model)]
     module, _, function = importer.entry.partition(":")
     read: Callable[[str, ImportOptions, Callable[[str], None]], CostGraph] = getattr(import_module(module), function)
     return read(model, options, note)
 
 
-def _check_options(model: str, importer: Importer, options: ImportOptions) -> None:
+def check_options(model: str, options: ImportOptions) -> None:
+    """Raise UsageError if an option is set that has no use for this kind of model."""
+    importer = IMPORTERS[kind_by_name(model) or kind_of(model)]
     defaults = ImportOptions()
     for field in dataclasses.fields(ImportOptions):
         if field.name not in importer.options and getattr(options, field.name) != getattr(defaults, field.name):
             flag = _FLAGS.get(field.name, f"--{field.name.replace('_', '-')}")
             able = [other.what for other in IMPORTERS.values() if field.name in other.options]
             raise UsageError(f"{model} is {importer.what}, which has no use for {flag}; it is for {' or '.join(able)}")
+
+
+def kind_by_name(model: str) -> str | None:
+    """Return the kind in `IMPORTERS` that the name of a model tells, whether there is such a file or not."""
+    if _FUNCTION.fullmatch(model):
+        return "pytorch"
+    return _BY_SUFFIX.get(Path(model).suffix.lower())
 
 
 def kind_of(model: str) -> str:
@@ -107,12 +116,11 @@ def kind_of(model: str) -> str:
     path = Path(model)
     if path.is_dir():
         return "inductor"
-    if not path.exists():
-        if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", model):
-            return "pytorch"
+    kind = kind_by_name(model)
+    if not path.exists() and not (kind == "pytorch" and ":" in model):
         raise FormatError(f"{model}: no such file or folder; a Python function is written module:function")
-    if path.suffix.lower() in _BY_SUFFIX:
-        return _BY_SUFFIX[path.suffix.lower()]
+    if kind is not None:
+        return kind
     if model.endswith(tuple(SUFFIXES)):
         raise FormatError(f"{model}: a CostGraphDef needs no import; solve, show and convert read it as it is")
     return _kind_by_content(path)

@@ -19,7 +19,7 @@ from ..verifier import verify
 from .onnx_import import graph_of
 from .onnx_program import OnnxProgram, external_files, is_random, load_program
 from .onnx_run import digests
-from .onnx_session import named, random_inputs, run_model
+from .onnx_session import check_options, named, random_inputs, run_model
 from .options import ImportOptions
 from .schedule_order import read_order
 
@@ -57,6 +57,7 @@ def apply(model: str, schedule: str, output: str, options: ImportOptions, note: 
     """
     if not output.endswith(".onnx"):
         raise UsageError(f"{output}: an ONNX model is written as ONNX; the name must end in .onnx")
+    check_options(model, options)
     program = load_program(model, options.shapes)
     graph = graph_of(program)
     order = read_order(schedule, graph)

@@ -16,6 +16,7 @@ from .measurement import PROGRAM_ORDER, Measurement
 from .onnx_costs import measured_costs
 from .onnx_import import graph_of
 from .onnx_program import OnnxProgram, load_program
+from .onnx_session import check_options
 from .options import ImportOptions
 from .schedule_order import read_order
 
@@ -55,6 +56,7 @@ def measure(
     ScheduleError
         If a schedule is not one of this model.
     """
+    check_options(model, options)
     program = load_program(model, options.shapes, note)
     graph = graph_of(program, note=note)
     orders = {path: read_order(path, graph) for path in schedules}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
+from .imports import kind_by_name
 
 
 class Runner(NamedTuple):
@@ -27,7 +27,7 @@ class Runner(NamedTuple):
 
 ONNX = Runner("schedopt.core.programs.onnx_apply:apply", "schedopt.core.programs.onnx_measure:measure")
 TORCH = Runner("schedopt.core.programs.torch_apply:apply", "schedopt.core.programs.torch_measure:measure")
-RUNNERS = {".onnx": ONNX, ".pt2": TORCH, "module:function": TORCH}
+RUNNERS = {"onnx": ONNX, "pytorch": TORCH}
 
 
 def runner_of(model: str) -> Runner:
@@ -38,13 +38,10 @@ def runner_of(model: str) -> Runner:
     UsageError
         If a model of this kind cannot be run.
     """
-    suffix = Path(model).suffix
-    if suffix in RUNNERS:
-        return RUNNERS[suffix]
-    module, colon, function = model.partition(":")
-    if colon and function.isidentifier() and all(part.isidentifier() for part in module.split(".")):
-        return RUNNERS["module:function"]
-    raise UsageError(f"{model}: not a program that can be run; name one of {', '.join(RUNNERS)}")
+    kind = kind_by_name(model)
+    if kind not in RUNNERS:
+        raise UsageError(f"{model}: not a program that can be run; name an .onnx or .pt2 file or module:function")
+    return RUNNERS[kind]
 
 
 def load(entry: str) -> Any:

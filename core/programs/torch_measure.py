@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from ..errors import ScheduleError
 from ..graph import CostGraph
 from ..problem import Problem
 from ..schedule import Schedule
 from ..simulator import simulate
 from ..units import format_bytes
+from .fresh_process import ask
 from .measurement import PROGRAM_ORDER, Measurement
 from .options import ImportOptions
 from .schedule_order import read_order
@@ -27,7 +22,7 @@ from .torch_apply import reorder
 from .torch_costs import measured_costs
 from .torch_import import graph_of
 from .torch_program import TorchProgram, load_program
-from .torch_run import held_bytes
+from .torch_run import ARGUMENTS, held_bytes
 
 
 def measure(
@@ -55,10 +50,10 @@ def measure(
 
     Raises
     ------
-    FormatError, UsageError
-        If the model or a schedule cannot be read.
+    ProgramError, FormatError, UsageError
+        If the model or a schedule cannot be read, or a run fails.
     ScheduleError
-        If a schedule is not one of this program, or a run fails.
+        If a schedule is not one of this program.
     """
     program = load_program(model, options.training, options.shapes, note, options.device)
     graph = graph_of(program, measured=measured_costs(program, options.device))
@@ -80,49 +75,24 @@ def measure_orders(
         note(f"{program.name}: {format_bytes(unread)} of parameters, buffers and inputs that no op reads are held too")
     every = {PROGRAM_ORDER: graph.input_order.tolist(), **orders}
     with tempfile.TemporaryDirectory(prefix="schedopt-") as folder:
-        files = {}
+        torch.save((program.arguments, program.training != "none"), Path(folder) / ARGUMENTS)
+        questions = {}
         for number, (label, order) in enumerate(every.items()):
-            files[label] = Path(folder) / f"{number}.pt"
-            module = reorder(program, graph, order)
-            torch.save((module, program.arguments, program.training != "none"), files[label])
+            path = str(Path(folder) / f"{number}.pt")
+            torch.save(reorder(program, graph, order), path)
+            questions[label] = {"path": path, "device": device, "threads": torch.get_num_threads()}
         runs = [
-            {label: _run(program.name, label, file, device) for label, file in files.items()} for _ in range(repeats)
+            {label: ask("torch_run", question, f"{program.name}, {label}") for label, question in questions.items()}
+            for _ in range(repeats)
         ]
-    expected = runs[0][PROGRAM_ORDER].digests
+    expected = runs[0][PROGRAM_ORDER]["digests"]
     return [
         Measurement(
             order=label,
             predicted_peak=simulate(Problem(graph), Schedule.single_device(np.array(order))).peak + unread,
-            measured_peaks=tuple(run[label].peak for run in runs),
-            microseconds=tuple(run[label].microseconds for run in runs),
-            is_equal=all(run[label].digests == expected for run in runs),
+            measured_peaks=tuple(run[label]["peak"] for run in runs),
+            microseconds=tuple(run[label]["microseconds"] for run in runs),
+            is_equal=all(run[label]["digests"] == expected for run in runs),
         )
         for label, order in every.items()
     ]
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What one process reports."""
-
-    peak: int
-    microseconds: float
-    digests: list[str]
-
-
-def _run(name: str, label: str, file: Path, device: str) -> _Run:
-    """Run the program in a file in a fresh process, with as many threads as this one has."""
-    command = [
-        sys.executable,
-        "-m",
-        "schedopt.core.programs.torch_run",
-        str(file),
-        device,
-        str(torch.get_num_threads()),
-    ]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=file.parent)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise ScheduleError(f"{name}: the run in {label} failed: {reason}")
-    return _Run(**json.loads(done.stdout))

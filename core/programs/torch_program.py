@@ -106,7 +106,7 @@ def load_program(
     """
     if model.endswith(".pt2"):
         exported = read_exported(model, device)
-        args, kwargs = exported.example_inputs or ((), {})
+        args, kwargs = exported.example_inputs
         name = Path(model).name.removesuffix(".pt2")
         return _program(exported, args, kwargs, training, shapes or {}, name, model, note)
     network, inputs = call_function(model)
@@ -201,6 +201,7 @@ def _forward(
         with foreign_code(where, "the model cannot be exported"), silent():
             exported = torch.export.export(model, args, kwargs, strict=False)
         check_flat(exported.graph, where)
+        args, kwargs = exported.example_inputs
     signature = exported.graph_signature
     owned = {**exported.constants, **exported.state_dict}
     given = iter(pytree.tree_leaves((args, kwargs)))

@@ -1,7 +1,4 @@
-"""One run of a PyTorch program in a process of its own: `-m schedopt.core.programs.torch_run FILE DEVICE THREADS`.
-
-Prints one JSON object: what the run held at most, how long a second run took, and digests of all results.
-"""
+"""One run of a PyTorch program, in a process of its own when asked by `fresh_process`."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from .torch_allocator import peak_of
 
 SEED = 0
+ARGUMENTS = "arguments.pt"
 
 
 def held_bytes(values: Iterable[Any]) -> int:
@@ -55,9 +54,20 @@ def _digest(value: Any) -> str:
     return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data.data).hexdigest()}"
 
 
-def run_file(path: str, device: str) -> dict[str, Any]:
-    """Run the program in a file of `torch.save((module, arguments, grad), path)`: for memory, and again for time."""
-    module, arguments, grad = torch.load(path, weights_only=False)
+def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
+    """Run the module that `torch.save` wrote to a file, for memory and again for time.
+
+    The file `ARGUMENTS` beside it holds the arguments, and whether autograd is on.
+
+    Returns
+    -------
+    dict
+        `peak`: bytes of the arguments and the most that the allocator held beside them; `microseconds` of the second
+        run; `digests` of the first run's results, and of its arguments as it left them.
+    """
+    torch.set_num_threads(threads)
+    module = torch.load(path, weights_only=False)
+    arguments, grad = torch.load(Path(path).parent / ARGUMENTS, weights_only=False)
     torch.set_grad_enabled(grad)
     again = copy.deepcopy(arguments)
     torch.manual_seed(SEED)
@@ -71,12 +81,5 @@ def run_file(path: str, device: str) -> dict[str, Any]:
     return {**report, "microseconds": (time.perf_counter_ns() - start) / 1000}
 
 
-def main() -> None:
-    """Run the file that the command line names."""
-    path, device, threads = sys.argv[1:]
-    torch.set_num_threads(int(threads))
-    print(json.dumps(run_file(path, device)))
-
-
 if __name__ == "__main__":
-    main()
+    print(json.dumps(run_file(**json.load(sys.stdin))))

@@ -26,17 +26,21 @@ def specialised(
 
     Raises
     ------
-    ProgramError
-        If the program comes without example inputs.
     UsageError
-        If `shapes` lacks a symbolic size, names another, or is out of the program's range.
+        If the inputs are not arranged as those it was exported with, or `shapes` lacks a symbolic size, names another,
+        or is out of the program's range.
     """
     users = [spec for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     placeholders = {node.name: node for node in exported.graph.find_nodes(op="placeholder")}
+    expected = exported.call_spec.in_spec
+    keywords = expected.child(1).context
+    unknown = kwargs.keys() - set(keywords)
+    kwargs = {key: kwargs[key] for key in keywords if key in kwargs}
     leaves, structure = pytree.tree_flatten((args, kwargs))
-    if len(leaves) != len(users):
-        raise ProgramError(
-            f"{where}: the file has no example inputs; save the program that torch.export.export returned"
+    if structure != expected or unknown:
+        raise UsageError(
+            f"{where}: it was exported for {expected.child(0).num_children} arguments and the keywords "
+            f"{', '.join(keywords) or 'none'}, and is given other inputs"
         )
     symbols: dict[Any, str] = {}
     for spec in users:
@@ -48,8 +52,8 @@ def specialised(
                     symbols.setdefault(symbol, f"{symbol} (dimension {axis} of '{spec.arg.name}')")
     values = {symbol: shapes[str(symbol)] for symbol in symbols if str(symbol) in shapes}
     names = ", ".join(symbols.values())
-    if unknown := [shape for shape in shapes if shape not in {str(symbol) for symbol in symbols}]:
-        raise UsageError(f"{where}: there is no symbolic size '{unknown[0]}'; it has {names or 'none'}")
+    if missing := [shape for shape in shapes if shape not in {str(symbol) for symbol in symbols}]:
+        raise UsageError(f"{where}: there is no symbolic size '{missing[0]}'; it has {names or 'none'}")
     if len(values) < len(symbols):
         wanted = " ".join(f"--shape {symbol}=VALUE" for symbol in symbols if symbol not in values)
         raise UsageError(f"{where}: the program has symbolic sizes: {names}; add {wanted}")
@@ -82,13 +86,17 @@ def read_exported(path: str, device: str | None) -> ExportedProgram:
     Raises
     ------
     ProgramError
-        If there is no such file, or it is not one, or an op in it is not known here.
+        If there is no such file, or it is not one, or has an op that is not known here or no example inputs.
     """
     if not Path(path).is_file():
         raise ProgramError(f"{path}: no such file")
     with foreign_code(path, "not an exported program that can be read, or truncated"), silent():
         exported = torch.export.load(path)
-        return exported if device is None else move_to_device_pass(exported, device)
+        if device is not None:
+            exported = move_to_device_pass(exported, device)
+    if exported.example_inputs is None:
+        raise ProgramError(f"{path}: it has no example inputs; save the program that torch.export.export returned")
+    return exported
 
 
 def call_function(model: str) -> tuple[nn.Module, Any]:

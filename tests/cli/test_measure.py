@@ -69,12 +69,12 @@ def faked(monkeypatch):
 
 
 def test_the_table_says_what_was_measured(run, faked):
-    done = run("measure", "net.onnx", "-s", "[s].json", "--repeats", "2", "--shape", "batch=3", "--training", "sgd")
+    done = run("measure", "net.onnx", "-s", "[s].json", "--repeats", "2", "--shape", "batch=3")
     assert done.exit_code == 1, "results that differ are a failure"
     (entry, model, schedules, repeats, options, _) = faked[0]
     assert entry == runners.ONNX.measure
     assert (model, schedules, repeats) == ("net.onnx", ["[s].json"], 2)
-    assert (options.training, options.shapes, options.device) == ("sgd", {"batch": 3}, "cpu")
+    assert (options.training, options.shapes, options.device) == ("none", {"batch": 3}, "cpu")
     lines = [" ".join(line.replace("│", " ").split()) for line in done.stdout.splitlines()]
     assert "net.onnx: 2 runs of each order, each in a new process" in lines
     assert "program order 2.00 KiB 2.00 KiB +0.00% 20 us 20 us equal" in lines
@@ -107,6 +107,8 @@ def test_other_models_are_refused(model):
         (("measure", "m:f", "--shape", "batch"), "--shape 'batch' is not understood; write it like batch=8"),
         (("measure", "m:f", "--shape", "batch=-1"), "is not understood"),
         (("measure", "m:f", "--device", "tpu"), "--device 'tpu' is unknown; use cpu or cuda"),
+        (("measure", "net.onnx", "--training", "sgd"), "net.onnx is an ONNX model, which has no use for --training"),
+        (("apply", "net.onnx", "s.json", "-o", "o.onnx", "--device", "cuda"), "no use for --device"),
         (("measure", "m.txt"), "m.txt: not a program that can be run"),
         (("measure", "no_such_module:f"), "no_such_module"),
         (("apply", "torch_models:linear", "s.json", "-o", "nowhere/o.pt2"), "nowhere/o.pt2: the folder does not exist"),

@@ -212,7 +212,7 @@ def test_external_data_are_kept(tmp_path):
         apply(str(path), schedule, str(output), ImportOptions(), print)
         assert (output.parent / "weights.bin").read_bytes() == (tmp_path / "weights.bin").read_bytes()
         assert read(str(output), ImportOptions(), print).persistent.sum() == graph.persistent.sum()
-        assert measure(str(output), [], 1, ImportOptions(), print)[0].is_equal
+    assert measure(str(output), [], 1, ImportOptions(), print)[0].is_equal
     (folder / "weights.bin").write_bytes(b"another model's")
     (folder / "ordered.onnx").unlink()
     with pytest.raises(FormatError, match=r"weights.bin: is not the data of .*model.onnx; write .* another folder"):
@@ -256,6 +256,14 @@ def test_schedules_that_do_not_fit_are_refused(tmp_path):
             measure(path, [schedule], 1, ImportOptions(), print)
     with pytest.raises(UsageError, match=r"must end in \.onnx"):
         apply(path, str(tmp_path / "a.json"), str(tmp_path / "new.pb"), ImportOptions(), print)
+    for options, message in (
+        (ImportOptions(training="sgd"), "--training sgd is for PyTorch models"),
+        (ImportOptions(device="cuda"), "not on --device cuda"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            apply(path, str(tmp_path / "a.json"), output, options, print)
+        with pytest.raises(UsageError, match=message):
+            measure(path, [], 1, options, print)
     assert not list(tmp_path.glob("new*"))
 
 

@@ -1,16 +1,19 @@
 """Programs measured in processes of their own."""
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch_models
-from schedopt.core.errors import ScheduleError
+from schedopt.core.errors import ProgramError
 from schedopt.core.problem import Problem
 from schedopt.core.programs import torch_measure
+from schedopt.core.programs.fresh_process import ask
 from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
 from schedopt.core.programs.torch_import import graph_of
 from schedopt.core.programs.torch_measure import measure_orders
 from schedopt.core.programs.torch_program import program_of
-from schedopt.core.programs.torch_run import digests_of_run, held_bytes
+from schedopt.core.programs.torch_run import ARGUMENTS, digests_of_run, held_bytes
 from schedopt.core.solve import solve
 
 
@@ -31,13 +34,19 @@ def test_each_order_is_run_and_compared_with_program_order(program, monkeypatch)
     order = solve(Problem(graph), "lpmf").schedule.op_order().tolist()
     seen = []
 
-    def run(name, label, file, device):
-        module, arguments, grad = torch.load(file, weights_only=False)
+    def run(module, question, about):
+        assert (module, question["threads"]) == ("torch_run", torch.get_num_threads())
+        name, label = about.split(", ")
+        assert name == program.name
+        module = torch.load(question["path"], weights_only=False)
+        arguments, grad = torch.load(Path(question["path"]).parent / ARGUMENTS, weights_only=False)
         digests = digests_of_run(module, arguments, grad)
-        seen.append((label, device, grad, held_bytes(arguments)))
-        return torch_measure._Run(1000 + len(seen), 5.0, [*digests, "wrong"] if label == "bad.json" else digests)
+        seen.append((label, question["device"], grad, held_bytes(arguments)))
+        if label == "bad.json":
+            digests.append("wrong")
+        return {"peak": 1000 + len(seen), "microseconds": 5.0, "digests": digests}
 
-    monkeypatch.setattr(torch_measure, "_run", run)
+    monkeypatch.setattr(torch_measure, "ask", run)
     notes = []
     rows = measure_orders(program, graph, {"good.json": order, "bad.json": order}, 2, "cpu", notes.append)
     held = held_bytes(program.arguments)
@@ -59,7 +68,8 @@ def test_arguments_that_nobody_reads_are_counted_on_both_sides(monkeypatch):
 
     program = program_of(Unread().eval(), torch.ones(1, 2))
     graph = graph_of(program)
-    monkeypatch.setattr(torch_measure, "_run", lambda *_: torch_measure._Run(0, 1.0, []))
+    answer = {"peak": 0, "microseconds": 1.0, "digests": []}
+    monkeypatch.setattr(torch_measure, "ask", lambda *_: answer)
     notes = []
     (row,) = measure_orders(program, graph, {}, 1, "cpu", notes.append)
     assert row.predicted_peak == 4000 + 2 * 4 + 4 * 4 + 2 * 4 + 2 * 4
@@ -90,5 +100,6 @@ def test_values_of_every_kind_have_digests_that_tell_them_apart():
 
 
 def test_a_run_that_fails_is_one_sentence(tmp_path):
-    with pytest.raises(ScheduleError, match=r"^net: the run in s\.json failed: [^\n]*no\.pt[^\n]*$"):
-        torch_measure._run("net", "s.json", tmp_path / "no.pt", "cpu")
+    question = {"path": str(tmp_path / "no.pt"), "device": "cpu", "threads": 1}
+    with pytest.raises(ProgramError, match=r"^net, s\.json: the run failed: [^\n]*no\.pt[^\n]*$"):
+        ask("torch_run", question, "net, s.json")

@@ -394,6 +394,39 @@ def test_what_cannot_be_loaded_is_named(folder, model, message):
     assert "\n" not in str(error.value)
 
 
+class Keywords(nn.Module):
+    def forward(self, x, y, scale=1):
+        return x * 2 - y * scale
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_keywords_are_taken_by_name(exported):
+    x, y = torch.ones(2), torch.full((2,), 5.0)
+    model = torch.export.export(Keywords(), (), {"y": y, "scale": 3, "x": x}) if exported else Keywords()
+    for inputs in ({"x": x, "y": y, "scale": 3}, {"scale": 3, "y": y, "x": x}):
+        program = program_of(model, inputs)
+        assert program.module(*program.arguments)[0].tolist() == [-13.0, -13.0]
+        assert program.exported.module()(**inputs).tolist() == [-13.0, -13.0]
+
+
+@pytest.mark.parametrize(
+    "inputs", [{"y": torch.ones(2)}, (torch.ones(2), torch.ones(2), 3), {"x": 1, "y": 2, "scale": 3, "z": 4}]
+)
+def test_inputs_of_another_call_are_refused(inputs):
+    exported = torch.export.export(Keywords(), (torch.ones(2),), {"y": torch.ones(2), "scale": 3})
+    message = "net: it was exported for 1 arguments and the keywords y, scale, and is given other inputs"
+    with pytest.raises(UsageError, match=message):
+        program_of(exported, inputs, name="net")
+
+
+def test_a_file_without_example_inputs_is_refused(folder):
+    exported = torch.export.load("whole.pt2")
+    exported._example_inputs = None
+    torch.export.save(exported, "bare.pt2")
+    with pytest.raises(ProgramError, match=r"^bare\.pt2: it has no example inputs; save the program that"):
+        load_program("bare.pt2")
+
+
 def test_options_that_do_not_fit_are_refused(folder):
     with pytest.raises(UsageError, match="training 'lion' is unknown; use one of none, sgd, adam"):
         load_program("program_nets:build", "lion")

@@ -15,7 +15,7 @@ LAYERS = {
     "cli": {"core", "datasets", "policies", "cli"},
 }
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
-HEAVY = {"torch", "dgl", "numba", "ortools", "tensorboard", "scipy", "matplotlib"}
+HEAVY = {"torch", "dgl", "numba", "ortools", "tensorboard", "scipy", "matplotlib", "onnx", "onnxruntime"}
 
 
 def name_of(path):
@@ -94,6 +94,7 @@ def test_every_file_that_a_package_reads_is_installed():
         "import schedopt",
         "import sys; sys.argv = ['schedopt', '--help']; from schedopt.cli.main import main; main()",
         "import sys; sys.argv = ['schedopt', 'solve', '--help']; from schedopt.cli.main import main; main()",
+        "import sys; sys.argv = ['schedopt', 'import', 'nothing.onnx', '--help']; from schedopt.cli.main import main; main()",
         "import sys; sys.argv = ['schedopt', '--version']; from schedopt.cli.main import main; main()",
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -66,17 +67,18 @@ def _for_each_node(
     values: Values = random_inputs(program)
     uses = Counter(name for node in program.nodes for name in dict.fromkeys(reads(node)))
     measured = {}
-    for node, name in zip(program.nodes, program.names, strict=True):
-        options = session_options(is_profiled=measure is _time)
-        session = session_of(one_node(program, name, constants), Path(program.path).parent, options)
-        inputs = {value: values[value] for value in dict.fromkeys(reads(node)) if value not in constants}
-        measured[name], outputs = measure(session, inputs)
-        values.update(zip(filter(None, node.output), outputs, strict=True))
-        del outputs, session
-        for value in inputs:
-            uses[value] -= 1
-            if not uses[value]:
-                del values[value]
+    with tempfile.TemporaryDirectory() as profiles:
+        for node, name in zip(program.nodes, program.names, strict=True):
+            options = session_options(profiles if measure is _time else None)
+            session = session_of(one_node(program, name, constants), Path(program.path).parent, options)
+            inputs = {value: values[value] for value in dict.fromkeys(reads(node)) if value not in constants}
+            measured[name], outputs = measure(session, inputs)
+            values.update(zip(filter(None, node.output), outputs, strict=True))
+            del outputs, session
+            for value in inputs:
+                uses[value] -= 1
+                if not uses[value]:
+                    del values[value]
     return measured
 
 

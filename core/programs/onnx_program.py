@@ -312,7 +312,7 @@ def _infer(path: str, skeleton: ModelProto) -> dict[str, TypeProto]:
         if all(name in types and _is_known(types[name]) for name in produced):
             return types
         nodes = list(graph.node)
-        evaluated = [index for index, node in enumerate(nodes) if _evaluate(node, skeleton, types, values)]
+        evaluated = [index for index, node in enumerate(nodes) if _evaluate(path, node, skeleton, types, values)]
         if not evaluated:
             _inferred(path, skeleton, is_strict=True)
             return types
@@ -348,7 +348,7 @@ def _is_known(type_: TypeProto) -> bool:
 
 
 def _evaluate(
-    node: NodeProto, model: ModelProto, types: Mapping[str, TypeProto], values: dict[str, NDArray[Any]]
+    path: str, node: NodeProto, model: ModelProto, types: Mapping[str, TypeProto], values: dict[str, NDArray[Any]]
 ) -> bool:
     """Add to `values` what a small node of shape arithmetic gives, if all that it reads is there."""
     name = node.output[0]
@@ -359,7 +359,10 @@ def _evaluate(
     inputs = [ValueInfoProto(name=value) for value in dict.fromkeys(reads(node))]
     graph = onnx.helper.make_graph([node], "one", inputs, [ValueInfoProto(name=name)])
     one = onnx.helper.make_model(graph, opset_imports=model.opset_import)
-    results = ReferenceEvaluator(one).run(None, {value.name: values[value.name] for value in inputs})
+    try:
+        results = ReferenceEvaluator(one).run(None, {value.name: values[value.name] for value in inputs})
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ProgramError(f"{path}: the constant '{name}' ({node.op_type}) cannot be computed: {error}") from error
     values[name] = np.asarray(next(iter(results)))
     return True
 
@@ -379,6 +382,9 @@ def _known_types(
     """Return every value's type; the first whose size cannot be told is an error that names its node."""
     known = {name: _value_type(type_) for name, type_ in types.items() if _is_known(type_)}
     known.update(initializers)
+    for value in (*graph.value_info, *graph.output):  # what the file says, where ONNX cannot infer it
+        if _is_known(value.type):
+            known.setdefault(value.name, _value_type(value.type))
     for node, label in zip(graph.node, node_names(graph), strict=True):
         for name in filter(None, node.output):
             what = f"{path}: node '{label}' ({node.op_type})"

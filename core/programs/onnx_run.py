@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,11 +37,12 @@ def run_order(path: str, shapes: Mapping[str, int], order: Sequence[str] | None)
     """
     program = load_program(path, shapes)
     model = runnable(program, order or program.names, constant_tensors(program))
-    session = session_of(model, Path(path).parent, session_options(is_profiled=True))
-    del model
     inputs = random_inputs(program)
-    expected = digests(session.run(None, inputs))
-    ran = {name for name, _ in kernel_times(session)}
+    with tempfile.TemporaryDirectory() as profiles:
+        session = session_of(model, Path(path).parent, session_options(profiles))
+        del model
+        expected = digests(session.run(None, inputs))
+        ran = {name for name, _ in kernel_times(session)}
     session.run(None, inputs)
     start = time.perf_counter_ns()
     session.run(None, inputs)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ SEED = 1
 Values = Mapping[str, NDArray[Any]]
 
 
-def session_options(is_profiled: bool = False) -> onnxruntime.SessionOptions:
+def session_options(profiles: str | None = None) -> onnxruntime.SessionOptions:
     """Return settings under which the file's order is the order of execution, and a dead tensor is freed at once.
 
     Priority order without priorities is the file's, except that a Shape or Size runs as soon as it can; sequential
@@ -36,8 +34,8 @@ def session_options(is_profiled: bool = False) -> onnxruntime.SessionOptions:
 
     Parameters
     ----------
-    is_profiled
-        Write a profile, into the folder for temporary files, until `kernel_times` reads it.
+    profiles
+        A folder to write a profile into, which `kernel_times` reads.
     """
     options = onnxruntime.SessionOptions()
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
@@ -48,8 +46,9 @@ def session_options(is_profiled: bool = False) -> onnxruntime.SessionOptions:
     options.enable_mem_reuse = False
     options.enable_cpu_mem_arena = False
     options.log_severity_level = 4
-    options.enable_profiling = is_profiled
-    options.profile_file_prefix = f"{tempfile.gettempdir()}/schedopt-{os.getpid()}"
+    if profiles is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = f"{profiles}/profile"
     options.add_session_config_entry("session.disable_prepacking", "1")
     return options
 

@@ -253,6 +253,10 @@ def bad_models(tmp_path):
     wrong = helper.make_node("MatMul", ["x", "w"], ["y"], "product")
     model = model_of([wrong], [value("x", [2, 3])], [value("y", [2, 2])], {"w": np.ones((4, 2), np.float32)})
     yield write("shapes", model), FormatError, "shapes cannot be inferred.*product"
+    nodes = [helper.make_node("Gather", ["sizes", "far"], ["s"]), helper.make_node("Reshape", ["x", "s"], ["y"])]
+    constants = {"sizes": np.array([4], np.int64), "far": np.array([7], np.int64)}
+    model = model_of(nodes, x, [value("y", [None])], constants)
+    yield write("far", model), ProgramError, "constant 's' .Gather. cannot be computed"
     constant = helper.make_node("Constant", [], ["y"], value_floats=[1.0] * 4)
     yield write("constant", model_of([constant], [], y)), ProgramError, "all nodes are constant"
     text = helper.make_node("Cast", ["x"], ["s"], "spell", to=TensorProto.STRING)

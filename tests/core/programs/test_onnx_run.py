@@ -131,7 +131,7 @@ def test_onnx_runtime_follows_the_file(tmp_path):
         order = random_order(graph, np.random.default_rng(seed))
         asked = [graph.op_names[op] for op in order]
         for execution_order in ("PRIORITY_BASED", "DEFAULT"):
-            options = session_options(is_profiled=True)
+            options = session_options(str(tmp_path))
             options.execution_order = getattr(onnxruntime.ExecutionOrder, execution_order)
             session = session_of(reorder(program, order), tmp_path, options)
             session.run(None, random_inputs(program))

@@ -69,19 +69,20 @@ class Drawn(nn.Module):
 
 
 class Normed(nn.Module):
-    """Batch statistics: the same norm twice, its running mean read after, in-place activations."""
+    """One norm on two branches: what it keeps of their statistics depends on their order, and is read between."""
 
     def __init__(self):
         super().__init__()
         self.convolution = nn.Conv2d(3, 4, 3, padding=1)
+        self.branch = nn.Conv2d(3, 4, 1)
         self.norm = nn.BatchNorm2d(4)
         self.relu = nn.ReLU(inplace=True)
-        self.branch = nn.Conv2d(4, 4, 1)
 
     def forward(self, x):
         y = self.relu(self.norm(self.convolution(x)))
-        y = self.relu(self.norm(self.branch(y)) + y)
-        return y.mean((2, 3)) + self.norm.running_mean
+        between = x.sum() + self.norm.running_mean
+        z = self.relu(self.norm(self.branch(x)))
+        return (y + z).mean((2, 3)), between + 0 * self.norm.weight, x.mean() * self.norm.running_var
 
 
 class Language(nn.Module):
@@ -111,6 +112,28 @@ class Recurrent(nn.Module):
         return self.gru(self.lstm(x)[0])[0]
 
 
+LIBRARY = torch.library.Library("schedopt_siblings", "DEF")
+LIBRARY.define("twice(Tensor x) -> (Tensor, Tensor)")
+
+
+def _twice(x):
+    doubled = x * 2
+    return doubled, doubled.view(-1)
+
+
+LIBRARY.impl("twice", _twice, "CompositeExplicitAutograd")
+
+
+class Siblings(nn.Module):
+    """An op whose two results share memory, written through one of them and read through the other."""
+
+    def forward(self, x):
+        doubled, flat = torch.ops.schedopt_siblings.twice(x)
+        before = doubled + 1
+        flat.add_(1)
+        return before, doubled * 2, x - flat.sum()
+
+
 class Several(nn.Module):
     """Ops with several results, some unread, in lists and by name; results that are inputs, repeated or views."""
 
@@ -123,8 +146,9 @@ class Several(nn.Module):
         spectrum = torch.fft.fft(x)
         torch.view_as_real(spectrum).mul_(2)
         constants = torch.arange(3)
+        gaps = torch.empty_strided((3,), (2,)).fill_(1)
         return {"values": values, "same": [values, x, 3], "parts": parts[1], "list": listed[0] * listed[1]}, (
-            largest + constants,
+            largest + constants * gaps,
             indices,
             spectrum.real,
         )
@@ -140,6 +164,7 @@ MODELS = {
     "buffers": (Buffers, lambda: torch.randn(3, 3), "none"),
     "drawn": (Drawn, lambda: torch.randn(3, 3), "none"),
     "several": (Several, lambda: torch.randn(3, 3), "none"),
+    "siblings": (Siblings, lambda: torch.randn(3, 3), "none"),
     "normed": (Normed, image, "none"),
     "normed-sgd": (Normed, image, "sgd"),
     "normed-adam": (Normed, image, "adam"),

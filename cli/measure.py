@@ -46,7 +46,7 @@ def measure(
     runner = runner_of(model)
     check_options(model, options)
     orders = ["program order", *(schedule or [])]
-    doing = f"{model}: measuring its ops, then {repeats} runs each of {', '.join(map(escape, orders))}"
+    doing = f"{model}: measuring its ops, then {repeats} x {', '.join(map(escape, orders))}"
     with talk.console.status(doing) if talk.shows_progress else nullcontext():
         rows: list[Measurement] = load(runner.measure)(model, schedule or [], repeats, options, talk.note)
     if json:
@@ -54,7 +54,8 @@ def measure(
             dumps({"model": model, "training": training, "repeats": repeats, "orders": [_as_json(row) for row in rows]})
         )
     else:
-        show(_table(rows), f"{model}: {repeats} run{'s' * (repeats > 1)} of each order, each in a new process")
+        runs = f"{repeats} run{'s' * (repeats > 1)} of each order, each in a new process"
+        show(_table(rows), f"{model}: peak memory, {runs}")
     if not all(row.is_equal for row in rows):
         raise typer.Exit(1)
 
@@ -79,8 +80,8 @@ def _table(rows: list[Measurement]) -> Table:
     from ..core.units import format_bytes, format_microseconds
 
     table = Table("order")
-    for column in ("predicted peak", "measured peak", "error", "against program", "time", "spread", "results"):
-        table.add_column(column, justify="right")
+    for column in ("predicted", "measured", "error", "change", "time", "spread", "results"):
+        table.add_column(column, justify="right", no_wrap=True)
     first = rows[0]
     for row in rows:
         change = "" if row is first else f"{100 * (row.measured_peak / first.measured_peak - 1):+.2f}%"

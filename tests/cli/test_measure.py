@@ -76,7 +76,7 @@ def test_the_table_says_what_was_measured(run, faked):
     assert (model, schedules, repeats) == ("net.onnx", ["[s].json"], 2)
     assert (options.training, options.shapes, options.device) == ("none", {"batch": 3}, "cpu")
     lines = [" ".join(line.replace("│", " ").split()) for line in done.stdout.splitlines()]
-    assert "net.onnx: 2 runs of each order, each in a new process" in lines
+    assert "net.onnx: peak memory, 2 runs of each order, each in a new process" in lines
     assert "program order 2.00 KiB 2.00 KiB +0.00% 20 us 20 us equal" in lines
     assert "[s].json 1000 B 1.00 KiB -2.34% -50.00% 20 us 0 us differ" in lines
 

@@ -487,3 +487,21 @@ def test_regal_topologies_makes_copies_and_draws_them(weights, tmp_path):
     assert [row[1] for row in rows] == ["2", "2"]
     assert "4 graphs: " in printed
     assert all((tmp_path / "runs" / f"{name}.png").exists() for name in ("topologies", "histogram"))
+
+
+def test_onnx_models(tmp_path):
+    """The table has a row per model, whose better order saves what is predicted, and keeps the results."""
+    pytest.importorskip("onnxruntime")
+    from onnx_models import branches, save
+
+    path = save(tmp_path / "branches.onnx", branches(5))
+    printed = run("onnx_models.py", path, "--time-limit", "1", "--folder", tmp_path / "out")
+    _, row = printed.splitlines()
+    name, nodes, *peaks, saved, beside, error, kept = row.split()
+    predicted_before, predicted_after, before, after = map(float, peaks)
+    assert (name, int(nodes), kept) == ("branches", 33, "yes")
+    assert after < before
+    assert predicted_after < predicted_before
+    assert float(beside.rstrip("%")) > float(saved.rstrip("%")) > 10
+    assert float(error.rstrip("%")) < 5
+    assert (tmp_path / "out" / "branches_ordered.onnx").exists()

@@ -32,8 +32,23 @@ RANDOM_OPS = {
     "RandomUniformLike",
 }
 SHAPE_ARITHMETIC = {
-    *("Add", "Cast", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand", "Gather", "Identity", "Max"),
-    *("Min", "Mul", "Neg", "Range", "Reshape", "Slice", "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where"),
+    *("Abs", "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand", "Floor"),
+    *(
+        "Gather",
+        "Greater",
+        "GreaterOrEqual",
+        "Identity",
+        "Less",
+        "LessOrEqual",
+        "Max",
+        "Min",
+        "Mod",
+        "Mul",
+        "Neg",
+        "Not",
+    ),
+    *("Or", "Pow", "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Sqrt", "Squeeze"),
+    *("Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
 }
 PACKED = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1}
 LARGEST_EVALUATED = 1024
@@ -302,7 +317,7 @@ def _constant_nodes(graph: GraphProto) -> tuple[set[int], set[str]]:
 
 
 def _infer(path: str, skeleton: ModelProto) -> dict[str, TypeProto]:
-    """Infer the type of every value, evaluating constants that shapes depend on until that tells no more."""
+    """Infer the type of every value, evaluating what shapes depend on until that tells no more."""
     graph = skeleton.graph
     values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     while True:
@@ -350,17 +365,25 @@ def _is_known(type_: TypeProto) -> bool:
 def _evaluate(
     path: str, node: NodeProto, model: ModelProto, types: Mapping[str, TypeProto], values: dict[str, NDArray[Any]]
 ) -> bool:
-    """Add to `values` what a small node of shape arithmetic gives, if all that it reads is there."""
+    """Add to `values` what a node of shape arithmetic gives, if that is small and all that it needs is there."""
     name = node.output[0]
-    if node.op_type not in SHAPE_ARITHMETIC or not values.keys() >= set(reads(node)):
-        return False
     if name in types and _is_known(types[name]) and _value_type(types[name]).elements > LARGEST_EVALUATED:
         return False
-    inputs = [ValueInfoProto(name=value) for value in dict.fromkeys(reads(node))]
+    given = {}
+    for source in reads(node):
+        if node.op_type in ("Shape", "Size") and source in types and _is_known(types[source]):
+            given[source] = np.broadcast_to(np.float32(0), _value_type(types[source]).shape)
+        elif node.op_type in SHAPE_ARITHMETIC and source in values:
+            given[source] = values[source]
+        else:
+            return False
+    if node.op_type not in ("Shape", "Size", *SHAPE_ARITHMETIC):
+        return False
+    inputs = [ValueInfoProto(name=source) for source in given]
     graph = onnx.helper.make_graph([node], "one", inputs, [ValueInfoProto(name=name)])
     one = onnx.helper.make_model(graph, opset_imports=model.opset_import)
     try:
-        results = ReferenceEvaluator(one).run(None, {value.name: values[value.name] for value in inputs})
+        results = ReferenceEvaluator(one).run(None, given)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ProgramError(f"{path}: the constant '{name}' ({node.op_type}) cannot be computed: {error}") from error
     values[name] = np.asarray(next(iter(results)))

@@ -171,7 +171,10 @@ def model_of(program: OnnxProgram, graph: onnx.GraphProto) -> ModelProto:
 
 
 def runnable(program: OnnxProgram, order: Sequence[str], constants: Mapping[str, TensorProto]) -> ModelProto:
-    """Return the program in an order of its names, all sizes fixed, and constants stored instead of computed."""
+    """Return the program in an order of its names, all sizes fixed, and constants stored instead of computed.
+
+    ONNX Runtime writes over an input only where it knows that the sizes are the same, so every size is declared.
+    """
     nodes = dict(zip(program.names, program.nodes, strict=True))
     graph = onnx.helper.make_graph(
         [named(nodes[name], name) for name in order],
@@ -180,6 +183,8 @@ def runnable(program: OnnxProgram, order: Sequence[str], constants: Mapping[str,
         [_declared(program, name) for name in program.outputs],
     )
     graph.initializer.extend(constants.values())
+    inner = [name for node in program.nodes for name in node.output if name and name not in program.outputs]
+    graph.value_info.extend(_declared(program, name) for name in inner)
     return model_of(program, graph)
 
 

@@ -131,6 +131,22 @@ def test_symbolic_dimensions_take_sizes(tmp_path):
         graph_of_model(tmp_path, model, shapes={"batch": 2, "time": 5})
 
 
+def test_shapes_come_through_the_shape_of_an_input(tmp_path):
+    """With all sizes given, what is computed of a tensor's shape is known; the nodes that compute it still run."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["dims"], "dims"),
+        helper.make_node("Gather", ["dims", "first"], ["batch"], "batch"),
+        helper.make_node("Concat", ["batch", "rest"], ["shape"], "shape", axis=0),
+        helper.make_node("Where", ["flag", "shape", "shape"], ["chosen"], "choose"),
+        helper.make_node("Reshape", ["x", "chosen"], ["y"], "reshape"),
+    ]
+    constants = {"first": np.array([0], np.int64), "rest": np.array([2, -1], np.int64), "flag": np.array(True)}
+    model = model_of(nodes, [value("x", ["n", 6])], [value("y", [None, None, None])], constants)
+    program = load_program(save(tmp_path / "model.onnx", model), {"n": 5})
+    assert program.types["y"].shape == (5, 2, 3)
+    assert program.names == tuple(node.name for node in nodes)
+
+
 def test_names_are_unique_and_stable(tmp_path):
     model = branches()
     model.graph.node[0].name = ""

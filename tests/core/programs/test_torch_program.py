@@ -164,7 +164,7 @@ def test_what_the_mode_of_the_model_means_is_said():
     assert notes == [
         "net: the model is in training mode (dropout, batch statistics); call its eval() for inference",
         "net: the model is in evaluation mode; call its train() to train as usual",
-        "net: the loss is the mean of the model's output",
+        "net: the loss is the sum of the means of 2 outputs",
     ]
 
 

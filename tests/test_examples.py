@@ -164,7 +164,7 @@ def test_a_schedule_saves_memory_in_each_imported_graph():
     for name in imported_graphs():
         problem = Problem(read_graph(EXAMPLES / "graphs" / name))
         before, persistent = input_peak(problem.graph), int(problem.graph.persistent.sum())
-        saved[name] = (before - solve(problem, "auto", evaluations=100).value) / (before - persistent)
+        saved[name] = (before - solve(problem, "auto", evaluations=10).value) / (before - persistent)
     assert len(saved) == 6 and min(saved.values()) > 0.15
 
 

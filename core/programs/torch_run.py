@@ -38,7 +38,7 @@ def function_of(code: str) -> Callable[..., Any]:
     A pickled `GraphModule` would be traced again when it is read, and what takes no tensor (`arange`, `rand`) would
     become a constant of the process that reads it.
     """
-    names = {name: builtin.obj for name, builtin in _custom_builtins.items()}
+    names: dict[str, Any] = {name: builtin.obj for name, builtin in _custom_builtins.items()}
     exec(code, names)
     return partial(names["forward"], None)
 

@@ -158,7 +158,18 @@ def image():
     return torch.randn(2, 3, 5, 5)
 
 
+class Losses(nn.Module):
+    """Losses whose mean or sum stays in the memory of what it sums up, and some that do without."""
+
+    def forward(self, x):
+        likely = x.sigmoid()
+        kept = F.mse_loss(x, likely) + F.smooth_l1_loss(x, likely, reduction="sum") + F.soft_margin_loss(x, likely)
+        apart = F.huber_loss(x, likely) + F.mse_loss(x, likely, reduction="none").sum()
+        return kept * apart, F.binary_cross_entropy(likely, likely.detach())
+
+
 MODELS = {
+    "losses": (Losses, lambda: torch.randn(30, 30), "none"),
     "written-views": (WrittenViews, lambda: torch.randn(3, 3), "none"),
     "changed-shapes": (ChangedShapes, lambda: torch.randn(3, 3), "none"),
     "buffers": (Buffers, lambda: torch.randn(3, 3), "none"),

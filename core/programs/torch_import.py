@@ -36,6 +36,8 @@ _SAME_FLOPS = {
     aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: aten._scaled_dot_product_flash_attention_backward,
 }
+# The mean or sum that these return keeps the memory of the losses that it sums up.
+_REDUCED_IN_PLACE = (aten.mse_loss, aten.smooth_l1_loss, aten.binary_cross_entropy, aten.soft_margin_loss)
 
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
@@ -229,16 +231,18 @@ class _Import:
                 self.ops[op].persistent += self.unread.pop(storage)
 
     def _run(self, target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return the results of a call on fakes, put right for oneDNN's LSTM layers.
+        """Return the results of a call on fakes, put right where a fake has other memory than a run.
 
-        Their fakes lack the workspace that the forward keeps for the backward, whose size only a run tells, and share
-        one gradient between both biases.
+        Fakes of oneDNN's LSTM layers lack the workspace that the forward keeps for the backward, whose size only a run
+        tells, and share one gradient between both biases. The fake of a loss that is reduced in place is too small.
         """
         if target is aten.mkldnn_rnn_layer.default:
             with torch.set_grad_enabled(self.program.training != "none"):
                 results = target(*pytree.tree_map_only(FakeTensor, _zeros, args), **kwargs)
             return pytree.tree_map_only(torch.Tensor, self.mode.from_tensor, results)
         with self.mode:
+            if target.overloadpacket in _REDUCED_IN_PLACE and (given := _given(target, args, kwargs))["reduction"]:
+                return target(**{**given, "reduction": 0}).as_strided((), ())
             results = target(*args, **kwargs)
             if target is aten.mkldnn_rnn_layer_backward.default:
                 results = [result.clone() for result in results]

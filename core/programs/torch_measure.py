@@ -78,9 +78,9 @@ def measure_orders(
         torch.save((program.arguments, program.training != "none"), Path(folder) / ARGUMENTS)
         questions = {}
         for number, (label, order) in enumerate(every.items()):
-            path = str(Path(folder) / f"{number}.pt")
-            torch.save(reorder(program, graph, order), path)
-            questions[label] = {"path": path, "device": device, "threads": torch.get_num_threads()}
+            path = Path(folder) / f"{number}.py"
+            path.write_text(reorder(program, graph, order).code, encoding="utf-8")
+            questions[label] = {"path": str(path), "device": device, "threads": torch.get_num_threads()}
         runs = [
             {label: ask("torch_run", question, f"{program.name}, {label}") for label, question in questions.items()}
             for _ in range(repeats)

@@ -7,11 +7,13 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.fx.graph import _custom_builtins
 from torch.utils._pytree import tree_leaves
 
 from .torch_allocator import peak_of
@@ -28,6 +30,17 @@ def held_bytes(values: Iterable[Any]) -> int:
         if isinstance(value, torch.Tensor)
     }
     return sum(storages.values())
+
+
+def function_of(code: str) -> Callable[..., Any]:
+    """Return the program that the code of a `GraphModule` defines.
+
+    A pickled `GraphModule` would be traced again when it is read, and what takes no tensor (`arange`, `rand`) would
+    become a constant of the process that reads it.
+    """
+    names: dict[str, Any] = {name: builtin.obj for name, builtin in _custom_builtins.items()}
+    exec(code, names)
+    return partial(names["forward"], None)
 
 
 def digests_of_run(module: Any, arguments: Sequence[Any], grad: bool) -> list[str]:
@@ -55,7 +68,7 @@ def _digest(value: Any) -> str:
 
 
 def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
-    """Run the module that `torch.save` wrote to a file, for memory and again for time.
+    """Run the code of a `GraphModule` that a file holds, for memory and again for time.
 
     The file `ARGUMENTS` beside it holds the arguments, and whether autograd is on.
 
@@ -66,7 +79,7 @@ def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
         run; `digests` of the first run's results, and of its arguments as it left them.
     """
     torch.set_num_threads(threads)
-    module = torch.load(path, weights_only=False)
+    module = function_of(Path(path).read_text(encoding="utf-8"))
     arguments, grad = torch.load(Path(path).parent / ARGUMENTS, weights_only=False)
     torch.set_grad_enabled(grad)
     again = copy.deepcopy(arguments)

@@ -10,10 +10,11 @@ from schedopt.core.problem import Problem
 from schedopt.core.programs import torch_measure
 from schedopt.core.programs.fresh_process import ask
 from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
+from schedopt.core.programs.torch_allocator import peak_of
 from schedopt.core.programs.torch_import import graph_of
 from schedopt.core.programs.torch_measure import measure_orders
 from schedopt.core.programs.torch_program import program_of
-from schedopt.core.programs.torch_run import ARGUMENTS, digests_of_run, held_bytes
+from schedopt.core.programs.torch_run import ARGUMENTS, digests_of_run, function_of, held_bytes
 from schedopt.core.solve import solve
 
 
@@ -38,7 +39,7 @@ def test_each_order_is_run_and_compared_with_program_order(program, monkeypatch)
         assert (module, question["threads"]) == ("torch_run", torch.get_num_threads())
         name, label = about.split(", ")
         assert name == program.name
-        module = torch.load(question["path"], weights_only=False)
+        module = function_of(Path(question["path"]).read_text())
         arguments, grad = torch.load(Path(question["path"]).parent / ARGUMENTS, weights_only=False)
         digests = digests_of_run(module, arguments, grad)
         seen.append((label, question["device"], grad, held_bytes(arguments)))
@@ -58,6 +59,25 @@ def test_each_order_is_run_and_compared_with_program_order(program, monkeypatch)
     ]
     assert rows[1].measured_peaks == (1002, 1005)
     assert rows[1].predicted_peak == rows[2].predicted_peak < rows[0].predicted_peak
+
+
+def test_ops_without_tensors_run_in_the_other_process_too():
+    """They take memory and random numbers there, as they do here."""
+
+    class Noisy(torch.nn.Module):
+        def forward(self, x):
+            return x + torch.arange(1000, dtype=torch.float32) * torch.rand(1000)
+
+    program = program_of(Noisy().eval(), torch.ones(1000))
+    function = function_of(program.module.code)
+    assert digests_of_run(function, program.arguments, False) == digests_of_run(
+        program.module, program.arguments, False
+    )
+    peaks = []
+    for run in (function, program.module):
+        with torch.no_grad():
+            peaks.append(peak_of(lambda run=run: run(*program.arguments), "cpu")[1])
+    assert peaks == [12000, 12000]
 
 
 def test_arguments_that_nobody_reads_are_counted_on_both_sides(monkeypatch):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..atomic import write_atomically
-from ..errors import FormatError, ScheduleError, UsageError
+from ..errors import FormatError, ProgramError, ScheduleError, UsageError
 from ..problem import Problem
 from ..schedule import Schedule
 from ..verifier import verify
@@ -106,12 +106,17 @@ def check_equal(program: OnnxProgram, reordered: ModelProto) -> None:
 
     Raises
     ------
+    ProgramError
+        If ONNX Runtime cannot load or run the file.
     ScheduleError
         If an output differs, naming it.
     """
     inputs = random_inputs(program)
     folder = Path(program.path).parent
-    before, after = (digests(run_model(model, folder, inputs)) for model in (program.model, reordered))
+    try:
+        before, after = (digests(run_model(model, folder, inputs)) for model in (program.model, reordered))
+    except ProgramError as error:
+        raise ProgramError(f"{program.path}: {error}") from error
     for output, expected, found in zip(program.outputs, before, after, strict=True):
         if expected != found:
             raise ScheduleError(

@@ -64,7 +64,8 @@ def graph_of(
     """Return a program as a computation graph, whose memory is that of ONNX Runtime's CPU provider (version 1.31).
 
     - Initialisers, constants and inputs are persistent bytes of the first op that reads them.
-    - Outputs of the model are final, each with a buffer of its own.
+    - Outputs of the model are final, each with a buffer of its own. So is a result that nobody reads: ONNX Runtime
+      frees it only after the run, or with the buffer that it is in.
     - A Reshape, Squeeze, Unsqueeze or Flatten is a view; one of a constant or an input takes nothing.
     - The ops of `IN_PLACE` write over their input where nobody needs it any more. That is a view too where it happens
       in every order, since the op is the buffer's only reader. Where it depends on the order the output counts in full,
@@ -108,7 +109,10 @@ def graph_of(
             control=last_random if is_random(node) else (),
             outputs=sizes,
             aliases=aliases,
-            is_final=[value in program.outputs for value in node.output],
+            is_final=[
+                value in program.outputs or (bool(value) and not uses[value] and aliases[port] < 0)
+                for port, value in enumerate(node.output)
+            ],
             runtime=runtime,
             workspace=workspace,
             persistent=persistent[op],

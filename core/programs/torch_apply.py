@@ -37,6 +37,7 @@ from .torch_costs import measured_costs
 from .torch_import import graph_of
 from .torch_program import TorchProgram, load_program, program_of
 from .torch_run import digests_of_run
+from .torch_trace import foreign_code, silent
 
 
 def apply(model: str, schedule: str, output: str, options: ImportOptions, note: Callable[[str], None]) -> None:
@@ -72,9 +73,10 @@ def apply(model: str, schedule: str, output: str, options: ImportOptions, note: 
     graph = graph_of(program)
     reordered = export_in_order(program, graph, read_order(schedule, graph))
     file = io.BytesIO()
-    torch.export.save(reordered, file)
-    file.seek(0)
-    loaded = torch.export.load(file)
+    with foreign_code(model, "PyTorch cannot save the program in a .pt2 file"), silent():
+        torch.export.save(reordered, file)
+        file.seek(0)
+        loaded = torch.export.load(file)
     check_equal(program, loaded.graph_module, _arguments_of(loaded))
     write_atomically(output, file.getvalue())
     if options.training != "none":

@@ -205,15 +205,16 @@ def _forward(
     signature = exported.graph_signature
     owned = {**exported.constants, **exported.state_dict}
     given = iter(pytree.tree_leaves((args, kwargs)))
-    arguments = []
+    values = []
     for spec in signature.input_specs:
         if spec.kind not in _INPUT_ROLES:
             raise ProgramError(f"{where}: node '{spec.arg.name}' is a {spec.kind.name}, which is not supported")
-        value = next(given) if spec.target is None else owned[spec.target]
-        arguments.append(value.detach() if isinstance(value, torch.Tensor) else value)
+        values.append(next(given) if spec.target is None else owned[spec.target])
+    arguments = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
 
     with foreign_code(where, "the exported program cannot be traced"), silent(), torch.no_grad():
-        module, fakes = trace(exported.graph_module, arguments, where)
+        # A matrix product takes other calls, which round otherwise, where a parameter requires no gradient.
+        module, fakes = trace(exported.graph_module, values, where)
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     inputs = []
     for node, spec, fake in zip(placeholders, signature.input_specs, fakes, strict=True):

@@ -63,7 +63,8 @@ def _digest(value: Any) -> str:
     """Return what tells values apart: type, shape and all bits of a tensor."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
-    data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    value = value.detach().resolve_conj().resolve_neg()
+    data = value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data.data).hexdigest()}"
 
 

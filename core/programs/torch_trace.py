@@ -106,6 +106,7 @@ def lift_constants(module: fx.GraphModule, after: int) -> list[Held]:
             with graph.inserting_before(place):
                 lifted = graph.placeholder(node.target)
             rename(lifted, f"c{node.target}")
+            lifted.meta = {"val": node.meta.get("val", tensor)}
             constants[node.target] = (Held(lifted.name, "constant", tensor), lifted)
         node.replace_all_uses_with(constants[node.target][1])
         graph.erase_node(node)

@@ -22,7 +22,7 @@ from schedopt.core.programs.torch_apply import apply, check_equal, optimize, reo
 from schedopt.core.programs.torch_costs import measured_costs
 from schedopt.core.programs.torch_import import graph_of
 from schedopt.core.programs.torch_program import program_of
-from schedopt.core.programs.torch_run import held_bytes
+from schedopt.core.programs.torch_run import digests_of_run, held_bytes
 from schedopt.core.schedule import Schedule
 from schedopt.core.simulator import simulate
 from torch import nn
@@ -265,3 +265,47 @@ def test_optimize_returns_a_training_step():
         assert torch.equal(one, other), name
     other_images = [torch.randn_like(value) for value in inputs]
     assert not torch.equal(step(*other_images), loss)
+
+
+class Looked(nn.Module):
+    """Its training step meets a tensor that is neither parameter nor buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x)[:, torch.tensor([0, 2])]
+
+
+def test_a_training_step_with_a_constant_can_be_saved():
+    program = program_of(Looked(), torch.randn(3, 4), "sgd")
+    graph = graph_of(program)
+    assert "constant" in program.roles
+    exported = torch_apply.export_in_order(program, graph, graph.input_order.tolist())
+    check_equal(program, exported.graph_module, program.arguments)
+
+
+class Conjugated(nn.Module):
+    """Returns lazy views: a conjugate, and the negative imaginary part of one."""
+
+    def forward(self, x):
+        y = torch.complex(x, x + 1)
+        return y.conj(), y.conj().imag, y
+
+
+def test_conjugate_results_are_compared():
+    program = program_of(Conjugated(), torch.randn(3, 4))
+    graph = graph_of(program)
+    check_equal(program, reorder(program, graph, random_order(graph, 0)), program.arguments)
+    one, other = (digests_of_run(program.module, [torch.full((3, 4), by)], False) for by in (1.0, 2.0))
+    assert all(a != b for a, b in zip(one, other, strict=True))
+
+
+def test_a_program_that_pytorch_cannot_save_is_one_sentence(tmp_path):
+    graph = graph_of(program_of(*torch_models.largest()))
+    schedule = write_schedule(tmp_path / "s.json", graph, graph.input_order.tolist())
+    with pytest.raises(ProgramError, match=r"^torch_models:largest: PyTorch cannot save .*: .*topk") as caught:
+        apply("torch_models:largest", schedule, str(tmp_path / "o.pt2"), options(), print)
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["s.json"]

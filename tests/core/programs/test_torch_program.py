@@ -444,3 +444,22 @@ def test_dropout_draws_what_eager_draws():
     _, logits = program.module(*program.arguments)
     torch.manual_seed(1)
     close(logits, model(tokens)[1].detach())
+
+
+def test_a_product_makes_the_calls_of_a_model_whose_parameters_require_gradients():
+    """PyTorch folds a batch of products into one where an operand requires a gradient; the bits differ."""
+
+    class Product(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(24, 8))
+
+        def forward(self, x):
+            return x.transpose(0, 1) @ self.weight.t()
+
+    model, x = Product(), torch.randn(2, 5, 8)
+    program = program_of(model, x)
+    targets = [str(node.target) for node in program.module.graph.nodes]
+    assert "aten.mm.default" in targets
+    with torch.no_grad():
+        assert torch.equal(program.module(*program.arguments)[0], model(x))

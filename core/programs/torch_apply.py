@@ -233,7 +233,9 @@ def optimize(
 ) -> nn.Module:
     """Return the model as a program whose ops run in an order of less peak memory, with the same results.
 
-    The ops are run on the example inputs, where these are, to measure their costs.
+    The ops are run on the example inputs, where these are, to measure their costs. The results are bitwise those of the
+    model as it is exported; where PyTorch takes a fused path that it cannot export (`nn.MultiheadAttention` in
+    evaluation, without gradients), the model itself differs from that in the last bits.
 
     Parameters
     ----------

@@ -281,8 +281,8 @@ def test_csv_has_a_row_per_run(graphs, fragile):
     assert rows[1]["error"] == 'ValueError: a, "b"'
 
 
-def test_the_project_has_one_broad_except():
-    """Only one handler catches everything without raising it again."""
+def test_broad_excepts_are_around_the_code_of_others():
+    """Only two handlers catch everything without raising it again: for a method's run, and for a model's own code."""
     root = Path(schedopt.__file__).parent
     broad = [
         path.relative_to(root).as_posix()
@@ -293,4 +293,4 @@ def test_the_project_has_one_broad_except():
         and (node.type is None or {"Exception", "BaseException"} & {getattr(n, "id", "") for n in ast.walk(node.type)})
         and not (isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None)
     ]
-    assert broad == ["core/comparison.py"]
+    assert sorted(broad) == ["core/comparison.py", "core/programs/torch_trace.py"]

@@ -72,7 +72,7 @@ class Parameters(base.Parameters):
         if problem.devices > MOST_DEVICES:
             remedy = f"there can be some for 2 to {MOST_DEVICES} devices"
         if not self.weights:
-            have = ", ".join(f"{task} on {devices} devices" for _, task, devices in found)
+            have = ", ".join(dict.fromkeys(f"{task} on {devices} devices" for _, task, devices in found))
             lacks = f"{self.method} has no weights for {problem.task} on {problem.devices} devices"
             raise UsageError(f"{lacks}, only for {have}; {remedy}")
         ((encoder, task, devices),) = found

@@ -28,8 +28,8 @@ def apply(
     from pathlib import Path
 
     from ..core.errors import FormatError
-    from ..core.programs.imports import check_options
-    from ..core.programs.runners import load, runner_of
+    from ..core.programs.imports import check_options, load
+    from ..core.programs.runners import runner_of
     from .console import Talk, write
 
     talk = Talk(quiet)

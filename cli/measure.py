@@ -37,8 +37,8 @@ def measure(
 
     from rich.markup import escape
 
-    from ..core.programs.imports import check_options
-    from ..core.programs.runners import load, runner_of
+    from ..core.programs.imports import check_options, load
+    from ..core.programs.runners import runner_of
     from .console import Talk, show, write
 
     talk = Talk(quiet)

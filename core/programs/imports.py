@@ -81,10 +81,14 @@ def read_model(model: str, options: ImportOptions, note: Callable[[str], None]) 
         If the model cannot be read, or is of no known kind.
     """
     check_options(model, options)
-    importer = IMPORTERS[kind_of(model)]
-    module, _, function = importer.entry.partition(":")
-    read: Callable[[str, ImportOptions, Callable[[str], None]], CostGraph] = getattr(import_module(module), function)
+    read: Callable[[str, ImportOptions, Callable[[str], None]], CostGraph] = load(IMPORTERS[kind_of(model)].entry)
     return read(model, options, note)
+
+
+def load(entry: str) -> Any:
+    """Import a function named as `module:function`."""
+    module, _, function = entry.partition(":")
+    return getattr(import_module(module), function)
 
 
 def check_options(model: str, options: ImportOptions) -> None:

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..graph import CostGraph
+from ..problem import Problem
+from ..schedule import Schedule
+from ..simulator import simulate
 
 PROGRAM_ORDER = "program order"
 
@@ -52,3 +61,37 @@ class Measurement:
     def spread_microseconds(self) -> float:
         """Slowest less fastest run."""
         return max(self.microseconds) - min(self.microseconds)
+
+
+def measurements(
+    graph: CostGraph,
+    orders: Mapping[str, Sequence[int]],
+    runs: Sequence[Mapping[str, Mapping[str, Any]]],
+    *,
+    unpredicted: int = 0,
+    unmeasured: int = 0,
+) -> list[Measurement]:
+    """Return a row per order.
+
+    Parameters
+    ----------
+    graph
+        What the cost model says, with measured costs.
+    orders
+        Of the graph's ops, program order among them.
+    runs
+        In each, what the process of an order reports: `peak` in bytes, `microseconds` and `digests` of the results.
+    unpredicted, unmeasured
+        Bytes held throughout that the graph, or the processes' peaks, leave out.
+    """
+    expected = runs[0][PROGRAM_ORDER]["digests"]
+    return [
+        Measurement(
+            order=label,
+            predicted_peak=unpredicted + simulate(Problem(graph), Schedule.single_device(np.array(order))).peak,
+            measured_peaks=tuple(unmeasured + run[label]["peak"] for run in runs),
+            microseconds=tuple(run[label]["microseconds"] for run in runs),
+            is_equal=all(run[label]["digests"] == expected for run in runs),
+        )
+        for label, order in orders.items()
+    ]

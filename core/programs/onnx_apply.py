@@ -16,10 +16,11 @@ from ..errors import FormatError, ProgramError, ScheduleError, UsageError
 from ..problem import Problem
 from ..schedule import Schedule
 from ..verifier import verify
+from .imports import check_options
 from .onnx_import import graph_of
 from .onnx_program import OnnxProgram, external_files, is_random, load_program
 from .onnx_run import digests
-from .onnx_session import check_options, named, random_inputs, run_model
+from .onnx_session import named, random_inputs, run_model
 from .options import ImportOptions
 from .schedule_order import read_order
 

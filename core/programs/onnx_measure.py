@@ -9,14 +9,13 @@ import numpy as np
 from ..graph import CostGraph
 from ..problem import Problem
 from ..schedule import Schedule
-from ..simulator import simulate
 from ..verifier import verify
 from .fresh_process import ask
-from .measurement import PROGRAM_ORDER, Measurement
+from .imports import check_options
+from .measurement import PROGRAM_ORDER, Measurement, measurements
 from .onnx_costs import measured_costs
 from .onnx_import import graph_of
 from .onnx_program import OnnxProgram, load_program
-from .onnx_session import check_options
 from .options import ImportOptions
 from .schedule_order import read_order
 
@@ -82,21 +81,10 @@ def measure_orders(
         }
         for _ in range(repeats)
     ]
-    expected = runs[0][PROGRAM_ORDER]
-    if not_run := expected["not_run"]:
+    if not_run := runs[0][PROGRAM_ORDER]["not_run"]:
         more = f" and {len(not_run) - 1} others" if len(not_run) > 1 else ""
         note(
             f"{program.path}: ONNX Runtime has no kernel for node '{not_run[0]}'{more}: it runs the ops of its "
             "definition when no other node is ready, so that the order is not quite what was asked for"
         )
-    held = int(graph.persistent.sum())
-    return [
-        Measurement(
-            order=label,
-            predicted_peak=simulate(Problem(graph), Schedule.single_device(np.array(order))).peak,
-            measured_peaks=tuple(held + run[label]["peak"] for run in runs),
-            microseconds=tuple(run[label]["microseconds"] for run in runs),
-            is_equal=all(run[label]["digests"] == expected["digests"] for run in runs),
-        )
-        for label, order in every.items()
-    ]
+    return measurements(graph, every, runs, unmeasured=int(graph.persistent.sum()))

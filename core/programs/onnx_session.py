@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ..errors import ProgramError, UsageError
 from .onnx_program import OnnxProgram, is_small_external, load_small, reads
-from .options import ImportOptions
 
 try:
     import onnx
@@ -51,20 +50,6 @@ def session_options(profiles: str | None = None) -> onnxruntime.SessionOptions:
         options.profile_file_prefix = f"{profiles}/profile"
     options.add_session_config_entry("session.disable_prepacking", "1")
     return options
-
-
-def check_options(model: str, options: ImportOptions) -> None:
-    """Refuse what an ONNX model cannot be asked for.
-
-    Raises
-    ------
-    UsageError
-        If a training step or another device than the CPU is asked for.
-    """
-    if options.training != "none":
-        raise UsageError(f"{model}: --training {options.training} is for PyTorch models; an ONNX model runs as it is")
-    if options.device != "cpu":
-        raise UsageError(f"{model}: an ONNX model runs on the CPU, not on --device {options.device}")
 
 
 def session_of(

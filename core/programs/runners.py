@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import UsageError
 from .imports import kind_by_name
@@ -42,9 +41,3 @@ def runner_of(model: str) -> Runner:
     if kind not in RUNNERS:
         raise UsageError(f"{model}: not a program that can be run; name an .onnx or .pt2 file or module:function")
     return RUNNERS[kind]
-
-
-def load(entry: str) -> Any:
-    """Import a function by its entry point."""
-    module, _, function = entry.partition(":")
-    return getattr(import_module(module), function)

@@ -6,16 +6,12 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from ..graph import CostGraph
-from ..problem import Problem
-from ..schedule import Schedule
-from ..simulator import simulate
 from ..units import format_bytes
 from .fresh_process import ask
-from .measurement import PROGRAM_ORDER, Measurement
+from .measurement import PROGRAM_ORDER, Measurement, measurements
 from .options import ImportOptions
 from .schedule_order import read_order
 from .torch_apply import reorder
@@ -85,14 +81,4 @@ def measure_orders(
             {label: ask("torch_run", question, f"{program.name}, {label}") for label, question in questions.items()}
             for _ in range(repeats)
         ]
-    expected = runs[0][PROGRAM_ORDER]["digests"]
-    return [
-        Measurement(
-            order=label,
-            predicted_peak=simulate(Problem(graph), Schedule.single_device(np.array(order))).peak + unread,
-            measured_peaks=tuple(run[label]["peak"] for run in runs),
-            microseconds=tuple(run[label]["microseconds"] for run in runs),
-            is_equal=all(run[label]["digests"] == expected for run in runs),
-        )
-        for label, order in every.items()
-    ]
+    return measurements(graph, every, runs, unpredicted=unread)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from schedopt.core.errors import UsageError
-from schedopt.core.programs import runners
+from schedopt.core.programs import imports, runners
 from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
 
 
@@ -61,7 +61,7 @@ def faked(monkeypatch):
     """Let the table of runners name functions that record how they are called."""
     calls = []
     monkeypatch.setattr(
-        runners,
+        imports,
         "load",
         lambda entry: lambda *arguments: calls.append((entry, *arguments)) or ROWS[: 1 + len(arguments[1])],
     )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.bounds import earliest_finish
-from ..core.graph import FloatArray, IndexArray
+from ..core.graph import CostGraph, FloatArray, IndexArray
 from ..core.problem import Problem
 from ..core.solve import solve
 from ..core.solvers.brkga import Parameters
@@ -22,9 +22,11 @@ from .multigraph import SearchedGraph
 from .regal_actions import ActionParameters, Head, beta_parameters, crossover_bias
 
 ROUNDS = (4, 16, 64)
-WINDOW = 41
-ORDER_EVALUATIONS = 300
+WINDOW = 161
+ORDER_SEARCH, ORDER_EVALUATIONS = "order-search:proofs=0", 600
 BIAS = Parameters().bias
+LEANING = 0.2
+"""By how much of a mean affinity an op leans to a device, per standard deviation of how often it was there."""
 
 Teacher = Callable[[SearchedGraph, ActionParameters], NDArray[np.int64]]
 """From what the network sees, and what it chooses, to actions, shape `(ops, heads)`."""
@@ -51,6 +53,20 @@ def uniform(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
     return np.tile(np.array(chosen, np.int64), (searched.problem.graph.num_ops, 1))
 
 
+def found(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
+    """Return, for the makespan, choices around what the search for the features found, for each op by itself.
+
+    An op's priority falls with its mean place in the schedules found, and that of its transfers with it; it leans to
+    the devices where it was more often than the mean op. The network sees both at the op and needs no messages for it.
+    """
+    devices = searched.problem.devices
+    shares, place = np.split(searched.nodes[:, -devices - 1 :].astype(np.float64), [devices], axis=1)
+    leaning = (shares - shares.mean(0)) / np.maximum(shares.std(0), 1e-9)
+    means = np.clip(1 / 2 + LEANING * leaning, 0.2, 0.8)
+    targets = _Targets(means, 1 - place[:, 0], 1 - place[:, 0])
+    return _actions(searched, parameters, targets, _Concentrations(2.0, 8.0, 8.0))
+
+
 def cut_and_time(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
     """Return, for the makespan, choices that keep neighbours on one device and let ops run in the order of time.
 
@@ -67,28 +83,48 @@ def cut_and_time(rounds: int, searched: SearchedGraph, parameters: ActionParamet
     return _actions(searched, parameters, targets, _Concentrations(4.0, 16.0, 16.0))
 
 
-def cut_and_order(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return, for the peak, choices around an order that needs little memory on one device.
+def ordered(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
+    """Return, for the peak, choices loosely around an order that needs little memory on one device, for any placement.
 
-    The order is that of a short `order-search`; a transfer's place in it is the mean of those of its op's successors.
+    The order is that of a short `order-search` without proofs; a transfer's place in it is the mean of those of its
+    op's successors.
+    """
+    graph = searched.problem.graph
+    anywhere = np.full((graph.num_ops, searched.problem.devices), 1 / 2)
+    targets = _Targets(anywhere, *_priorities(graph, _low_order(graph)))
+    return _actions(searched, parameters, targets, _Concentrations(2.0, 1.0, 2.0))
+
+
+def cut_and_order(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
+    """Return, for the peak, choices around the order of `ordered` that keep neighbours on one device.
+
     Placement is that of `_cut`, for each stretch of the order apart, since devices share the memory of one time.
     """
     graph = searched.problem.graph
-    order = solve(Problem(graph), "order-search", evaluations=ORDER_EVALUATIONS).schedule.op_order()
+    order = _low_order(graph)
+    written = np.bincount(graph.tensor_producer, graph.tensor_size, graph.num_ops)
+    targets = _Targets(_cut(searched, rounds, written, order), *_priorities(graph, order))
+    return _actions(searched, parameters, targets, _Concentrations(2.0, 2.0, 2.0))
+
+
+def _low_order(graph: CostGraph) -> IndexArray:
+    return solve(Problem(graph), ORDER_SEARCH, evaluations=ORDER_EVALUATIONS).schedule.op_order()
+
+
+def _priorities(graph: CostGraph, order: IndexArray) -> tuple[FloatArray, FloatArray]:
+    """Return mean priorities that fall along an order, of ops and of their transfers."""
     place = np.empty(graph.num_ops)
     place[order] = np.linspace(0, 1, graph.num_ops)
     sources, consumers = graph.edges
     readers = np.bincount(sources, minlength=graph.num_ops)
     read = np.bincount(sources, place[consumers], graph.num_ops) / np.maximum(readers, 1)
-    written = np.bincount(graph.tensor_producer, graph.tensor_size, graph.num_ops)
-    targets = _Targets(_cut(searched, rounds, written, order), 1 - place, 1 - np.where(readers > 0, read, place))
-    return _actions(searched, parameters, targets, _Concentrations(2.0, 2.0, 8.0))
+    return 1 - place, 1 - np.where(readers > 0, read, place)
 
 
 class _Targets(NamedTuple):
-    """Shape `(ops,)` each: a device, and means of the priorities of the op and of its transfers."""
+    """Means: of the affinities, shape `(ops, devices)`, and of the priorities of ops and their transfers, `(ops,)`."""
 
-    placement: NDArray[np.intp]
+    placement: FloatArray
     scheduling: FloatArray
     transfers: FloatArray
 
@@ -101,10 +137,8 @@ class _Concentrations(NamedTuple):
     transfers: float
 
 
-def _cut(
-    searched: SearchedGraph, rounds: int, weight: NDArray[Any], order: IndexArray | None = None
-) -> NDArray[np.intp]:
-    """Return a device per op: few edges between devices, about the same weight on each.
+def _cut(searched: SearchedGraph, rounds: int, weight: NDArray[Any], order: IndexArray | None = None) -> FloatArray:
+    """Return mean affinities that put ops on devices: few edges between devices, about the same weight on each.
 
     How often the search had an op on each device is averaged over neighbours again and again; what then differs from
     the mean of all ops changes along few edges, as in spectral partitioning. Prices of the devices even their weights
@@ -126,7 +160,8 @@ def _cut(
         counted = np.convolve(np.ones(ops), window, "same")
         around = np.stack([np.convolve(column, window, "same") / counted for column in affinity[order].T], axis=1)
         affinity[order] -= around
-    return _balanced(affinity / max(affinity.std(), 1e-300), weight)
+    placement = _balanced(affinity / max(affinity.std(), 1e-300), weight)
+    return np.where(placement[:, None] == np.arange(devices), 0.8, 0.2)
 
 
 def _balanced(affinity: FloatArray, weight: FloatArray) -> NDArray[np.intp]:
@@ -147,7 +182,7 @@ def _actions(
     chosen = []
     for head in parameters.heads(searched.problem.devices):
         if head.kind == "placement":
-            mean = np.where(targets.placement == head.entry, 0.8, 0.2)
+            mean = targets.placement[:, head.entry]
         else:
             mean = targets.scheduling if head.kind == "scheduling" else targets.transfers
         concentration = 0.0 if head.kind == "crossover" else getattr(concentrations, head.kind)
@@ -168,6 +203,8 @@ def _levels(head: Head, mean: FloatArray, concentration: float) -> NDArray[np.in
 
 TEACHERS: dict[str, Teacher] = {
     "uniform": uniform,
+    "found": found,
+    "ordered": ordered,
     **{f"cut-and-time-{rounds}": partial(cut_and_time, rounds) for rounds in ROUNDS},
     **{f"cut-and-order-{rounds}": partial(cut_and_order, rounds) for rounds in ROUNDS},
 }

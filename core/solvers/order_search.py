@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,7 +31,15 @@ CUT_SHARE, PROOF_SHARE = 0.3, 0.3
 SMALLEST_WINDOW, LARGEST_WINDOW = 20, 160
 WINDOW_BEAMS = (8, 16, 32, 64)
 LEAST_EVALUATIONS = 2  # a beam of one state, and the order that it finds
-Parameters = base.Parameters
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """Whether orders alone are searched, or proofs as well."""
+
+    proofs: int = base.parameter(
+        1, "1 to tighten the search by proofs of what any better order must obey, 0 not to", low=0, high=1
+    )
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -40,7 +49,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     """
     if search.best is None:
         search.offer_order(search.problem.graph.input_order)
-    stretches = _Stretches(search)
+    stretches = _Stretches(search, is_proving=parameters.proofs > 0)
     while not (stretch := stretches.of_largest_peak()).must_stop:
         if not stretch.improve():
             return
@@ -58,9 +67,9 @@ def compile_kernels(graph: CostGraph) -> None:
 class _Stretches:
     """The incumbent, cut at its separators; a stretch becomes a problem of its own once its peak is the largest."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: Search, is_proving: bool = True) -> None:
         assert search.best is not None and search.best_simulation is not None
-        self.search, self.buffers = search, search.problem.graph.buffers
+        self.search, self.buffers, self.is_proving = search, search.problem.graph.buffers, is_proving
         self.order = search.best.op_order().copy()
         self.memory = search.best_simulation.step_memory.copy()
         self.ends = np.union1d(separators(self.buffers, self.order) + 1, [len(self.order)])
@@ -75,7 +84,7 @@ class _Stretches:
             window, throughout = window_of(self.buffers, self.order, place, self.memory, first, last)
             ops = self.order[first:last].copy()
             self._known[number] = _Stretch(
-                self.search, window, throughout, lambda order: self._glue(first, ops[order[1:] - 1])
+                self.search, window, throughout, self.is_proving, lambda order: self._glue(first, ops[order[1:] - 1])
             )
         return self._known[number]
 
@@ -94,12 +103,17 @@ class _Stretch:
         The run.
     b, present
         Buffers of the window, whose op 0 stands for all before it, and the bytes there throughout.
+    is_proving
+        Whether to tighten the search by proofs.
     on_better
         Called with the order whenever its peak fell.
     """
 
-    def __init__(self, search: Search, b: Buffers, present: int, on_better: Callable[[IndexArray], None]) -> None:
+    def __init__(
+        self, search: Search, b: Buffers, present: int, is_proving: bool, on_better: Callable[[IndexArray], None]
+    ) -> None:
         self.search, self.buffers, self.present, self.on_better = search, b, present, on_better
+        self.is_proving = is_proving
         self.order = np.arange(len(b.own), dtype=np.int32)
         self.memory = self._memory(self.order)
         self.effort = 0
@@ -138,7 +152,7 @@ class _Stretch:
             if ops <= LARGEST_RELATED:
                 self._run_first_beams()
                 self.sizes = [min(FIRST_SIZE, max(1, self.effort // (10 * ops)))] * 2
-                if self.search.has_time_for(ops**3 * SECONDS_TO_RELATE / PROOF_SHARE):
+                if self.is_proving and self.search.has_time_for(ops**3 * SECONDS_TO_RELATE / PROOF_SHARE):
                     self.proofs = _Proofs(self)
             return True
         if min(self.sizes) == self.largest_size or self.search.evaluations_left < LEAST_EVALUATIONS:

@@ -42,6 +42,15 @@ def test_each_part_alone_proves_nothing_false(seed, monkeypatch):
     assert search.best_value == search.lower_bound == optimum
 
 
+def test_without_proofs_nothing_is_proven_but_by_minimum_cuts_and_whole_beams(monkeypatch):
+    monkeypatch.setattr(order_search, "_Proofs", None)  # calling it fails
+    monkeypatch.setattr(order_search, "FIRST_BEAMS", ())
+    for seed in range(20):
+        graph, plain = naive.random_graph(np.random.default_rng([135, seed]), 8)
+        result = solve(Problem(graph), "order-search:proofs=0", evaluations=300)
+        assert result.lower_bound <= naive.least_peak(plain) <= result.value
+
+
 def chained(rng, parts, ops):
     """Random graphs in a row, between any two of them an op that waits for all of one and starts all of the other."""
     whole = []

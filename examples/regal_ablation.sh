@@ -62,7 +62,7 @@ write_config() { # RUN
     reinforce)
       phases="- {epochs: 2, steps: $((steps * 8 * (evaluations - 400) / 1000)), graphs: 4, samples: 1, evaluations: 1000, learning_rate: 0.0001}" ;;
     *)
-      phases+="- {epochs: 2, steps: $steps, graphs: 4, samples: 8, evaluations: $((evaluations - 400)), learning_rate: 0.0003, decay: 0.5, "
+      phases+="- {epochs: 2, steps: $steps, graphs: 4, samples: 8, evaluations: $((evaluations - 400)), learning_rate: 0.0001, decay: 0.5, "
       phases+="baseline: leave-one-out}" ;;
   esac
   cat > "$folder/$1.yaml" <<END_OF_CONFIG

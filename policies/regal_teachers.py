@@ -70,16 +70,18 @@ def found(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.i
 def cut_and_time(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
     """Return, for the makespan, choices that keep neighbours on one device and let ops run in the order of time.
 
-    Placement is that of `_cut`. An op's priority falls with the middle of the earliest and the latest time at which it
-    may start on a critical path's clock, a transfer's with the time at which its op then ends: so ops run, and tensors
-    are sent, in layers, and devices wait for each other less often.
+    Placement is that of `_cut`. An op's priority falls with its rank by the middle of the earliest and the latest time
+    at which it may start on a critical path's clock, a transfer's with the rank that its op's end would have: so ops
+    run, and tensors are sent, in layers, and devices wait for each other less often. Ranks use all levels alike, which
+    the times themselves, crowded in the middle, do not.
     """
     graph = searched.problem.graph
     level = bottom_levels(graph)
-    latest, whole = level.max() - level, max(level.max(), 1e-300)
-    middle = (latest + earliest_finish(graph) - graph.runtime) / 2
-    placement = _cut(searched, rounds, graph.runtime)
-    targets = _Targets(placement, 1 - middle / whole, 1 - (middle + graph.runtime) / whole)
+    middle = (level.max() - level + earliest_finish(graph) - graph.runtime) / 2
+    order = np.argsort(middle, kind="stable")
+    place = _places(order)
+    sent = np.interp(middle + graph.runtime, middle[order], place[order])
+    targets = _Targets(_cut(searched, rounds, graph.runtime), 1 - place, 1 - sent)
     return _actions(searched, parameters, targets, _Concentrations(4.0, 16.0, 16.0))
 
 
@@ -111,10 +113,16 @@ def _low_order(graph: CostGraph) -> IndexArray:
     return solve(Problem(graph), ORDER_SEARCH, evaluations=ORDER_EVALUATIONS).schedule.op_order()
 
 
+def _places(order: IndexArray | NDArray[np.intp]) -> FloatArray:
+    """Return the place of each op in an order, from 0 to 1."""
+    place = np.empty(len(order))
+    place[order] = np.linspace(0, 1, len(order))
+    return place
+
+
 def _priorities(graph: CostGraph, order: IndexArray) -> tuple[FloatArray, FloatArray]:
     """Return mean priorities that fall along an order, of ops and of their transfers."""
-    place = np.empty(graph.num_ops)
-    place[order] = np.linspace(0, 1, graph.num_ops)
+    place = _places(order)
     sources, consumers = graph.edges
     readers = np.bincount(sources, minlength=graph.num_ops)
     read = np.bincount(sources, place[consumers], graph.num_ops) / np.maximum(readers, 1)

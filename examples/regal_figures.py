@@ -268,9 +268,9 @@ def actions(options):
         print(f"  {row:12}" + "".join(f"{cell:>24}" for cell in cells))
     figure, axes = panels(2)
     for axis, values, name in zip(axes, (shares, means), ("frequency, %", "mean relative memory"), strict=True):
-        axis.imshow(values, cmap="Greys", aspect="auto", vmin=0)
+        axis.imshow(values, cmap="Blues", aspect="auto", vmin=0, vmax=2 * max(values.max(), 1e-300))
         for (row, column), value in np.ndenumerate(values):
-            axis.text(column, row, f"{value:.3g}", ha="center", va="center", color="tab:red")
+            axis.text(column, row, f"{value:.3g}", ha="center", va="center")
         axis.set(title=name, xlabel="scheduling priority", ylabel="placement")
         axis.set_xticks(range(len(columns)), columns)
         axis.set_yticks(range(len(rows)), rows)

@@ -1,9 +1,12 @@
 """The weights that the package comes with: their cards, their size, and that they order graphs well."""
 
+import copy
 import hashlib
+from functools import partial
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from schedopt.core.problem import Problem
 from schedopt.core.solve import solve
@@ -11,10 +14,13 @@ from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.datasets.synthetic import SyntheticParameters
 from schedopt.policies import regal_network, regal_training
 from schedopt.policies.config import from_plain
+from schedopt.policies.multigraph import multigraph_batch
 from schedopt.policies.network import load_network
 from schedopt.policies.regal import Parameters
+from schedopt.policies.regal_rewards import Setting, make_case
 from schedopt.policies.topoformer_training import TrainingParameters, shipped_recipe
 from schedopt.policies.weights_files import WEIGHTS, shipped
+from scipy.stats import spearmanr
 
 CHAIN = layered_graph(LayeredParameters(nodes=10), np.random.default_rng(0))
 LARGEST, LARGEST_TOGETHER = 10_000_000, 40_000_000
@@ -25,6 +31,7 @@ def card_of(file):
 
 
 REGAL = [file for file in WEIGHTS.glob("*.safetensors") if file.stem.startswith(("regal-", "gas-"))]
+OF_SYNTHETIC_GRAPHS = [file for file in REGAL if file.stem.startswith("regal-") and not file.stem.endswith("-real")]
 
 
 def name_of(file):
@@ -67,6 +74,23 @@ def test_shipped_weights_order_unseen_graphs_better_than_random_orders(decode):
 
 
 @pytest.mark.parametrize("file", REGAL, ids=name_of)
+def test_shipped_weights_order_unseen_graphs_as_their_teacher_does(file):
+    network, recipe = regal_network.load_network(file), card_of(file)["recipe"]
+    shape = network.parameters_
+    at = [(head.kind, head.what) for head in shape.heads].index(("scheduling", "mean"))
+    setting = Setting(shape.task, shape.devices, shape.actions, 400)
+    teacher = [phase["teacher"] for phase in recipe["phases"] if phase["imitation"]][-1]
+    agreement = []
+    for seed in range(6):
+        graph = SyntheticParameters().draw(seed, np.random.default_rng([62, seed]))
+        case = make_case(partial(copy.copy, graph), setting, seed, None, teacher)
+        with torch.inference_mode():
+            chosen = network(multigraph_batch([case.searched])).most_likely().numpy()
+        agreement.append(spearmanr(chosen[:, at], case.target[:, at]).statistic)
+    assert np.mean(agreement) > 0.6
+
+
+@pytest.mark.parametrize("file", OF_SYNTHETIC_GRAPHS, ids=name_of)
 def test_shipped_weights_make_brkga_better_on_unseen_graphs(file):
     made_for = regal_network.load_network(file).parameters_
     method = file.stem.partition("-")[0]

@@ -25,8 +25,6 @@ ROUNDS = (4, 16, 64)
 WINDOW = 161
 ORDER_SEARCH, ORDER_EVALUATIONS = "order-search:proofs=0", 600
 BIAS = Parameters().bias
-LEANING = 0.2
-"""By how much of a mean affinity an op leans to a device, per standard deviation of how often it was there."""
 
 Teacher = Callable[[SearchedGraph, ActionParameters], NDArray[np.int64]]
 """From what the network sees, and what it chooses, to actions, shape `(ops, heads)`."""
@@ -51,20 +49,6 @@ def uniform(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
             distance = np.abs(alpha * beta / (total**2 * (total + 1)) - 1 / 12)
         chosen.append(int(np.argmin(np.round(distance, 12))))
     return np.tile(np.array(chosen, np.int64), (searched.problem.graph.num_ops, 1))
-
-
-def found(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return, for the makespan, choices around what the search for the features found, for each op by itself.
-
-    An op's priority falls with its mean place in the schedules found, and that of its transfers with it; it leans to
-    the devices where it was more often than the mean op. The network sees both at the op and needs no messages for it.
-    """
-    devices = searched.problem.devices
-    shares, place = np.split(searched.nodes[:, -devices - 1 :].astype(np.float64), [devices], axis=1)
-    leaning = (shares - shares.mean(0)) / np.maximum(shares.std(0), 1e-9)
-    means = np.clip(1 / 2 + LEANING * leaning, 0.2, 0.8)
-    targets = _Targets(means, 1 - place[:, 0], 1 - place[:, 0])
-    return _actions(searched, parameters, targets, _Concentrations(2.0, 8.0, 8.0))
 
 
 def cut_and_time(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
@@ -211,7 +195,6 @@ def _levels(head: Head, mean: FloatArray, concentration: float) -> NDArray[np.in
 
 TEACHERS: dict[str, Teacher] = {
     "uniform": uniform,
-    "found": found,
     "ordered": ordered,
     **{f"cut-and-time-{rounds}": partial(cut_and_time, rounds) for rounds in ROUNDS},
     **{f"cut-and-order-{rounds}": partial(cut_and_order, rounds) for rounds in ROUNDS},

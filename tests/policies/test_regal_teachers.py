@@ -91,18 +91,6 @@ def test_priorities_follow_an_order_of_low_peak():
     assert actions[order[0], 4] == 15 and actions[order[-1], 4] == 0
 
 
-def test_an_op_is_wanted_where_and_when_the_search_had_it():
-    seen = searched(synthetic(6), devices=3)
-    actions = chosen("found", seen)
-    shares, place = seen.nodes[:, -4:-1], seen.nodes[:, -1]
-    scheduling = actions[:, 6]
-    assert (np.diff(scheduling[np.argsort(place)]) <= 0).all()
-    for device in range(3):
-        ranked = np.argsort(shares[:, device])
-        assert (np.diff(actions[ranked, 2 * device]) >= 0).all()
-        assert actions[ranked[0], 2 * device] < actions[ranked[-1], 2 * device]
-
-
 def test_an_order_without_placements():
     seen = searched(synthetic(3), "memory")
     alone, cut = chosen("ordered", seen), chosen(BY_ORDER, seen)

@@ -31,7 +31,6 @@ def card_of(file):
 
 
 REGAL = [file for file in WEIGHTS.glob("*.safetensors") if file.stem.startswith(("regal-", "gas-"))]
-OF_SYNTHETIC_GRAPHS = [file for file in REGAL if file.stem.startswith("regal-") and not file.stem.endswith("-real")]
 
 
 def name_of(file):
@@ -90,7 +89,7 @@ def test_shipped_weights_order_unseen_graphs_as_their_teacher_does(file):
     assert np.mean(agreement) > 0.6
 
 
-@pytest.mark.parametrize("file", OF_SYNTHETIC_GRAPHS, ids=name_of)
+@pytest.mark.parametrize("file", REGAL, ids=name_of)
 def test_shipped_weights_make_brkga_better_on_unseen_graphs(file):
     made_for = regal_network.load_network(file).parameters_
     method = file.stem.partition("-")[0]

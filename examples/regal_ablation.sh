@@ -106,8 +106,8 @@ for table in $tables; do
   "$schedopt" compare "$folder/test" --task "$task" --devices 2 --seed 1000 --jobs "$jobs" --quiet --methods "$methods" \
     --evaluations "$evaluations" --resume "$folder/$table.jsonl" --output "$folder/$table.csv"
   if [[ $table == rounds ]]; then
-    "$python" "$(dirname "$0")/regal_figures.py" rounds "$folder"/rounds-{0,1,2,4} "$folder/both" \
-      --output "$folder/rounds.png"
+    "$python" "$(dirname "$0")/regal_figures.py" rounds --measure most_likely_improvement_percent \
+      "$folder"/rounds-{0,1,2,4} "$folder/both" --output "$folder/rounds.png"
   fi
   echo
 done

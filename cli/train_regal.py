@@ -33,6 +33,8 @@ _COLUMNS = {
     "sample_matched_percent": "graphs no worse",
     "most_likely_improvement_percent": "likely actions",
     "most_likely_matched_percent": "graphs no worse",
+    "expected_improvement_percent": "expected actions",
+    "expected_matched_percent": "graphs no worse",
 }
 HELP = (
     "Synthetic graphs (A.1.4) are drawn when they are first needed, and taken again and again; so are GRAPHS. A "
@@ -103,7 +105,7 @@ def regal(
     made_for = trainer.network.parameters_
     report(
         trainer,
-        lambda line: score_of(line, settings),
+        lambda line: score_of(line, trainer.kept),
         _COLUMNS,
         f"improvement over brkga with {settings.validation_evaluations:,} evaluations, in percent",
         f"--method {method} --task {made_for.task} --devices {made_for.devices}",
@@ -118,11 +120,12 @@ def _measurements(measured: dict[str, float]) -> list[str]:
 
 
 def _improvements(validation: dict[str, float]) -> str:
-    return "/".join(f"{validation[f'{name}_improvement_percent']:+.2f}" for name in ("sample", "most_likely")) + "%"
+    improvements = [name for name in _COLUMNS if name.endswith("improvement_percent")]
+    return "/".join(f"{validation[name]:+.2f}" for name in improvements) + "%"
 
 
 _WORDING = Wording(
     _measurements,
     lambda validation: f"improvement {_improvements(validation)}",
-    lambda line: f"improvement by drawn/likely actions {_improvements(line)}, entropy {line['entropy']:.2f}",
+    lambda line: f"improvement by drawn/likely/expected actions {_improvements(line)}, entropy {line['entropy']:.2f}",
 )

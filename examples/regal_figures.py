@@ -194,6 +194,7 @@ def decided(options):
     from schedopt.core.formats import find_graphs, read_graph
     from schedopt.policies.multigraph import multigraph_batch
     from schedopt.policies.regal_network import load_network
+    from schedopt.policies.regal_policies import taken_actions
     from schedopt.policies.regal_rewards import Setting, make_case
     from schedopt.policies.weights_files import weights_file
 
@@ -205,10 +206,7 @@ def decided(options):
         case = make_case(lambda path=path: read_graph(path), setting, options.seed, None, "")
         with torch.inference_mode():
             policy = network(multigraph_batch([case.searched]))
-            if options.actions == "sample":
-                levels = policy.sample(1, torch.Generator().manual_seed(case.start.drawn()[0]))[0]
-            else:
-                levels = policy.most_likely()
+            levels = taken_actions(policy, options.actions, lambda case=case: case.start.drawn()[0])
         yield case.searched, shape.heads, policy, levels.numpy()
 
 
@@ -427,7 +425,7 @@ def parse(arguments):
     for figure in (entropy, actions):
         one = add(figure, "graphs", "GRAPHS")
         one.add_argument("--weights", default="regal-runtime", help="shipped ones by name, or a file")
-        one.add_argument("--actions", choices=("sample", "most-likely"), default="sample")
+        one.add_argument("--actions", choices=("expected", "most-likely", "sample"), default="sample")
         one.add_argument("--features", type=int, default=400, help="evaluations that features come from")
         one.add_argument("--seed", type=int, default=1000)
         if figure is entropy:

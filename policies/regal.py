@@ -6,7 +6,7 @@ import threading
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
 from ..core import parameters as base
 from ..core.errors import UsageError
@@ -15,12 +15,12 @@ from ..core.problem import Problem
 from ..core.search import Search
 from ..core.solvers import brkga
 from ..core.solvers.brkga import GeneDistribution, evolve
+from .regal_actions import Taken
 from .weights_files import described, digests, modified, weights_of
 
 if TYPE_CHECKING:  # torch is loaded once there is a network to run
     from .regal_network import RegalNetwork
 
-ACTIONS = ("sample", "most-likely")
 MOST_DEVICES = 8
 MOST_EDGES = 1_000_000
 """The messages of a round take about two kilobytes per edge."""
@@ -35,14 +35,14 @@ class Parameters(base.Parameters):
 
     weights: str = parameter("", "a file of schedopt train, or a shipped one by name (default: what fits)")
     actions: str = parameter(
-        "most-likely", "most-likely: the most probable; sample: drawn from the policy, the paper's"
+        "", "expected (mean levels, rounded), most-likely, or sample (drawn, the paper's); default: the weights'"
     )
     features: int = parameter(400, "evaluations of plain brkga whose results the network sees; paper 400", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.actions not in ACTIONS:
-            raise UsageError(f"actions must be {' or '.join(ACTIONS)}, not '{self.actions}'")
+        if self.actions not in ("", *get_args(Taken)):
+            raise UsageError(f"actions must be one of {', '.join(get_args(Taken))}, not '{self.actions}'")
         files = weights_of(self.method, self.weights)
         if self.weights:
             _network(files[0])
@@ -132,6 +132,7 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     from .message_passing import using_threads
     from .multigraph import multigraph_batch, searched_graph
     from .regal_actions import dequantise
+    from .regal_policies import taken_actions
 
     if search.must_stop():
         return None
@@ -151,11 +152,8 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     try:
         with torch.inference_mode(), using_threads(1), heeding(search, network):
             policy = network(multigraph_batch([graph]))
-            if parameters.actions == "sample":
-                generator = torch.Generator().manual_seed(int(search.rng.integers(2**62)))
-                actions = policy.sample(1, generator)[0]
-            else:
-                actions = policy.most_likely()
+            taken = cast("Taken", parameters.actions or network.parameters_.taken)
+            actions = taken_actions(policy, taken, lambda: int(search.rng.integers(2**62)))
     except Stopped:
         search.notes.append(no_time)
         return None

@@ -14,6 +14,8 @@ from ..core.parameters import Parameters, parameter
 from ..core.solvers.brkga import GeneDistribution
 
 Kind = Literal["placement", "scheduling", "crossover", "transfers"]
+Taken = Literal["expected", "most-likely", "sample"]
+"""Which of a policy's actions: mean levels, rounded; the most probable; or drawn, as the paper's."""
 Levels = TypeVar("Levels", bound=Any)
 
 

@@ -15,7 +15,7 @@ from ..core.problem import Task
 from .message_passing import Receivers
 from .multigraph import EDGE_FEATURES, MultigraphBatch, node_features, nodes_of, sequences
 from .network_files import read_network, write_network
-from .regal_actions import ActionParameters, Head
+from .regal_actions import ActionParameters, Head, Taken
 from .regal_policies import (
     AutoregressiveDecoder,
     AutoregressivePolicy,
@@ -34,7 +34,9 @@ EPSILON = 1e-5
 
 @dataclasses.dataclass(frozen=True)
 class RegalNetworkParameters(Parameters):
-    """What decides a network's shape; the defaults are those of the paper's agent for synthetic graphs (A.16).
+    """What decides a network's shape, and which of its actions are taken.
+
+    The defaults of the shape are those of the paper's agent for synthetic graphs (A.16).
 
     Raises
     ------
@@ -55,10 +57,15 @@ class RegalNetworkParameters(Parameters):
         "whether gnn gives features and, after each round, embeddings mean 0 and spread 1 over a graph; paper: no",
     )
     width: int = parameter(32, "of nodes, edges and all layers; paper 32", low=1, high=1024)
+    taken: Taken = parameter(
+        "expected",
+        "actions that solve takes: expected (mean levels, rounded), most-likely, or sample (drawn, the paper's)",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        kinds = {"task": Task, "encoder": Encoder, "decoder": Decoder, "update": Update, "aggregation": Aggregation}
+        kinds: dict[str, Any] = {"task": Task, "encoder": Encoder, "decoder": Decoder}
+        kinds |= {"update": Update, "aggregation": Aggregation, "taken": Taken}
         for name, kind in kinds.items():
             if getattr(self, name) not in get_args(kind):
                 raise UsageError(f"{name} must be one of {', '.join(get_args(kind))}, not {getattr(self, name)}")

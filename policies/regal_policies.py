@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from .multigraph import MultigraphBatch, lines, nodes_of, sequences
-from .regal_actions import Head, Kind
+from .regal_actions import Head, Kind, Taken
 
 NEAR_UNIFORM = 0.1
 """What the last layer of the choices is scaled by at the start."""
@@ -34,6 +34,13 @@ class RegalPolicy(Protocol):
         """Return the most probable level of each choice, given those before it; shape `(nodes, heads)`."""
         ...
 
+    def expected(self) -> Tensor:
+        """Return the mean level of each choice, given those before it, rounded; shape `(nodes, heads)`.
+
+        Levels are ordered, so where the policy is unsure this is between what it wavers between, not at one end.
+        """
+        ...
+
     def log_probability(self, actions: Tensor) -> Tensor:
         """Return the log-probability of actions of shape `(count, nodes, heads)`; shape `(count, graphs)`."""
         ...
@@ -47,6 +54,13 @@ class RegalPolicy(Protocol):
             Of these choices alone; for `placement` it is that of the joint action for all devices (figure 4a).
         """
         ...
+
+
+def taken_actions(policy: RegalPolicy, taken: Taken, seed: Callable[[], int]) -> Tensor:
+    """Return a policy's actions of one kind, shape `(nodes, heads)`; the seed is asked for only if they are drawn."""
+    if taken == "sample":
+        return policy.sample(1, torch.Generator().manual_seed(seed()))[0]
+    return policy.most_likely() if taken == "most-likely" else policy.expected()
 
 
 class IndependentPolicy:
@@ -73,7 +87,11 @@ class IndependentPolicy:
 
     def most_likely(self) -> Tensor:
         """See `RegalPolicy`."""
-        return torch.stack([logits.argmax(-1) for logits in self.logits], dim=-1)
+        return _most_likely(self.logits)
+
+    def expected(self) -> Tensor:
+        """See `RegalPolicy`."""
+        return _expected(self.logits)
 
     def log_probability(self, actions: Tensor) -> Tensor:
         """See `RegalPolicy`."""
@@ -112,11 +130,20 @@ class AutoregressivePolicy:
         """See `RegalPolicy`."""
         nodes = len(self.batch.nodes)
         draws = torch.rand(count, nodes, len(self.heads), generator=generator, device=self.batch.nodes.device)
-        return self.decoder.roll_out(self.embeddings, self.batch, draws)
+        return self.decoder.roll_out(self.embeddings, self.batch, _choose, draws)
 
     def most_likely(self) -> Tensor:
         """See `RegalPolicy`."""
-        return self.decoder.roll_out(self.embeddings, self.batch, None)[0]
+        return self._surely(_most_likely)
+
+    def expected(self) -> Tensor:
+        """See `RegalPolicy`."""
+        return self._surely(_expected)
+
+    def _surely(self, pick: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
+        """Return actions that need no draws."""
+        none = self.embeddings.new_empty(1, len(self.batch.nodes), 0)
+        return self.decoder.roll_out(self.embeddings, self.batch, lambda logits, _: pick(logits), none)[0]
 
     def log_probability(self, actions: Tensor) -> Tensor:
         """See `RegalPolicy`."""
@@ -165,28 +192,32 @@ class AutoregressiveDecoder(nn.Module):
         return logits
 
     @torch.no_grad()
-    def roll_out(self, embeddings: Tensor, batch: MultigraphBatch, draws: Tensor | None) -> Tensor:
+    def roll_out(
+        self,
+        embeddings: Tensor,
+        batch: MultigraphBatch,
+        pick: Callable[[Sequence[Tensor], Tensor], Tensor],
+        draws: Tensor,
+    ) -> Tensor:
         """Choose op by op; return actions, shape `(count, nodes, heads)`.
 
         Parameters
         ----------
         embeddings, batch
             What is decoded.
+        pick
+            Returns the levels of an op of each sequence, given its logits and draws.
         draws
-            Uniform, shape `(count, nodes, heads)`; without them the most likely levels are taken, once.
+            Shape `(count, nodes, draws)`.
         """
-        count = 1 if draws is None else len(draws)
+        count = len(draws)
         lined = sequences(embeddings, batch).repeat(count, 1, 1)  # (count * graphs, longest, width)
-        uniform = None if draws is None else sequences(draws, batch).flatten(0, 1)
+        drawn = sequences(draws, batch).flatten(0, 1)
         heard, state = torch.zeros_like(lined[:, :1]), None
         steps = []
         for step in range(lined.shape[1]):
             outputs, state = self.lstm(torch.cat((lined[:, step : step + 1], heard), dim=2), state)
-            logits = self.choose(outputs[:, 0])
-            if uniform is None:
-                actions = torch.stack([of_head.argmax(-1) for of_head in logits], dim=-1)
-            else:
-                actions = _choose(logits, uniform[:, step])
+            actions = pick(self.choose(outputs[:, 0]), drawn[:, step])
             steps.append(actions)
             heard = self._heard(actions)[:, None]
         return nodes_of(torch.stack(steps, dim=1).view(count, *lines(batch).shape, -1), batch)
@@ -220,6 +251,20 @@ class Choices(nn.Module):
         """Return logits per head, shape `(..., choices)`."""
         logits: Tensor = self.layers(embeddings)
         return list(torch.split(logits, self.sizes, dim=-1))  # type: ignore[no-untyped-call]
+
+
+def _most_likely(logits: Sequence[Tensor]) -> Tensor:
+    """Return the most probable level of each head, shape `(..., heads)`."""
+    return torch.stack([of_head.argmax(-1) for of_head in logits], dim=-1)
+
+
+def _expected(logits: Sequence[Tensor]) -> Tensor:
+    """Return the mean level of each head, rounded, shape `(..., heads)`."""
+    levels = []
+    for of_head in logits:
+        every = torch.arange(of_head.shape[-1], device=of_head.device, dtype=of_head.dtype)
+        levels.append((of_head.softmax(-1) @ every).round().long())
+    return torch.stack(levels, dim=-1)
 
 
 def _choose(logits: Sequence[Tensor], draws: Tensor) -> Tensor:

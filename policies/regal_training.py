@@ -31,7 +31,7 @@ from .config import from_plain
 from .evolution import centred_ranks, directions, estimated_gradient
 from .multigraph import EVALUATIONS, multigraph_batch
 from .phased_training import PhasedTrainer, check_device
-from .regal_actions import ActionParameters, Kind
+from .regal_actions import ActionParameters, Kind, Taken
 from .regal_network import BaselineNetwork, RegalNetwork, RegalNetworkParameters, load_network, save_network
 from .regal_policies import Choices
 from .regal_rewards import Case, Cases, DrawnGraphs, GivenGraphs, Graphs, Setting, Start, found_value, make_case
@@ -42,7 +42,7 @@ from .weights_files import WEIGHTS as SHIPPED
 from .weights_files import weights_file
 
 PLAIN = "plain.jsonl"
-VALIDATED = ("sample", "most_likely")
+VALIDATED = ("sample", "most_likely", "expected")
 _SAMPLES, _SEEDS, _DIRECTIONS = 0, 2, 3
 _HELD_OUT = 2**31
 _TEACHERS = f"one of {', '.join(TEACHERS)}"
@@ -122,7 +122,9 @@ class TrainingParameters(Parameters):
     validation_evaluations: int = parameter(
         5000, "of a validation's searches, with the features' and without actions; paper 5000", low=2
     )
-    keep: Literal["sample", "most-likely"] = parameter("most-likely", "whose improvement decides the best weights")
+    keep: Literal["", "sample", "most-likely", "expected"] = parameter(
+        "", "actions whose improvement decides which weights are the best (default: the network's)"
+    )
     clip: float = parameter(10.0, "largest norm of a gradient; paper 10", low=1e-9)
     baseline_weight: float = parameter(1e-4, "of the baseline network's squared error; paper 1e-4", low=0.0)
     threads: int = parameter(1, "of the network on a CPU; with several, the last bits depend on how busy it is", low=1)
@@ -219,6 +221,11 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     def _setting(self) -> Setting:
         shape = self.network.parameters_
         return Setting(shape.task, shape.devices, shape.actions, self.parameters.features)
+
+    @property
+    def kept(self) -> Taken:
+        """The actions whose improvement decides which weights are the best."""
+        return self.parameters.keep or self.network.parameters_.taken
 
     def compile(self) -> None:
         """Run every kernel once, on a tiny graph."""
@@ -357,9 +364,9 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     def validate(self, network: RegalNetwork, must_stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
         """Return how much better than plain BRKGA the policy's actions are, in percent; None if stopped.
 
-        For actions drawn and for the most likely ones: the mean improvement, and the share of graphs on which they are
-        at least as good. And the entropy of what is chosen for an op, in nats: all of it, and its joint placement
-        action (figure 4a) if there is one. Each call has the same random choices.
+        For actions drawn, the most likely and the expected ones: the mean improvement, and the share of graphs on which
+        they are at least as good. And the entropy of what is chosen for an op, in nats: all of it, and its joint
+        placement action (figure 4a) if there is one. Each call has the same random choices.
         """
         p, cases = self.parameters, self._held_out
         kinds: dict[str, Kind | None] = {"entropy": None}
@@ -381,7 +388,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                         raise self._broken("network's output")
                     seed, after = case.start.drawn()
                     generator = torch.Generator(network.device).manual_seed(seed)
-                    chosen = (after, policy.sample(1, generator)[0]), (case.start, policy.most_likely())
+                    chosen = [(after, policy.sample(1, generator)[0])]
+                    chosen += [(case.start, actions) for actions in (policy.most_likely(), policy.expected())]
                 left = p.validation_evaluations - p.features
                 begun.append((case, [self._search(start, actions.cpu().numpy(), left) for start, actions in chosen]))
                 if must_stop():
@@ -401,7 +409,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         }
 
     def _score(self, validation: dict[str, float]) -> float:
-        return score_of(validation, self.parameters)
+        return score_of(validation, self.kept)
 
     def _curves(self, validation: dict[str, float]) -> dict[str, float]:
         return validation
@@ -433,9 +441,9 @@ def _moved(network: RegalNetwork, phase: Phase) -> list[nn.Parameter]:
     ]
 
 
-def score_of(validation: dict[str, float], parameters: TrainingParameters) -> float:
+def score_of(validation: dict[str, float], kept: Taken) -> float:
     """Return what decides which weights are the best: the least loss to plain BRKGA."""
-    return -validation[f"{parameters.keep.replace('-', '_')}_improvement_percent"]
+    return -validation[f"{kept.replace('-', '_')}_improvement_percent"]
 
 
 def settings_of(folder: str | Path) -> TrainingParameters:

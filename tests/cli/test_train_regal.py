@@ -9,7 +9,7 @@ from schedopt.datasets import generate
 from schedopt.policies import regal_training
 from schedopt.policies.config import plain
 from schedopt.policies.regal_network import load_network
-from schedopt.policies.regal_training import PLAIN, settings_of
+from schedopt.policies.regal_training import PLAIN, VALIDATED, settings_of
 from schedopt.policies.run_folder import CHECKPOINT, CONFIG, WEIGHTS, curve_of
 from train_commands import (
     BAD_USAGE,
@@ -61,7 +61,7 @@ def test_a_run_says_how_it_goes_and_what_its_weights_are_for(whole):
         "phase 2/2 epoch 1",
         "phase 2/2 epoch 2",
     ]
-    assert all("improvement by drawn/likely actions" in line and "entropy" in line for line in lines)
+    assert all("improvement by drawn/likely/expected actions" in line and "entropy" in line for line in lines)
     assert "imitated log-probability" in lines[1] and "reward" not in lines[1]
     assert "reward -" in lines[2]
     curve = curve_of(folder)
@@ -123,7 +123,8 @@ def test_training_goes_on_from_weights(whole, config, run, tmp_path):
     assert result.exit_code == 0, result.stderr
     first = json.loads(result.stdout)["validation"]["first"]
     best = max(curve_of(folder), key=lambda line: line["sample_improvement_percent"])
-    assert first["most_likely_improvement_percent"] == best["most_likely_improvement_percent"]
+    for name in VALIDATED:
+        assert first[f"{name}_improvement_percent"] == best[f"{name}_improvement_percent"]
     command = ["train", "regal", "--output", tmp_path / "other", *options, "--task", "memory"]
     refused(run(*command), "is a network of task runtime, not memory")
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import get_args
 
 import naive
 import numpy as np
@@ -23,7 +24,7 @@ from schedopt.core.solvers.chromosomes import Chromosomes
 from schedopt.core.verifier import verify
 from schedopt.policies import multigraph, regal, weights_files
 from schedopt.policies.multigraph import searched_graph
-from schedopt.policies.regal_actions import ActionParameters
+from schedopt.policies.regal_actions import ActionParameters, Taken
 from schedopt.policies.regal_network import load_network, save_network
 from torch import nn
 
@@ -131,7 +132,7 @@ def test_networks_of_every_kind_can_be_used(encoder, shape, tmp_path):
     method = "regal" if encoder == "gnn" else "gas"
     file = write_regal_weights(tmp_path / "other.safetensors", encoder=encoder, **shape)
     for ops in (1, 2, 15):
-        for actions in regal.ACTIONS:
+        for actions in get_args(Taken):
             text = f"{method}:weights={file}:actions={actions}"
             result = solve(problem_of(ops=ops), text, evaluations=210)
             assert result.status == "optimal" or result.evaluations == 210
@@ -168,7 +169,7 @@ def certain_weights(path, levels, **shape):
 
 
 @pytest.mark.parametrize("method", ["regal", "idrs"])
-@pytest.mark.parametrize("actions", regal.ACTIONS)
+@pytest.mark.parametrize("actions", get_args(Taken))
 def test_the_levels_that_are_chosen_are_drawn_from(method, actions, distributions, tmp_path):
     """k = 5, placement: means 1/6 and 1/2, variances of levels 4 and 1; the latter pair is uniform."""
     levels = ((0, 4, 2, 1), (5, 5, 5, 5))
@@ -207,7 +208,7 @@ def test_the_threads_of_torch_are_left_as_they_were(distributions):
     assert all((one.alpha == distributions[0].alpha).all() for one in distributions)
 
 
-def test_samples_follow_the_random_numbers_and_the_most_likely_actions_do_not(monkeypatch):
+def test_samples_alone_follow_the_random_numbers(monkeypatch):
     """With the same features, and other random numbers after them."""
 
     def proposed(actions, seed):
@@ -219,7 +220,7 @@ def test_samples_follow_the_random_numbers_and_the_most_likely_actions_do_not(mo
         monkeypatch.setattr(multigraph, "searched_graph", features)
         return regal.propose(Search(problem_of(), max_evaluations=450), regal.Parameters(actions=actions)).alpha
 
-    for actions, follow in (("sample", True), ("most-likely", False)):
+    for actions, follow in (("sample", True), ("most-likely", False), ("expected", False), ("", False)):
         one, same, other = (proposed(actions, seed) for seed in (1, 1, 2))
         assert (one == same).all()
         assert (one != other).any() == follow
@@ -314,7 +315,7 @@ def test_files_that_are_no_weights_are_refused_when_they_are_named(tmp_path):
     file = write_weights(tmp_path / "topoformer.safetensors")
     with pytest.raises(FormatError, match=r"is not a file of schedopt train regal"):
         parse_method(f"idrs:weights={file}")
-    with pytest.raises(UsageError, match="actions must be sample or most-likely, not 'best'"):
+    with pytest.raises(UsageError, match="actions must be one of expected, most-likely, sample, not 'best'"):
         parse_method("regal:actions=best")
     with pytest.raises(UsageError, match="features must be at least 1"):
         parse_method("regal:features=0")

@@ -170,19 +170,20 @@ def test_the_baseline_by_hand():
 @pytest.mark.parametrize(("task", "devices"), [("memory", 2), ("memory", 8), ("runtime", 5)])
 @pytest.mark.parametrize(("encoder", "decoder"), KINDS)
 def test_a_batch_is_its_graphs(encoder, decoder, task, devices):
-    """The same probabilities, most likely actions and entropies as alone, whatever the sizes."""
+    """The same probabilities, surest actions and entropies as alone, whatever the sizes."""
     graphs = graphs_of(9, 7, 1, 12, task=task, devices=devices)
     network = network_of(encoder=encoder, decoder=decoder, task=task, devices=devices)
     with torch.no_grad():
         whole = network(multigraph_batch(graphs))
         actions = whole.sample(3, generator())
-        likely, probabilities = whole.most_likely(), whole.log_probability(actions)
+        likely, expected, probabilities = whole.most_likely(), whole.expected(), whole.log_probability(actions)
         assert probabilities.shape == (3, 3)
         starts = [0, 7, 8, 20]
         for at, graph in enumerate(graphs):
             mine = slice(starts[at], starts[at + 1])
             alone = network(multigraph_batch([graph]))
             assert torch.equal(alone.most_likely(), likely[mine])
+            assert torch.equal(alone.expected(), expected[mine])
             found = alone.log_probability(actions[:, mine])[:, 0]
             torch.testing.assert_close(found, probabilities[:, at], rtol=1e-4, atol=1e-4)
             if decoder == "independent":
@@ -291,6 +292,22 @@ def test_the_most_likely_actions(decoder):
             assert torch.equal(likely[op], best)
     else:
         assert torch.equal(likely, every[probabilities.argmax()])
+
+
+@pytest.mark.parametrize("decoder", ["independent", "autoregressive"])
+def test_the_expected_actions(decoder):
+    """Means of all joint actions, rounded; autoregressive: given those that the ops before expect."""
+    policy = tiny_policy(decoder, actions=ActionParameters(0, 5))
+    every = all_actions(2, policy.heads)
+    with torch.no_grad():
+        probabilities, found = policy.log_probability(every)[:, 0].exp(), policy.expected()
+        assert not torch.equal(found, policy.most_likely())
+    for op in policy.batch.order.tolist():
+        mean = (probabilities[:, None] * every[:, op]).sum(0) / probabilities.sum()
+        assert torch.equal(found[op], mean.round().long())
+        if decoder == "autoregressive":
+            kept = (every[:, op] == found[op]).all(1)
+            every, probabilities = every[kept], probabilities[kept]
 
 
 def entropy(probabilities):

@@ -26,6 +26,7 @@ from schedopt.policies.regal_rewards import Cases, GivenGraphs, Setting, found_v
 from schedopt.policies.regal_teachers import TEACHERS
 from schedopt.policies.regal_training import (
     PLAIN,
+    VALIDATED,
     Phase,
     Trainer,
     TrainingParameters,
@@ -352,7 +353,7 @@ def test_imitation_raises_the_likelihood(tmp_path):
     assert likelihood[2] > likelihood[1] > likelihood[0]
     assert likelihood[2] > -0.5 * per_choice
     (case,) = cases_of(synthetic(1), SHAPE)
-    chosen = trainer.network(multigraph_batch([case.searched])).most_likely().numpy()
+    chosen = trainer.network(multigraph_batch([case.searched])).expected().numpy()
     np.testing.assert_array_equal(chosen, TEACHERS["uniform"](case.searched, SHAPE.actions))
 
 
@@ -423,7 +424,7 @@ def test_validations_tell_how_much_better_than_plain_brkga_the_policy_is(whole, 
     for graph in graphs:
         (case,) = cases_of([graph], SHAPE)
         entropies.append(trainer.network(multigraph_batch([case.searched])).entropy("placement").item())
-    for actions in ("sample", "most-likely"):
+    for actions in ("sample", "most-likely", "expected"):
         method = f"regal:features=100:weights={tmp_path / 'some.safetensors'}:actions={actions}"
         ratios = []
         for graph in graphs:
@@ -438,21 +439,23 @@ def test_validations_tell_how_much_better_than_plain_brkga_the_policy_is(whole, 
     assert found["entropy"] > found["placement_entropy"]
 
 
-@pytest.mark.parametrize("keep", ["sample", "most-likely"])
-def test_the_weights_of_the_largest_improvement_are_kept(keep, tmp_path, monkeypatch):
-    trainer = Trainer(tmp_path, dataclasses.replace(with_phase(epochs=3), keep=keep))
-    improvements = iter([(1.0, 1.0), (3.0, 2.0), (2.0, 5.0), (-4.0, 3.0)])
+@pytest.mark.parametrize(("keep", "taken"), [("sample", "expected"), ("expected", "sample"), ("", "most-likely")])
+def test_the_weights_of_the_largest_improvement_are_kept(keep, taken, tmp_path, monkeypatch):
+    shape = dataclasses.replace(SHAPE, taken=taken)
+    trainer = Trainer(tmp_path, dataclasses.replace(with_phase(epochs=3), keep=keep, network=shape))
+    improvements = iter([(1.0, 1.0, 1.0), (3.0, 2.0, 2.0), (2.0, 5.0, 3.0), (-4.0, 3.0, 4.0)])
     seen = []
 
     def validate(network, must_stop):
         seen.append(weights_of(network))
-        names = "sample_improvement_percent", "most_likely_improvement_percent"
+        names = [f"{name}_improvement_percent" for name in VALIDATED]
         return dict(zip(names, next(improvements), strict=True))
 
     monkeypatch.setattr(trainer, "validate", validate)
     assert trainer.run()
-    assert torch.equal(weights_of(load_network(tmp_path / WEIGHTS)), seen[1 if keep == "sample" else 2])
-    assert load_network(tmp_path / WEIGHTS).parameters_ == SHAPE
+    best = {"sample": 1, "most-likely": 2, "expected": 3}[keep or taken]
+    assert torch.equal(weights_of(load_network(tmp_path / WEIGHTS)), seen[best])
+    assert load_network(tmp_path / WEIGHTS).parameters_ == shape
 
 
 def test_neither_jobs_nor_threads_change_the_weights(whole, two_threads, tmp_path):

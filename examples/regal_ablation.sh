@@ -48,7 +48,7 @@ write_config() { # RUN
     transfers) actions+=", transfers: 16" ;;
     rounds-*) rounds=${1#rounds-} ;;
     autoregressive) more=", decoder: autoregressive" ;;
-    gas) more=", encoder: lstm, taken: most-likely" ;;
+    gas) more=", encoder: lstm" ;;
   esac
   local imitation="graphs: 16, learning_rate: 0.002, reward: 0.0, imitation: 1.0"
   if [[ $1 != leave-one-out && $1 != reinforce ]]; then
@@ -67,7 +67,7 @@ write_config() { # RUN
   esac
   cat > "$folder/$1.yaml" <<END_OF_CONFIG
 seed: 0
-network: {task: $task, devices: 2, actions: {$actions}, rounds: $rounds, update: residual, normalise: true$more}
+network: {task: $task, devices: 2, actions: {$actions}, rounds: $rounds, update: residual, normalise: true, taken: most-likely$more}
 validation_evaluations: $evaluations
 phases:
 $phases
@@ -106,7 +106,7 @@ for table in $tables; do
   "$schedopt" compare "$folder/test" --task "$task" --devices 2 --seed 1000 --jobs "$jobs" --quiet --methods "$methods" \
     --evaluations "$evaluations" --resume "$folder/$table.jsonl" --output "$folder/$table.csv"
   if [[ $table == rounds ]]; then
-    "$python" "$(dirname "$0")/regal_figures.py" rounds --measure expected_improvement_percent \
+    "$python" "$(dirname "$0")/regal_figures.py" rounds --measure most_likely_improvement_percent \
       "$folder"/rounds-{0,1,2,4} "$folder/both" --output "$folder/rounds.png"
   fi
   echo

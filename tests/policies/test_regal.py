@@ -226,6 +226,19 @@ def test_samples_alone_follow_the_random_numbers(monkeypatch):
         assert (one != other).any() == follow
 
 
+def test_the_weights_say_which_actions_are_taken(tmp_path):
+    """Unless the method does."""
+    kinds, found = get_args(Taken), {}
+    for taken in kinds:
+        file = write_regal_weights(tmp_path / f"{taken}.safetensors", taken=taken)
+        for actions in ("", *kinds):
+            parameters = regal.Parameters(weights=str(file), actions=actions)
+            search = Search(problem_of(), seed=1, max_evaluations=450)
+            found[taken, actions] = regal.propose(search, parameters).alpha.tolist()
+    for taken in kinds:
+        assert [kind for kind in kinds if found[taken, kind] == found[taken, ""]] == [taken]
+
+
 def test_good_distributions_help_and_bad_ones_hurt(tmp_path):
     """All affinities to one of two devices, for sure, cannot use the other: worse than those that share the ops out."""
     values = {}

@@ -37,7 +37,8 @@ class RegalPolicy(Protocol):
     def expected(self) -> Tensor:
         """Return the mean level of each choice, given those before it, rounded; shape `(nodes, heads)`.
 
-        Levels are ordered, so where the policy is unsure this is between what it wavers between, not at one end.
+        Levels are ordered, so where the policy is unsure this is between what it wavers between, not at one end. Of two
+        levels as near the even one is taken.
         """
         ...
 
@@ -57,7 +58,7 @@ class RegalPolicy(Protocol):
 
 
 def taken_actions(policy: RegalPolicy, taken: Taken, seed: Callable[[], int]) -> Tensor:
-    """Return a policy's actions of one kind, shape `(nodes, heads)`; the seed is asked for only if they are drawn."""
+    """Return the actions of a policy on the CPU, shape `(nodes, heads)`; the seed is asked for if they are drawn."""
     if taken == "sample":
         return policy.sample(1, torch.Generator().manual_seed(seed()))[0]
     return policy.most_likely() if taken == "most-likely" else policy.expected()

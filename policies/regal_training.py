@@ -122,7 +122,7 @@ class TrainingParameters(Parameters):
     validation_evaluations: int = parameter(
         5000, "of a validation's searches, with the features' and without actions; paper 5000", low=2
     )
-    keep: Literal["", "sample", "most-likely", "expected"] = parameter(
+    keep: Literal["", Taken] = parameter(
         "", "actions whose improvement decides which weights are the best (default: the network's)"
     )
     clip: float = parameter(10.0, "largest norm of a gradient; paper 10", low=1e-9)
@@ -165,8 +165,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     Raises
     ------
     UsageError
-        If the checkpoint in the folder is of a run with other settings or graphs, the weights to start from are for
-        another task, or there is no such device.
+        If the checkpoint in the folder is of an older version or a run with other settings or graphs, the weights to
+        start from are for another task, or there is no such device.
     FormatError
         If the checkpoint or the weights to start from cannot be read.
     """
@@ -196,6 +196,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         trained = [*self.network.parameters(), *self.baseline.parameters()]
         self.optimiser = torch.optim.Adam(trained, lr=1.0, betas=(0.9, 0.999), eps=1e-8)
         self._resume()
+        if self._last and not {f"{name}_improvement_percent" for name in VALIDATED} <= self._last.keys():
+            raise UsageError(f"{folder}: is a run of an older version, which validated less; name another folder")
 
     def _new_network(self, known: RegalNetworkParameters | None) -> RegalNetwork:
         wanted = self.parameters.network

@@ -373,6 +373,7 @@ def test_networks_start_near_uniform(encoder, decoder):
         ({"aggregation": "max"}, "aggregation must be one of mean, sum"),
         ({"encoder": "gat"}, "encoder must be one of gnn, lstm"),
         ({"decoder": "beam"}, "decoder must be one of independent, autoregressive"),
+        ({"taken": "best"}, "taken must be one of expected, most-likely, sample"),
         ({"rounds": -1}, "rounds must be from 0"),
     ],
 )

@@ -469,6 +469,12 @@ def test_another_seed_gives_others(whole, tmp_path):
     assert not torch.equal(weights_of(trainer.network), weights_of(Trainer(whole, PARAMETERS).network))
 
 
+def test_a_run_of_a_version_that_validated_less_is_refused(whole, monkeypatch):
+    monkeypatch.setattr(regal_training, "VALIDATED", (*VALIDATED, "later"))
+    with pytest.raises(UsageError, match="is a run of an older version"):
+        Trainer(whole, PARAMETERS)
+
+
 @pytest.mark.parametrize("often", [1, 2])
 def test_a_run_stopped_again_and_again_is_the_same(often, whole, tmp_path):
     """Stopped after each step, or two, and in validations, which ask per graph."""

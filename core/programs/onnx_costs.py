@@ -18,7 +18,7 @@ from .onnx_program import OnnxProgram, load_program, reads
 from .onnx_session import constant_tensors, kernel_times, one_node, random_inputs, session_of, session_options
 from .system_allocator import SystemAllocator
 
-REPEATS, WORKSPACE_REPEATS = 5, 2
+REPEATS = 5
 Values = dict[str, NDArray[Any]]
 
 
@@ -26,8 +26,7 @@ def measured_costs(program: OnnxProgram) -> dict[str, tuple[float, int]]:
     """Run each node alone under ONNX Runtime, in the file's order, on what it gets when the program runs.
 
     The time is the median of `REPEATS` runs by ONNX Runtime's profiler. The workspace is what the node holds at most
-    beyond its results, by glibc's allocator: the least of `WORKSPACE_REPEATS` runs, since what the process allocates
-    for itself meanwhile, now and then, counts as well. Both in a process of its own.
+    beyond its results, by glibc's allocator. Both in a process of its own.
 
     Returns
     -------
@@ -50,16 +49,11 @@ def run_each(path: str, shapes: Mapping[str, int]) -> dict[str, tuple[float, int
     allocator = SystemAllocator()
 
     def workspace(session: Any, inputs: Values) -> tuple[int, list[NDArray[Any]]]:
-        taken: list[int] = []
-        outputs: list[NDArray[Any]] = []
-        for _ in range(WORKSPACE_REPEATS):
-            outputs.clear()
-            allocator.restart()
-            before = allocator.held()
-            outputs += session.run(None, inputs)
-            results = allocator.held() - before
-            taken.append(max(0, allocator.peak() - results))
-        return min(taken), outputs
+        allocator.restart()
+        before = allocator.held()
+        outputs = session.run(None, inputs)
+        results = allocator.held() - before
+        return max(0, allocator.peak() - results), outputs
 
     workspaces = _for_each_node(program, workspace)
     return {name: (times[name], workspaces[name]) for name in program.names}

@@ -11,18 +11,18 @@ from typer.core import TyperGroup
 
 from ..core.errors import SchedoptError
 from ..version import VERSION
-from .apply import apply
-from .check import check
-from .compare import compare
-from .convert import convert
-from .gen import app as gen
-from .import_model import import_model
-from .measure import measure
-from .methods import methods
-from .plot import plot
-from .show import show
-from .solve import solve
-from .train import app as train
+from .commands.apply import apply
+from .commands.check import check
+from .commands.compare import compare
+from .commands.convert import convert
+from .commands.gen import app as gen
+from .commands.import_model import import_model
+from .commands.measure import measure
+from .commands.methods import methods
+from .commands.plot import plot
+from .commands.show import show
+from .commands.solve import solve
+from .commands.train.grid_search import app as train
 
 
 class ErrorBoundary(TyperGroup):

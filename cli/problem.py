@@ -48,7 +48,7 @@ def problem_settings(
 
 def make_problem(graph: CostGraph, settings: dict[str, Any]) -> Problem:
     """Return the problem of a graph under these settings."""
-    from ..core.comparison import Settings
+    from ..core.comparison.experiment import Settings
 
     return Settings(**settings).problem(graph)
 
@@ -58,7 +58,7 @@ def read_graphs(arguments: list[str], talk: Talk) -> list[CostGraph]:
     from collections import Counter
     from dataclasses import replace
 
-    from ..core.formats import find_graphs, graph_name, read_graph
+    from ..core.files.costgraph import find_graphs, graph_name, read_graph
 
     paths: dict[Path, Path] = {}
     for path in find_graphs(arguments):

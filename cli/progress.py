@@ -13,8 +13,8 @@ from .console import Talk
 
 if TYPE_CHECKING:
     from ..core.problem import Problem
-    from ..core.registry import MethodSpec
-    from ..core.search import Search
+    from ..core.search.registry import MethodSpec
+    from ..core.search.search import Search
     from ..core.solve import Result
 
 _COMPILING_AFTER = 1.5
@@ -26,7 +26,7 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
 
     The first Ctrl-C stops the search with its best schedule, a second one ends the program.
     """
-    from ..core.registry import check_supported
+    from ..core.search.registry import check_supported
     from ..core.solve import solve, warm_up
 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .bounds import is_met, lower_bound, min_cut_bound
+from .costs.bounds import is_met, lower_bound, min_cut_bound
+from .costs.simulator import Simulation, simulate
+from .costs.verifier import verify
 from .graph import CostGraph, GraphBuilder
 from .problem import Problem
-from .registry import MethodSpec, check_supported, load, parameters_class, parse_method, parts_of
 from .schedule import Schedule
-from .search import Search
-from .simulator import Simulation, simulate
-from .verifier import verify
+from .search.registry import MethodSpec, check_supported, load, parameters_class, parse_method, parts_of
+from .search.search import Search
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +214,7 @@ def warm_up(problem: Problem, spec: MethodSpec) -> None:
         if tiny.memory_limit is not None:  # annealing does more when the limit cannot be kept
             tiny = replace(tiny, memory_limit=1 if part == "annealing" else 10**9)
         if part in ("order-search", "annealing"):
-            from .solvers import order_search
+            from .solvers.one_device import order_search
 
             order_search.compile_kernels(tiny.graph)
         search = Search(tiny, max_evaluations=20, lower_bound=-1.0)

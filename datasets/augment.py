@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 
 from ..core.errors import GraphError
-from ..core.formats import SUFFIXES, format_graph
+from ..core.files.costgraph import SUFFIXES, format_graph
 from ..core.graph import INT64_MAX, CostGraph, frozen
-from .parallel import chunks, map_in_order
+from ..core.parallel import chunks, map_in_order
 
 LOW, HIGH = 0.5, 1.5
 

@@ -26,7 +26,7 @@ def has_room(task: Task, devices: int, graph: CostGraph) -> bool:
     graph
         Any graph.
     """
-    from ..core.bounds import is_met, lower_bound
+    from ..core.costs.bounds import is_met, lower_bound
     from ..core.solve import reference_value
 
     problem = Problem(graph, task=task, devices=devices)

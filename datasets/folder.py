@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..core.atomic import write_atomically
 from ..core.errors import FormatError, UsageError
-from ..core.formats import SUFFIXES
+from ..core.files.atomic import write_atomically
+from ..core.files.costgraph import SUFFIXES
 from .split import PARTS
 
 DESCRIPTION = "dataset.json"

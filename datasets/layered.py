@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ..core.errors import UsageError
 from ..core.graph import CostGraph, GraphBuilder
-from ..core.parameters import Parameters, parameter
-from .weights import check_weights, normalized
+from ..core.search.parameters import Parameters, parameter
+from .mixture import check_weights, normalized
 
 Edges = list[tuple[int, int]]
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ..core.errors import UsageError
 from ..core.graph import CostGraph, GraphBuilder
-from ..core.parameters import Parameters, parameter
-from .weights import check_weights, normalized
+from ..core.search.parameters import Parameters, parameter
+from .mixture import check_weights, normalized
 
 Model = Literal["erdos-renyi", "barabasi-albert", "watts-strogatz", "stochastic-block"]
 Costs = Literal["inputs-outputs", "outputs"]

@@ -108,10 +108,10 @@ def on_a_deep_stack(function, argument):
 
 def peaks(path, seconds):
     """Return the peaks of one graph in bytes: Inductor's orders, auto, and the input order."""
-    from schedopt.core.formats import read_graph
+    from schedopt.core.costs.simulator import input_peak, simulate
+    from schedopt.core.files.costgraph import read_graph
     from schedopt.core.problem import Problem
     from schedopt.core.schedule import Schedule
-    from schedopt.core.simulator import input_peak, simulate
     from schedopt.core.solve import solve
 
     problem = Problem(read_graph(path))
@@ -143,7 +143,7 @@ def main():
         print(f"skipped: this PyTorch lacks the heuristics of torch._inductor.memory ({error})")
         return
     from joblib import Parallel, delayed
-    from schedopt.core.formats import find_graphs
+    from schedopt.core.files.costgraph import find_graphs
 
     print("auto's peak against the best of the heuristics' orders, mean ± standard error over graphs")
     print(f"{'folder':<12} graphs {'against the best of':<22}   wins   ties losses {'improvement':>16} {'most':>9}")

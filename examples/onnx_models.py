@@ -48,14 +48,14 @@ def export(entry, folder):
 def compare(path, folder, time_limit, repeats):
     """Import, solve, apply and measure one model; return its row."""
     import onnx
+    from schedopt.core.files.schedule_json import format_document, result_document
     from schedopt.core.problem import Problem
-    from schedopt.core.programs.onnx_apply import apply
-    from schedopt.core.programs.onnx_costs import measured_costs
-    from schedopt.core.programs.onnx_import import graph_of
-    from schedopt.core.programs.onnx_measure import measure_orders
-    from schedopt.core.programs.onnx_program import load_program
+    from schedopt.core.programs.onnx.apply import apply
+    from schedopt.core.programs.onnx.costs import measured_costs
+    from schedopt.core.programs.onnx.importer import graph_of
+    from schedopt.core.programs.onnx.measure import measure_orders
+    from schedopt.core.programs.onnx.program import load_program
     from schedopt.core.programs.options import ImportOptions
-    from schedopt.core.schedule_json import format_document, result_document
     from schedopt.core.solve import solve
 
     program = load_program(str(path), {}, note)

@@ -76,7 +76,7 @@ def run(*command):
 
 def measure(name, training, seconds, repeats):
     """Import, solve and measure one model; return its row."""
-    from schedopt.core.formats import read_graph
+    from schedopt.core.files.costgraph import read_graph
 
     model = (f"real_models:{name}", "--training", training)
     with tempfile.TemporaryDirectory() as work:

@@ -32,7 +32,7 @@ BRKGA = "brkga"
 
 def read_runs(path):
     """Return method -> graph -> the mean value of its feasible runs; methods and graphs as in the file."""
-    from schedopt.core.statistics import mean_of
+    from schedopt.core.comparison.summaries import mean_of
 
     values = defaultdict(lambda: defaultdict(list))
     with Path(path).open(newline="") as file:
@@ -58,7 +58,7 @@ def pairs_of(values, method, reference):
 
 def improvements_of(values, method, reference):
     """Return the improvements in percent, graph by graph; a graph whose reference is 0 is left out."""
-    from schedopt.core.statistics import improvement_percent
+    from schedopt.core.comparison.summaries import improvement_percent
 
     found = (improvement_percent(*pair) for pair in pairs_of(values, method, reference).values())
     return [improvement for improvement in found if improvement is not None]
@@ -66,7 +66,7 @@ def improvements_of(values, method, reference):
 
 def with_error(values):
     """Write a mean with half of its 95% confidence interval."""
-    from schedopt.core.statistics import estimate
+    from schedopt.core.comparison.summaries import estimate
 
     found = estimate(values)
     return f"{found.mean:+.2f} ± {found.half_width or 0:.2f}%"
@@ -179,8 +179,8 @@ def topologies_of(graphs):
     """Return graph -> its topology, of the files given."""
     if not graphs:
         return {}
-    from schedopt.core.formats import find_graphs, graph_name, read_graph
-    from schedopt.datasets.topology import topology_hash
+    from schedopt.core.files.costgraph import find_graphs, graph_name, read_graph
+    from schedopt.datasets.duplicates import topology_hash
 
     return {graph_name(path): topology_hash(read_graph(path)) for path in find_graphs(graphs)}
 
@@ -191,12 +191,12 @@ def topologies_of(graphs):
 def decided(options):
     """Yield, for each graph, what the network sees, its policy, and the levels that solve would take for each op."""
     import torch
-    from schedopt.core.formats import find_graphs, read_graph
-    from schedopt.policies.multigraph import multigraph_batch
-    from schedopt.policies.regal_network import load_network
-    from schedopt.policies.regal_policies import taken_actions
-    from schedopt.policies.regal_rewards import Setting, make_case
-    from schedopt.policies.weights_files import weights_file
+    from schedopt.core.files.costgraph import find_graphs, read_graph
+    from schedopt.policies.networks.shipped import weights_file
+    from schedopt.policies.regal.distributions import taken_actions
+    from schedopt.policies.regal.features import multigraph_batch
+    from schedopt.policies.regal.network import load_network
+    from schedopt.policies.regal.rewards import Setting, make_case
 
     torch.set_num_threads(1)
     network = load_network(weights_file(options.weights))
@@ -303,8 +303,8 @@ def rounds(options):
     Of several runs with the same T the best counts, as in the paper's sweep of hyperparameters; there, runs with T > 0
     are better than with T = 0, and overall better as T grows.
     """
-    from schedopt.policies.run_folder import WEIGHTS, curve_of
-    from schedopt.policies.weights_files import described
+    from schedopt.policies.networks.shipped import described
+    from schedopt.policies.training.run_folder import WEIGHTS, curve_of
 
     best = {}
     print(f"{'T':>3} {'improvement':>12}  run")
@@ -330,7 +330,7 @@ def curves(options):
     N that it never saw: drawn as its own are, or with --training and --held-out the first N of those given. The paper,
     TensorFlow's graphs: 7.25% on the training set and 7.09% on the test set for runtime, 4.36% and 3.56% for memory.
     """
-    from schedopt.policies.run_folder import curve_of
+    from schedopt.policies.training.run_folder import curve_of
 
     figure, axes = panels(len(options.runs))
     for axis, run in zip(axes, options.runs, strict=True):
@@ -355,11 +355,11 @@ def both_sets(run, options):
     """Return graphs that a run was trained on, and as many that it never saw."""
     from functools import partial
 
-    from schedopt.core.formats import find_graphs, read_graph
+    from schedopt.core.files.costgraph import find_graphs, read_graph
     from schedopt.datasets.filters import keep_improving
-    from schedopt.datasets.generate import Recipe
-    from schedopt.policies.regal_rewards import DrawnGraphs
-    from schedopt.policies.regal_training import settings_of
+    from schedopt.datasets.recipe import Recipe
+    from schedopt.policies.regal.rewards import DrawnGraphs
+    from schedopt.policies.regal.training import settings_of
 
     if options.training or options.held_out:
         if not (options.training and options.held_out):
@@ -377,12 +377,12 @@ def both_sets(run, options):
 
 def improvements_by(run, graphs, seed):
     """Return how much better than BRKGA the weights of a run are on graphs, in percent."""
+    from schedopt.core.comparison.summaries import improvement_percent
     from schedopt.core.problem import Problem
     from schedopt.core.solve import solve
-    from schedopt.core.statistics import improvement_percent
-    from schedopt.policies.regal_training import settings_of
-    from schedopt.policies.run_folder import WEIGHTS
-    from schedopt.policies.weights_files import described
+    from schedopt.policies.networks.shipped import described
+    from schedopt.policies.regal.training import settings_of
+    from schedopt.policies.training.run_folder import WEIGHTS
 
     weights, evaluations = Path(run, WEIGHTS), settings_of(run).validation_evaluations
     shape = described(weights)

@@ -1,6 +1,6 @@
 # Sourced by regal_generalise.sh and regal_topologies.sh: sets `policies`, the methods for $task whose weights are shipped
 # or in the folder WEIGHTS.
-weights=${WEIGHTS:-$("$python" -c 'from schedopt.policies.weights_files import WEIGHTS; print(WEIGHTS)')}
+weights=${WEIGHTS:-$("$python" -c 'from schedopt.policies.networks.shipped import WEIGHTS; print(WEIGHTS)')}
 policies=()
 for name in "regal-$task" "regal-$task-transfers"; do
   if [[ ! -e $weights/$name.safetensors ]]; then

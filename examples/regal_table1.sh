@@ -20,7 +20,7 @@ task=$1 count=${2:-100} seeds=${3:-1} few=${4:-10} seconds=${5:-600} seed=${6:-0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 folder=${8:-$work/runs}
-weights=${WEIGHTS:-$("$python" -c 'from schedopt.policies.weights_files import WEIGHTS; print(WEIGHTS)')}
+weights=${WEIGHTS:-$("$python" -c 'from schedopt.policies.networks.shipped import WEIGHTS; print(WEIGHTS)')}
 methods=brkga,brkga-tuned,gp-dfs,local-search,random:evaluations=5000,annealing,auto:evaluations=5000,auto:time-limit=1s
 methods+=,brkga:evaluations=1000,brkga:evaluations=10000,brkga:evaluations=50000
 for learned in regal/regal-$task idrs/regal-$task gas/gas-$task regal/regal-$task-transfers; do

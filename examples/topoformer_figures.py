@@ -17,7 +17,7 @@ from pathlib import Path
 
 def read_runs(path, reference):
     """Return method -> the estimates of its gap, percent, and of its time, seconds; methods as in the file."""
-    from schedopt.core.statistics import estimate, gap_percent
+    from schedopt.core.comparison.summaries import estimate, gap_percent
 
     values, seconds = defaultdict(dict), defaultdict(dict)
     with Path(path).open(newline="") as file:

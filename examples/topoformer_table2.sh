@@ -22,7 +22,7 @@ fi
 import shutil
 import sys
 from pathlib import Path
-from schedopt.core.formats import read_graph
+from schedopt.core.files.costgraph import read_graph
 
 BANDS = {"small": (1, 199), "200-500": (200, 500), "500-700": (501, 700), "700-1000": (701, 1000), "large": (1001, 10**9)}
 folder = Path(sys.argv[1])

@@ -31,7 +31,7 @@ def _seeded():
 @pytest.fixture(scope="session")
 def tiny_weights(tmp_path_factory):
     """Return a folder that holds the weights of tiny random networks alone, REGAL's for two and three devices."""
-    from networks import write_regal_weights, write_weights
+    from models.networks import write_regal_weights, write_weights
 
     folder = tmp_path_factory.mktemp("weights")
     write_weights(folder / "topoformer-layered.safetensors")
@@ -46,7 +46,7 @@ def tiny_weights(tmp_path_factory):
 @pytest.fixture
 def tiny_shipped(tiny_weights, monkeypatch):
     """Let the tiny weights stand for those that the package comes with, so that what they give is quick."""
-    monkeypatch.setattr("schedopt.policies.weights_files.WEIGHTS", tiny_weights)
+    monkeypatch.setattr("schedopt.policies.networks.shipped.WEIGHTS", tiny_weights)
     return tiny_weights / "topoformer-layered.safetensors"
 
 

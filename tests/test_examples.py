@@ -13,18 +13,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import write_regal_weights
-from schedopt.core.formats import find_graphs, read_graph, write_graph
+from models.networks import write_regal_weights
+from schedopt.core.costs.simulator import input_peak
+from schedopt.core.files.costgraph import find_graphs, read_graph, write_graph
 from schedopt.core.problem import Problem
-from schedopt.core.registry import METHODS
-from schedopt.core.simulator import input_peak
+from schedopt.core.search.registry import METHODS
+from schedopt.core.search.settings import read_config
 from schedopt.core.solve import solve
+from schedopt.datasets.duplicates import topology_hash
 from schedopt.datasets.layered import LayeredParameters, layered_graph
-from schedopt.datasets.topology import topology_hash
-from schedopt.policies.config import read_config
-from schedopt.policies.regal_actions import ActionParameters
-from schedopt.policies.regal_network import load_network, save_network
-from schedopt.policies.regal_training import TrainingParameters
+from schedopt.policies.regal.actions import ActionParameters
+from schedopt.policies.regal.network import load_network, save_network
+from schedopt.policies.regal.training import TrainingParameters
 from torch import no_grad
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -488,7 +488,7 @@ def test_regal_topologies_makes_copies_and_draws_them(weights, tmp_path):
 def test_onnx_models(tmp_path):
     """The table has a row per model, whose better order saves what is predicted, and keeps the results."""
     pytest.importorskip("onnxruntime")
-    from onnx_models import branches, save
+    from models.onnx_models import branches, save
 
     path = save(tmp_path / "branches.onnx", branches(5))
     printed = run("onnx_models.py", path, "--time-limit", "1", "--folder", tmp_path / "out")

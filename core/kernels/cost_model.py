@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..graph import FloatArray, IndexArray, IntArray
-from .arrays import GraphArrays
+from .graph_arrays import GraphArrays
 from .jit import inlined, kernel
 
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ..statistics import Cell, Estimate, GraphResults, by_graph, improvement_percent, summarise
+from ..comparison.summaries import Cell, Estimate, GraphResults, by_graph, improvement_percent, summarise
 from .figures import new_figure, plain
 
 _TIE = 1e-9

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
+from ..costs.timeline import Timeline
 from ..errors import FormatError, UsageError
-from ..timeline import Timeline
 
 Kind = Literal["memory", "gantt"]
 ENDINGS = {

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..costs.timeline import Timeline
 from ..graph import CostGraph
-from ..timeline import Timeline
 
 _PLACE = "/*DATA*/"
 _DECIMALS = 4

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..timeline import Timeline
+from ..costs.timeline import Timeline
 
 Event = dict[str, Any]
 

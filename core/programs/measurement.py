@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ..costs.simulator import simulate
 from ..graph import CostGraph
 from ..problem import Problem
 from ..schedule import Schedule
-from ..simulator import simulate
 
 PROGRAM_ORDER = "program order"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..errors import UsageError
-from .imports import kind_by_name
+from .importers import kind_by_name
 
 
 class Runner(NamedTuple):
@@ -24,8 +24,8 @@ class Runner(NamedTuple):
     measure: str
 
 
-ONNX = Runner("schedopt.core.programs.onnx_apply:apply", "schedopt.core.programs.onnx_measure:measure")
-TORCH = Runner("schedopt.core.programs.torch_apply:apply", "schedopt.core.programs.torch_measure:measure")
+ONNX = Runner("schedopt.core.programs.onnx.apply:apply", "schedopt.core.programs.onnx.measure:measure")
+TORCH = Runner("schedopt.core.programs.pytorch.apply:apply", "schedopt.core.programs.pytorch.measure:measure")
 RUNNERS = {"onnx": ONNX, "pytorch": TORCH}
 
 

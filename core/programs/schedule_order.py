@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import chain
 
 from ..errors import FormatError, UsageError
-from ..formats import format_graph, parse_graph
+from ..files.costgraph import format_graph, parse_graph
+from ..files.schedule_json import read_schedule
 from ..graph import CostGraph
-from ..schedule_json import read_schedule
 
 
 def read_order(path: str, graph: CostGraph) -> list[int]:

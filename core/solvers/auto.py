@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..parameters import Parameters
 from ..problem import Problem
-from ..registry import load, parameters_class
-from ..search import Search
+from ..search.parameters import Parameters
+from ..search.registry import load, parameters_class
+from ..search.search import Search
 
 HEURISTICS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
 MOST_CELLS = 2**31

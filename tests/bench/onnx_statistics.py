@@ -23,8 +23,8 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 from schedopt.core.errors import ProgramError
-from schedopt.core.programs.onnx_program import load_program
-from schedopt.core.programs.onnx_session import constant_tensors, random_inputs, runnable
+from schedopt.core.programs.onnx.program import load_program
+from schedopt.core.programs.onnx.session import constant_tensors, random_inputs, runnable
 
 VERSION = 23
 POSITIONS = {

@@ -141,9 +141,9 @@ def plain_decoder(graph, fixed_op: int):
 def bench_brkga() -> None:
     """5,000 evaluations on two devices; wanted: 0.12 s CPU at 100 ops, 1.3 s at 1,000."""
     from schedopt.core.problem import Problem
-    from schedopt.core.search import Search
+    from schedopt.core.search.search import Search
     from schedopt.core.solve import solve
-    from schedopt.core.solvers.chromosomes import Chromosomes
+    from schedopt.core.solvers.several_devices.random_keys import Chromosomes
 
     for nodes in (98, 998):
         graph = synthetic(nodes, 0)
@@ -173,9 +173,9 @@ def bench_regal() -> None:
     import torch
     from schedopt.core.problem import Problem
     from schedopt.core.solve import solve
-    from schedopt.core.solvers.beta_quantiles import quantiles
-    from schedopt.policies.regal_actions import beta_parameters
-    from schedopt.policies.regal_network import RegalNetwork, RegalNetworkParameters, save_network
+    from schedopt.core.solvers.several_devices.beta_quantiles import quantiles
+    from schedopt.policies.regal.actions import beta_parameters
+    from schedopt.policies.regal.network import RegalNetwork, RegalNetworkParameters, save_network
 
     start = time.process_time()
     for mean in range(16):
@@ -202,7 +202,7 @@ def bench_regal() -> None:
 
 def bench_partial_order() -> None:
     """Closure, reduction and incomparable pairs of 10,000 layered ops; wanted: 0.1 s."""
-    from schedopt.core.partial_order import incomparable, partial_order
+    from schedopt.core.one_device.partial_order import incomparable, partial_order
 
     partial_order(layered(100, 0))
     graph = layered(10_000, 0)
@@ -211,7 +211,7 @@ def bench_partial_order() -> None:
 
 def bench_op_features() -> None:
     """Inputs of Topoformer with 20 eigenvectors, layered ops; wanted: 0.03 s CPU at 500, 0.5 s at 2,000."""
-    from schedopt.policies.op_features import op_features
+    from schedopt.policies.topoformer.features import op_features
 
     for nodes in (100, 500, 2000, 10_000):
         print(f"op features, {nodes} ops:", median_cpu(op_features, layered(nodes, 0)))
@@ -220,7 +220,7 @@ def bench_op_features() -> None:
 def bench_formats() -> None:
     """50,000 ops; wanted: text 5 s, binary 1 s."""
     from google.protobuf import text_format
-    from schedopt.core.formats import format_graph, parse_graph
+    from schedopt.core.files.costgraph import format_graph, parse_graph
     from schedopt.core.graph import GraphBuilder
     from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
 
@@ -273,8 +273,13 @@ def bench_gen() -> None:
 def bench_decoders() -> None:
     """16 orders from priorities; wanted: sample 5 ms, beam 0.1 s (2,000 ops: 0.5 s)."""
     import torch
-    from schedopt.core.kernels.priority_orders import ready_steps
-    from schedopt.policies.decoders import decode_beam, decode_greedy, decode_samples, order_log_probability
+    from schedopt.core.kernels.one_device.priority_orders import ready_steps
+    from schedopt.policies.topoformer.priorities import (
+        decode_beam,
+        decode_greedy,
+        decode_samples,
+        order_log_probability,
+    )
 
     for nodes in (500, 2000):
         graph, rng = layered(nodes, 0), np.random.default_rng(0)
@@ -297,12 +302,12 @@ def bench_decoders() -> None:
 def bench_encoder() -> None:
     """Topoformer in parts, on one thread; wanted: 10,000 ops within 8 GiB."""
     import torch
-    from schedopt.core.partial_order import dense, partial_order
+    from schedopt.core.one_device.partial_order import dense, partial_order
     from schedopt.core.problem import Problem
     from schedopt.core.solve import solve
-    from schedopt.policies.graph_batch import encode
-    from schedopt.policies.network import Network, NetworkParameters
-    from schedopt.policies.op_features import op_features
+    from schedopt.policies.topoformer.batch import encode
+    from schedopt.policies.topoformer.features import op_features
+    from schedopt.policies.topoformer.network import Network, NetworkParameters
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from schedopt.core.formats import write_graph
+from schedopt.core.files.costgraph import write_graph
 from schedopt.core.graph import CostGraph, GraphBuilder
 from typer.testing import CliRunner, Result
 

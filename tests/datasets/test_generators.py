@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from schedopt.core.errors import UsageError
-from schedopt.core.formats import format_graph, parse_graph
+from schedopt.core.files.costgraph import format_graph, parse_graph
+from schedopt.datasets.duplicates import topology_hash
 from schedopt.datasets.filters import keep_with_room
-from schedopt.datasets.generate import Recipe, generate
 from schedopt.datasets.layered import LayeredParameters
+from schedopt.datasets.recipe import Recipe, generate
 from schedopt.datasets.synthetic import MODELS, SyntheticParameters
-from schedopt.datasets.topology import topology_hash
 
 FAMILIES = {"layered": LayeredParameters(nodes=40)} | {
     model: SyntheticParameters(nodes_low=40, nodes_high=40, models=(model,)) for model in MODELS

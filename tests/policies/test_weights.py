@@ -9,18 +9,19 @@ import pytest
 import torch
 import yaml
 from schedopt.core.problem import Problem
+from schedopt.core.search.settings import from_plain
 from schedopt.core.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.datasets.synthetic import SyntheticParameters
-from schedopt.policies import regal_network, regal_training
-from schedopt.policies.config import from_plain
-from schedopt.policies.multigraph import multigraph_batch
-from schedopt.policies.network import load_network
-from schedopt.policies.regal import Parameters
-from schedopt.policies.regal_policies import taken_actions
-from schedopt.policies.regal_rewards import Setting, make_case
-from schedopt.policies.topoformer_training import TrainingParameters, shipped_recipe
-from schedopt.policies.weights_files import WEIGHTS, shipped
+from schedopt.policies.networks.shipped import WEIGHTS, shipped
+from schedopt.policies.regal import network as regal_network
+from schedopt.policies.regal import training as regal_training
+from schedopt.policies.regal.distributions import taken_actions
+from schedopt.policies.regal.features import multigraph_batch
+from schedopt.policies.regal.rewards import Setting, make_case
+from schedopt.policies.regal.solve import Parameters
+from schedopt.policies.topoformer.network import load_network
+from schedopt.policies.topoformer.training import TrainingParameters, shipped_recipe
 from scipy.stats import spearmanr
 
 CHAIN = layered_graph(LayeredParameters(nodes=10), np.random.default_rng(0))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
+from schedopt.core.costs.timeline import input_timeline, timeline_of
 from schedopt.core.errors import FormatError, UsageError
 from schedopt.core.graph import GraphBuilder
 from schedopt.core.plots.draw import check_target, draw
@@ -13,7 +14,6 @@ from schedopt.core.plots.gantt import draw_gantt
 from schedopt.core.plots.memory_chart import draw_memory
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
-from schedopt.core.timeline import input_timeline, timeline_of
 from schedopt.core.units import format_bytes
 
 ODD_NAMES = ("_hidden", "$x^2$", "$", "a\nb", "</script>", "\"'&<b>", "層/卷積", "x" * 300)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 from matplotlib.figure import Figure
+from schedopt.core.comparison.summaries import Cell, Estimate, by_graph
 from schedopt.core.plots.comparison_charts import (
     best_ratios,
     draw_comparison,
@@ -12,7 +13,6 @@ from schedopt.core.plots.comparison_charts import (
     method_style,
 )
 from schedopt.core.plots.figures import render
-from schedopt.core.statistics import Cell, Estimate, by_graph
 
 
 def cell(graph, method, value, status="feasible", seed=0, seconds=1.0, excess=0):

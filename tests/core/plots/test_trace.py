@@ -7,11 +7,11 @@ from itertools import pairwise
 import naive
 import numpy as np
 import pytest
+from schedopt.core.costs.timeline import input_timeline, timeline_of
 from schedopt.core.graph import GraphBuilder
 from schedopt.core.plots.trace import trace
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
-from schedopt.core.timeline import input_timeline, timeline_of
 
 
 def drawn(seed, devices, **values):

@@ -1,0 +1,45 @@
+"""`schedopt apply`: a program in the order of a schedule."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..options import JsonFlag, QuietFlag
+from ..program import ModelArgument, ProgramDeviceOption, ShapeOption, TrainingOption, import_options
+
+
+def apply(
+    model: ModelArgument,
+    schedule: Annotated[
+        str,
+        typer.Argument(metavar="SCHEDULE", help="Schedule JSON of the imported model, as written by solve --output."),
+    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="The file to write: .onnx for ONNX, .pt2 for PyTorch.")],
+    training: TrainingOption = "none",
+    shape: ShapeOption = None,
+    device: ProgramDeviceOption = "cpu",
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Write a model with its ops in the order of a schedule, after a run that gave bitwise equal results."""
+    from json import dumps
+    from pathlib import Path
+
+    from ...core.errors import FormatError
+    from ...core.programs.importers import check_options, load
+    from ...core.programs.runners import runner_of
+    from ..console import Talk, write
+
+    talk = Talk(quiet)
+    options = import_options(training, shape, device)
+    runner = runner_of(model)
+    check_options(model, options)
+    if not Path(output).absolute().parent.is_dir():
+        raise FormatError(f"{output}: the folder does not exist")
+    load(runner.apply)(model, schedule, output, options, talk.note)
+    if json:
+        write(dumps({"model": model, "schedule": schedule, "output": output, "equal": True}))
+    else:
+        talk.note(f"wrote {output}: its results are bitwise those of {model}")

@@ -1,0 +1,57 @@
+"""`schedopt check`: run the independent verifier on a schedule file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..options import GraphArgument, JsonFlag, QuietFlag
+
+
+def check(
+    graph: GraphArgument,
+    schedule: Annotated[str, typer.Argument(metavar="SCHEDULE", help="Schedule JSON, as written by solve --output.")],
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Verify a schedule: exit 0 if it keeps every rule of the cost model, else 1 and the rule it breaks."""
+    from json import dumps
+
+    from ...core.costs.verifier import verify
+    from ...core.errors import ScheduleError
+    from ...core.files.costgraph import read_graph
+    from ...core.files.schedule_json import read_schedule
+    from ...core.units import format_bytes, format_microseconds
+    from ..console import Talk, write
+
+    loaded = read_schedule(schedule, read_graph(graph, Talk(quiet).note))
+    try:
+        totals = verify(
+            loaded.problem,
+            loaded.schedule,
+            peak_per_device=loaded.peak_per_device,
+            runtime=loaded.runtime,
+            enforce_limit=loaded.status != "infeasible",
+        )
+    except ScheduleError as error:
+        if json:
+            write(dumps({"schedule": schedule, "valid": False, "broken_rule": str(error)}))
+            raise typer.Exit(1) from error
+        raise
+    if json:
+        write(
+            dumps(
+                {
+                    "schedule": schedule,
+                    "valid": True,
+                    "peak_memory_per_device": totals.peak_per_device,
+                    "runtime_us": totals.runtime,
+                }
+            )
+        )
+    else:
+        write(
+            f"{schedule}: valid, {len(loaded.schedule):,} steps, peak {format_bytes(totals.peak)} "
+            f"({totals.peak:,} bytes), makespan {format_microseconds(totals.runtime)}"
+        )

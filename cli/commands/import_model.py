@@ -1,0 +1,139 @@
+"""`schedopt import`: a real model in, its graph with costs out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+
+import typer
+
+from ..options import JsonFlag, QuietFlag
+from ..program import ProgramDeviceOption, ShapeOption, TrainingOption, import_options
+
+if TYPE_CHECKING:
+    from ...core.graph import CostGraph
+    from ...core.programs.options import ImportOptions
+
+_NOTED_ROUNDING = 0.01
+
+
+def import_model(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="An .onnx file; a PyTorch program: .pt2, or module:function that returns (model, example inputs); "
+            "Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or networkx node-link JSON graph.",
+        ),
+    ],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; - writes text to stdout."),
+    ] = "-",
+    training: TrainingOption = "none",
+    shape: ShapeOption = None,
+    costs: Annotated[
+        Literal["roofline", "measured"],
+        typer.Option(
+            "--costs",
+            help="roofline: time from FLOPs and bytes, no workspace; measured: run each op here. (PyTorch, ONNX)",
+        ),
+    ] = "roofline",
+    flops: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--flops", help="FLOPs per second of the roofline, e.g. 100G. (default: 1T)"),
+    ] = None,
+    memory_bandwidth: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--memory-bandwidth", help="Of the roofline, e.g. 50GB/s. (default: 100GB/s)"),
+    ] = None,
+    device: ProgramDeviceOption = "cpu",
+    default_size: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--default-size", help="Bytes of a node without a size, e.g. 4KiB. (DOT, node-link JSON)"),
+    ] = None,
+    graph: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--graph", help="Which graph, where MODEL holds several. (Inductor)"),
+    ] = None,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Import a model as a graph: ONNX, PyTorch, Inductor's buffers, DOT, networkx JSON."""
+    import dataclasses
+    from json import dumps
+    from pathlib import Path
+
+    from ...core.errors import FormatError, UsageError
+    from ...core.files.costgraph import encoding_of, write_graph
+    from ...core.programs.importers import kind_of, read_model
+    from ...core.units import parse_bytes
+    from ..console import Talk, write
+
+    if json and output == "-":
+        raise UsageError("--json prints to standard output, where the graph goes; name an output file by --output")
+    encoding_of(output)
+    if output != "-" and not Path(output).absolute().parent.is_dir():
+        raise FormatError(f"{output}: the folder does not exist")
+    options = dataclasses.replace(
+        _with_rates(import_options(training, shape, device), flops, memory_bandwidth),
+        costs=costs,
+        default_size=None if default_size is None else parse_bytes(default_size, "default size"),
+        graph=graph,
+    )
+    talk = Talk(quiet)
+    imported = read_model(model, options, talk.note)
+    summary = {"graph": imported.name, "kind": kind_of(model), **_summary(imported), "output": output}
+    _remarks(talk, imported, summary)
+    write_graph(imported, output)
+    if json:
+        write(dumps(summary))
+    elif output != "-":
+        talk.note(f"wrote {output}")
+
+
+def _with_rates(options: ImportOptions, flops: str | None, memory_bandwidth: str | None) -> ImportOptions:
+    """Return the options with the rates of the roofline that are given."""
+    import dataclasses
+
+    from ...core.errors import UsageError
+    from ...core.units import parse_bandwidth, parse_flops
+
+    if flops is not None:
+        options = dataclasses.replace(options, flops=parse_flops(flops))
+    if memory_bandwidth is not None:
+        options = dataclasses.replace(options, memory_bandwidth=parse_bandwidth(memory_bandwidth))
+    for flag, rate in (("--flops", options.flops), ("--memory-bandwidth", options.memory_bandwidth)):
+        if rate <= 0:
+            raise UsageError(f"{flag} must be more than 0")
+    return options
+
+
+def _summary(graph: CostGraph) -> dict[str, Any]:
+    from ...core.costs.simulator import input_peak
+
+    return {
+        "ops": graph.num_ops,
+        "tensors": int((~graph.is_control).sum()),
+        "tensor_bytes": int(graph.tensor_size[graph.alias_of < 0].sum()),
+        "persistent_bytes": int(graph.persistent.sum()),
+        "input_peak": input_peak(graph),
+        "runtime_us": float(graph.runtime.sum()),
+    }
+
+
+def _remarks(talk: Any, graph: CostGraph, summary: dict[str, Any]) -> None:
+    """Say what was imported, and what writing runtimes as whole microseconds changes."""
+    from ...core.units import format_bytes, format_microseconds
+
+    persistent = summary["persistent_bytes"]
+    talk.note(
+        f"{graph.name}: {summary['ops']:,} ops, {summary['tensors']:,} tensors of "
+        f"{format_bytes(summary['tensor_bytes'])}{f', {format_bytes(persistent)} persistent' if persistent else ''}; "
+        f"peak {format_bytes(summary['input_peak'])} in program order"
+    )
+    total, written = summary["runtime_us"], float(graph.runtime.round().sum())
+    if abs(total - written) > _NOTED_ROUNDING * total:
+        talk.note(
+            f"{graph.name}: the format holds whole microseconds, so the sum of the runtimes goes from "
+            f"{format_microseconds(total)} to {format_microseconds(written)}"
+        )

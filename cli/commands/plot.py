@@ -1,0 +1,115 @@
+"""`schedopt plot`: schedules as a picture, an interactive page, or a trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from ..options import GraphArgument, JsonFlag, QuietFlag
+
+if TYPE_CHECKING:
+    from ...core.costs.timeline import Timeline
+    from ...core.graph import CostGraph
+
+INPUT = "input"
+
+
+def plot(
+    graph: GraphArgument,
+    schedules: Annotated[
+        Optional[list[str]],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        typer.Argument(
+            metavar="[SCHEDULE]...",
+            help="Schedule JSON, as written by solve --output, or input for the graph's own order. (default: input)",
+        ),
+    ] = None,
+    output: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--output",
+            "-o",
+            help=".png or .svg: a picture; .html: a page to click through; .json: a Chrome or Perfetto trace. "
+            "(default: GRAPH.png)",
+        ),
+    ] = None,
+    kind: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--kind", help="Of picture: memory or gantt. (default: gantt for several devices)"),
+    ] = None,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Draw schedules: memory by tensor with its peak, several orders over each other, devices and transfers."""
+    from json import dumps
+
+    from ...core.files.atomic import write_atomically
+    from ...core.files.costgraph import graph_name, read_graph
+    from ...core.plots.draw import check_target, draw
+    from ..console import Talk, write
+
+    talk = Talk(quiet)
+    target = output or f"{graph_name(graph)}.png"
+    check_target(target)
+    read = read_graph(graph, talk.note)
+    timelines = [_read_timeline(path, label, read) for path, label in _labels(schedules or [INPUT]).items()]
+    write_atomically(target, draw(timelines, target, kind))  # type: ignore[arg-type]
+    if json:
+        write(dumps({"graph": read.name, "output": target, "schedules": [_summary(t) for t in timelines]}))
+        return
+    for timeline in timelines:
+        write(_line(timeline))
+    talk.note(f"wrote {target}")
+
+
+def _labels(paths: list[str]) -> dict[str, str]:
+    """Call each schedule by its file's name without ending, or by the whole path where files share one."""
+    from collections import Counter
+    from pathlib import Path
+
+    stems = {path: path if path == INPUT else Path(path).stem for path in paths}
+    shared = Counter(stems.values())
+    return {path: stem if shared[stem] == 1 else path for path, stem in stems.items()}
+
+
+def _read_timeline(path: str, label: str, graph: CostGraph) -> Timeline:
+    from ...core.costs.timeline import input_timeline, timeline_of
+    from ...core.costs.verifier import verify
+    from ...core.errors import FormatError, ScheduleError
+    from ...core.files.schedule_json import read_schedule
+
+    if path == INPUT:
+        return input_timeline(graph)
+    loaded = read_schedule(path, graph)
+    try:
+        verify(
+            loaded.problem,
+            loaded.schedule,
+            peak_per_device=loaded.peak_per_device,
+            runtime=loaded.runtime,
+            enforce_limit=False,
+        )
+    except ScheduleError as error:
+        raise FormatError(f"{path}: not a schedule of {error}") from error
+    return timeline_of(label, loaded.problem, loaded.schedule)
+
+
+def _summary(timeline: Timeline) -> dict[str, object]:
+    simulation = timeline.simulation
+    return {
+        "label": timeline.label,
+        "steps": timeline.steps,
+        "peak_memory": simulation.peak,
+        "peak_memory_per_device": simulation.peak_per_device.tolist(),
+        "peak_step": timeline.peak_step + 1,
+        "peak_at": timeline.step_name(timeline.peak_step),
+        "runtime_us": simulation.runtime,
+    }
+
+
+def _line(timeline: Timeline) -> str:
+    from ...core.units import format_bytes
+
+    at = f"step {timeline.peak_step + 1:,} of {timeline.steps:,}, {timeline.step_name(timeline.peak_step)}"
+    where = f" on device {timeline.fullest_device}" if timeline.problem.devices > 1 else ""
+    return f"{timeline.label}: peak {format_bytes(timeline.simulation.peak)}{where} at {at}"

@@ -1,0 +1,171 @@
+"""`schedopt show`: what a graph, a folder of graphs, or a schedule's peak looks like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from ..options import JsonFlag, QuietFlag
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ...core.costs.graph_summary import Peak
+
+_BAR = 40
+_NAMES_SHOWN = 3
+
+
+def show(
+    graph: Annotated[str, typer.Argument(metavar="GRAPH", help="CostGraphDef file, - for stdin, or a folder.")],
+    schedule: Annotated[
+        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        typer.Argument(metavar="[SCHEDULE]", help="Schedule JSON: show what is alive at its peak."),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="Holders of memory to list at the peak.")] = 20,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Show a graph: ops, edges, bytes, depth, width, bounds; a folder: histograms; a schedule: its peak."""
+    from pathlib import Path
+
+    from ...core.errors import UsageError
+    from ...core.files.costgraph import read_graph
+    from ..console import Talk
+
+    talk = Talk(quiet)
+    if graph != "-" and Path(graph).is_dir():
+        if schedule is not None:
+            raise UsageError(f"{graph} is a folder; name the one graph that {schedule} belongs to")
+        _show_folder(graph, talk, json)
+    elif schedule is None:
+        _show_graph(read_graph(graph, talk.note), json)
+    else:
+        _show_peak(graph, schedule, talk, top, json)
+
+
+def _show_graph(graph: Any, json: bool) -> None:
+    import dataclasses
+    from json import dumps
+
+    from rich.table import Table
+
+    from ...core.costs.graph_summary import summarise
+    from ...core.units import format_bytes, format_microseconds
+    from ..console import show, write
+
+    summary = summarise(graph)
+    if json:
+        write(dumps(dataclasses.asdict(summary)))
+        return
+    table = Table(show_header=False)
+    table.add_column("")
+    table.add_column("", justify="right")
+    table.add_row("ops", f"{summary.ops:,}")
+    table.add_row("tensors", f"{summary.tensors:,}")
+    table.add_row("edges", f"{summary.edges:,}")
+    table.add_row("bytes in tensors", format_bytes(summary.tensor_bytes))
+    table.add_row("persistent bytes", format_bytes(summary.persistent_bytes))
+    table.add_row("total runtime", format_microseconds(summary.total_runtime))
+    table.add_row("depth (longest path)", f"{summary.depth:,} ops")
+    table.add_row("width (largest antichain)", f"{summary.width:,} ops")
+    table.add_section()
+    table.add_row("peak memory, input order, 1 device", format_bytes(summary.input_peak))
+    table.add_row("peak memory, lower bound, 1 device", format_bytes(summary.memory_bound))
+    table.add_row("critical path", format_microseconds(summary.critical_path))
+    show(table, graph.name)
+
+
+def _show_folder(folder: str, talk: Any, json: bool) -> None:
+    """Print the histograms of sizes and diameters (REGAL figures 5 and 6)."""
+    from json import dumps
+
+    from rich.progress import track
+
+    from ...core.costs.graph_summary import diameter
+    from ...core.files.costgraph import find_graphs, read_graph
+    from ..console import show, write
+
+    rows = []
+    paths = find_graphs([folder])
+    for path in track(paths, "measuring", console=talk.console, disable=not talk.shows_progress, transient=True):
+        graph = read_graph(path, talk.note)
+        rows.append(
+            {
+                "graph": str(path),
+                "ops": graph.num_ops,
+                "edges": len(graph.edges[0]),
+                "diameter": diameter(graph),
+            }
+        )
+    if json:
+        write("\n".join(dumps(row) for row in rows))
+        return
+    columns = {key: [row[key] for row in rows] for key in ("ops", "edges", "diameter")}
+    for title, values in columns.items():
+        show(_histogram(values), f"{title}, {len(rows)} graphs")
+
+
+def _histogram(values: list[Any]) -> Table:
+    from rich.table import Table
+
+    from ...core.costs.graph_summary import log_histogram
+
+    table = Table(show_header=False, box=None)
+    bins = log_histogram(values)
+    most = max(count for _, _, count in bins)
+    for low, high, count in bins:
+        table.add_row(f"{low:,} to {high:,}", f"{count}", "█" * round(_BAR * count / most))
+    return table
+
+
+def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: bool) -> None:
+    import dataclasses
+    from json import dumps
+
+    from ...core.costs.graph_summary import alive_at_peak
+    from ...core.costs.verifier import verify
+    from ...core.files.costgraph import read_graph
+    from ...core.files.schedule_json import read_schedule
+    from ...core.units import format_bytes
+    from ..console import show, write
+
+    loaded = read_schedule(schedule_path, read_graph(graph_path, talk.note))
+    verify(loaded.problem, loaded.schedule, enforce_limit=False)
+    peak = alive_at_peak(loaded.problem, loaded.schedule)
+    if json:
+        write(dumps(dataclasses.asdict(peak)))
+        return
+    where = f"device {peak.device} at step {peak.step + 1:,} of {len(loaded.schedule):,}"
+    show(_peak_table(peak, top), f"peak {format_bytes(peak.memory)} on {where}, running {peak.runs}")
+
+
+def _peak_table(peak: Peak, top: int) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from ...core.units import format_bytes
+
+    table = Table("held by")
+    table.add_column("bytes", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("until")
+
+    def add(name: str, size: int, until: str) -> None:
+        share = f"{100 * size / max(1, peak.memory):.1f}%"
+        table.add_row(escape(name), format_bytes(size), share, escape(until))
+
+    for holder in peak.holders[:top]:
+        names = ", ".join(holder.waiting[:_NAMES_SHOWN])
+        more = len(holder.waiting) - _NAMES_SHOWN
+        until = names + (f" and {more} more" if more > 0 else "") if names else "its end: final, sent or unused"
+        add(holder.name, holder.size, until)
+    rest = peak.holders[top:]
+    if rest:
+        add(f"{len(rest)} more", sum(holder.size for holder in rest), "")
+    if peak.workspace:
+        add(f"workspace of {peak.runs}", peak.workspace, "this step")
+    if peak.persistent:
+        add("persistent bytes (weights)", peak.persistent, "the end")
+    return table

@@ -1,0 +1,275 @@
+"""`schedopt train`: choose a method's parameters on training graphs, or train its network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from ...command_line import command_line
+from ...options import BandwidthOption, GraphsArgument, JobsOption, JsonFlag, LatencyOption, QuietFlag, SeedOption
+from .regal import HELP as REGAL_HELP
+from .regal import regal
+from .topoformer import topoformer
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from rich.table import Table
+
+    from ....core.comparison.experiment import Comparison, Experiment, Settings
+    from ....core.comparison.grid_search import Grid, Round
+    from ....core.comparison.resume import ResumeFile
+    from ....core.comparison.summaries import MethodSummary
+    from ...console import Talk
+
+app = typer.Typer(no_args_is_help=True, help="Choose a method's parameters, or train its network.")
+
+_OptionalInt = Optional[int]  # noqa: UP045 - Typer reads it at run time on Python 3.10
+_OptionalText = Optional[str]  # noqa: UP045
+_OptionalTexts = Optional[list[str]]  # noqa: UP045
+_SHOWN = 10
+_SILENT = {"held_out", "jobs", "output", "resume", "json", "quiet"}
+
+
+def grid_search(
+    ctx: typer.Context,
+    graphs: GraphsArgument,
+    held_out: Annotated[
+        _OptionalTexts,
+        typer.Option("--held-out", help="Other graphs, or a folder, to confirm the winner on; repeatable."),
+    ] = None,
+    task: Annotated[str, typer.Option("--task", help="What to minimise: memory (peak) or runtime (makespan).")] = (
+        "memory"
+    ),
+    devices: Annotated[int, typer.Option("--devices", "-d", help="Devices, 1 to 64.")] = 2,
+    bandwidth: BandwidthOption = None,
+    latency: LatencyOption = "0",
+    evaluations: Annotated[int, typer.Option("--evaluations", min=1, help="Budget of each run.")] = 5000,
+    seed: SeedOption = 0,
+    first: Annotated[
+        _OptionalInt, typer.Option("--first", min=1, help="Graphs of the first round. (default: all, no rounds)")
+    ] = None,
+    keep: Annotated[
+        float, typer.Option("--keep", min=0.01, max=0.99, help="Share of the settings that goes on to the next round.")
+    ] = 0.25,
+    jobs: JobsOption = 1,
+    output: Annotated[
+        _OptionalText, typer.Option("--output", "-o", help="Write the winner to this .yaml; other tasks in it stay.")
+    ] = None,
+    resume: Annotated[
+        _OptionalText,
+        typer.Option("--resume", help="Keep finished runs in this .jsonl file, and skip those it has already."),
+    ] = None,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Search the grid of the method that the subcommand names, and write the winner."""
+    from contextlib import closing, nullcontext
+
+    from ....core.comparison.experiment import Settings
+    from ....core.comparison.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
+    from ....core.comparison.resume import ResumeFile
+    from ....core.files.yaml_files import write_yaml
+    from ...console import Talk, write
+    from ...problem import problem_settings, read_graphs
+    from ...progress import interruptible
+
+    talk = Talk(quiet)
+    grid = GRIDS[str(ctx.info_name)]()
+    document = _read_output(output, grid.method)
+    problem = problem_settings(task, devices, None, bandwidth, latency, [grid.method])
+    settings = Settings(**problem, evaluations=evaluations, seed=seed)
+    training = read_graphs(graphs, talk)
+    others = read_graphs(held_out, talk) if held_out else []
+    check_apart(training, others)
+    rounds = plan(len(grid.settings), len(training), first or len(training), keep)
+    with (
+        nullcontext() if resume is None else closing(ResumeFile(resume)) as file,
+        interruptible(talk, "the runs done so far") if jobs == 1 else nullcontext() as interrupt,
+        _progress(talk, runs_of(rounds) + 2 * len(others)) as advance,
+    ):
+        runner = _Runner(talk, file, jobs, interrupt, advance)
+        for ranking in race(grid, training, settings, rounds, runner):
+            winner = ranking[0]
+            runner.best = f", best so far {_improvement(winner)}"
+            talk.note(f"best of {len(ranking)} on {winner.graphs} graphs: {winner.method}, {_improvement(winner)}")
+        confirmed = confirm(grid, winner.method, others, settings, runner) if others else None
+    document[task] = {
+        "settings": grid.specs[winner.method],
+        "found": {
+            **_circumstances(ctx, settings, rounds),
+            "training": _evidence(winner, graphs),
+            **({} if confirmed is None else {"held_out": _evidence(confirmed, held_out or [])}),
+        },
+    }
+    if json:
+        write(_json({"method": grid.method, "task": task, **document[task]}))
+    else:
+        _show(grid, ranking, confirmed)
+    if output is not None:
+        write_yaml(output, document)
+        talk.note(f"wrote {output}")
+
+
+_HOW = (
+    "Every setting runs on the same graphs with the same seed and budget; the best improves most over the defaults, "
+    "in percent per graph. With --first F all settings run on the first F graphs only, the best share --keep of them "
+    "on F / keep, and so on until the last few ran on all."
+)
+app.command(
+    "brkga",
+    help=f"Search 648 settings of brkga, for brkga-tuned:settings=FILE (REGAL A.10).\n\n{_HOW}",
+)(grid_search)
+app.command(
+    "local-search",
+    help=f"Search when to restart, for local-search:patience=N (REGAL A.10).\n\n{_HOW}",
+)(grid_search)
+app.command("topoformer")(topoformer)
+app.command(
+    "regal",
+    help="Train REGAL, a graph network that chooses for each op what BRKGA draws from, by its rewards (REGAL 4).\n\n"
+    f"{REGAL_HELP}",
+)(regal)
+app.command(
+    "gas",
+    help=f"Train GAS, REGAL with an LSTM over a topological order for its network (REGAL 5.2).\n\n{REGAL_HELP}",
+)(regal)
+
+
+class _Runner:
+    """Does experiments, but for the runs that the resume file has; leaves if interrupted."""
+
+    def __init__(
+        self,
+        talk: Talk,
+        file: ResumeFile | None,
+        jobs: int,
+        interrupt: Event | None,
+        advance: Callable[[int, str], None],
+    ) -> None:
+        self.talk, self.file, self.jobs, self.interrupt, self.advance = talk, file, jobs, interrupt, advance
+        self.best = ""
+
+    def __call__(self, experiment: Experiment) -> Comparison:
+        """Do the runs of an experiment."""
+        from ...progress import compiling
+
+        file = self.file
+        what = f"{len(experiment.methods)} settings on {len(experiment.graphs)} graphs{self.best}"
+        if file is not None:
+            experiment.resume_from(file)
+            self.talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {file.path}")
+        self.advance(len(experiment.cells), what)
+        with compiling(self.talk):
+            experiment.compile()
+        comparison = experiment.execute(
+            jobs=self.jobs, on_cell=lambda cell: self.advance(1, what), interrupt=self.interrupt
+        )
+        if not comparison.is_complete:
+            kept = f"kept in {file.path}; the same command goes on from there" if file else "lost; --resume keeps them"
+            typer.echo(f"interrupted: the runs done so far are {kept}", err=True)
+            raise typer.Exit(130)
+        return comparison
+
+
+def _read_output(output: str | None, method: str) -> dict[str, Any]:
+    """Return what the output file holds already, or the start of a new one."""
+    from pathlib import Path
+
+    from ....core.errors import FormatError, UsageError
+    from ....core.search.tuned import read_document
+
+    if output is not None:
+        if Path(output).suffix not in (".yaml", ".yml"):
+            raise UsageError(f"{output}: the name must end in .yaml")
+        if not Path(output).absolute().parent.is_dir():
+            raise FormatError(f"{output}: the folder does not exist")
+        if Path(output).exists():
+            return read_document(output, method)
+    return {"method": method}
+
+
+@contextmanager
+def _progress(talk: Talk, total: int) -> Iterator[Callable[[int, str], None]]:
+    """Show a bar on a terminal; yields what to call with the runs finished and what they are."""
+    if not talk.shows_progress:
+        yield lambda runs, what: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=talk.console, transient=True) as progress:
+        bar = progress.add_task("", total=total)
+        yield lambda runs, what: progress.update(bar, advance=runs, description=what)
+
+
+def _circumstances(ctx: typer.Context, settings: Settings, rounds: Sequence[Round]) -> dict[str, Any]:
+    """Return what the search was, as plain values."""
+    from datetime import datetime, timezone
+
+    from ....version import VERSION
+
+    return {
+        "command": command_line(ctx, _SILENT),
+        "schedopt": VERSION,
+        "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
+        "devices": settings.devices,
+        "evaluations": settings.evaluations,
+        "seed": settings.seed,
+        "rounds": [f"{r.settings} settings on {r.graphs} graphs" for r in rounds],
+    }
+
+
+def _evidence(summary: MethodSummary, paths: list[str]) -> dict[str, Any]:
+    """Return the improvement over the defaults on some graphs, and where those are from."""
+    from ....datasets.folder import made_by
+
+    improvement = summary.improvement
+    return {
+        "graphs": summary.graphs,
+        "made_by": made_by(paths),
+        "improvement_percent": _rounded(improvement.mean),
+        "standard_error": _rounded(improvement.standard_error),
+        "wins_ties_losses": f"{summary.wins}/{summary.ties}/{summary.losses}",
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _json(document: dict[str, Any]) -> str:
+    from json import dumps
+
+    return dumps(document, indent=1)
+
+
+def _show(grid: Grid, ranking: list[MethodSummary], confirmed: MethodSummary | None) -> None:
+    """Print the best settings, and what the first of them does on the held-out graphs."""
+    from ...console import show
+
+    show(_table(grid, ranking), f"{grid.method}: improvement over its defaults, {ranking[0].graphs} graphs")
+    if confirmed is not None:
+        show(f"the first on {confirmed.graphs} held-out graphs: {_improvement(confirmed)}")
+
+
+def _table(grid: Grid, ranking: list[MethodSummary]) -> Table:
+    from rich.table import Table
+
+    best = ranking[:_SHOWN]
+    table = Table(*grid.settings[0], "improvement")
+    for summary in best + [s for s in ranking[_SHOWN:] if s.method == grid.reference]:
+        values = map(str, grid.specs[summary.method].values())
+        table.add_row(*values, "defaults" if summary.method == grid.reference else _improvement(summary))
+    return table
+
+
+def _improvement(summary: MethodSummary) -> str:
+    """Write the mean and its standard error."""
+    mean, error = summary.improvement.mean, summary.improvement.standard_error
+    if mean is None:
+        return "none"
+    return f"{mean:+.2f}%" if error is None else f"{mean:+.2f} ± {error:.2f}%"

@@ -1,0 +1,1 @@
+"""Methods compared on graphs: experiments, their statistics, resuming, and grid search."""

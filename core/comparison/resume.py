@@ -1,0 +1,61 @@
+"""Finished runs of a comparison on disk, so that it goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import FormatError
+from ..files.costgraph import format_graph
+from ..files.json_lines import JsonLines
+from ..graph import CostGraph
+from .summaries import Cell
+
+
+def graph_hash(graph: CostGraph) -> str:
+    """Return the SHA-256 of what a graph holds, but for its name.
+
+    It is that of the graph as binary CostGraphDef, which has whole microseconds; other runtimes, which no
+    file can hold, are added.
+    """
+    digest = hashlib.sha256(format_graph(graph, "binary"))
+    if np.any(graph.runtime != np.round(graph.runtime)):
+        digest.update(graph.runtime.tobytes())
+    return digest.hexdigest()
+
+
+class ResumeFile(JsonLines):
+    """Finished cells on disk, so that a comparison goes on where it stopped.
+
+    Failed runs are kept for the record and tried again.
+
+    Parameters
+    ----------
+    path
+        The file; made if it does not exist.
+
+    Raises
+    ------
+    FormatError
+        If the file is something else, or cannot be read or written.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path, "a comparison", "name a new file to resume from")
+
+    def find(self, key: str, graph: str, method: str) -> Cell | None:
+        """Return the finished cell of a run, unless it failed, under the names that graph and method have now."""
+        record = self.records.get(key)
+        if record is None or record.get("status") == "failed":
+            return None
+        try:
+            return Cell(**{**record, "graph": graph, "method": method})
+        except TypeError as error:
+            raise FormatError(f"{self.path}: a line lacks fields of a comparison ({error}); name a new file") from error
+
+    def append(self, key: str, cell: Cell) -> None:
+        """Write a finished cell through to the disk."""
+        self.write(key, asdict(cell))

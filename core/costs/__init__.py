@@ -1,0 +1,1 @@
+"""What a schedule costs, what none can beat, and who holds the memory."""

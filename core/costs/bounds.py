@@ -1,0 +1,197 @@
+"""Lower bounds on peak memory and makespan: no schedule can be better (DESIGN, Lower bounds)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..buffers import Buffers
+from ..graph import BoolArray, CostGraph, FloatArray, IntArray
+from ..kernels.one_device.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
+from ..kernels.reach import reachable
+from ..problem import Problem
+
+MIN_CUT_WORK = 100_000_000
+SECONDS_PER_ARC = 1e-6
+BUILDING = 2
+LARGEST = 2**63 - 1
+
+
+def earliest_finish(graph: CostGraph) -> FloatArray:
+    """Return when each op ends at the earliest, on as many devices as it takes, microseconds; shape `(ops,)`."""
+    finish = graph.runtime.tolist()
+    pointers, predecessors = (a.tolist() for a in graph.predecessors)
+    for op in graph.input_order.tolist():
+        before = predecessors[pointers[op] : pointers[op + 1]]
+        finish[op] += max((finish[p] for p in before), default=0.0)
+    return np.array(finish)
+
+
+def critical_path(graph: CostGraph) -> float:
+    """Return the longest path of the graph in microseconds; no number of devices is faster."""
+    return float(earliest_finish(graph).max())
+
+
+def runtime_bound(problem: Problem) -> float:
+    """Return the larger of the critical path and the total runtime shared evenly, microseconds."""
+    total = math.fsum(problem.graph.runtime.tolist())
+    return max(critical_path(problem.graph), total / problem.devices)
+
+
+def smallest_along_chain(graph: CostGraph) -> IntArray:
+    """Per tensor, the least size along its alias chain, itself included: bytes it needs on any device."""
+    least: IntArray = graph.tensor_size.copy()
+    alias, aliased = graph.alias_of, graph.alias_of >= 0
+    while aliased.any():
+        least[aliased] = np.minimum(least[aliased], graph.tensor_size[alias[aliased]])
+        alias = np.where(aliased, graph.alias_of[np.maximum(alias, 0)], -1)
+        aliased = alias >= 0
+    return least
+
+
+def op_needs(graph: CostGraph, devices: int) -> IntArray:
+    """Bytes that each op needs on its device while it runs, shape `(ops,)`, persistent bytes left out.
+
+    That is its outputs that are no alias, its workspace, and its inputs, each buffer once. On one device a
+    buffer has its root's size; on several a view may have been sent alone, so a group of inputs that share
+    a buffer counts only the largest, over its members, of the least size along that member's alias chain.
+    """
+    least = smallest_along_chain(graph) if devices > 1 else graph.tensor_size[graph.root]
+    pointers, tensors = graph.inputs
+    ops = np.repeat(np.arange(graph.num_ops), np.diff(pointers))
+    order = np.lexsort((-least[tensors], graph.root[tensors], ops))
+    ops, tensors = ops[order], tensors[order]
+    roots = graph.root[tensors]
+    first = np.ones(len(ops), bool)
+    first[1:] = (ops[1:] != ops[:-1]) | (roots[1:] != roots[:-1])
+    need: IntArray = graph.workspace.copy()
+    np.add.at(need, ops[first], least[tensors[first]])
+    made = graph.alias_of < 0
+    np.add.at(need, graph.tensor_producer[made], graph.tensor_size[made])
+    return need
+
+
+def last_step_need(b: Buffers) -> int:
+    """Return the least bytes of any order's last step on one device, persistent bytes left out.
+
+    Every final buffer is there, and the last op frees whatever else it reads, for nobody reads it later.
+    """
+    need = b.workspace.copy()
+    unread = (np.diff(b.user_ptr) == 0) & ~b.is_final
+    np.add.at(need, b.producer[unread], b.size[unread])
+    reader = np.repeat(np.arange(len(need)), np.diff(b.used_ptr))
+    freed = ~b.is_final[b.used]
+    np.add.at(need, reader[freed], b.size[b.used[freed]])
+    can_be_last = np.diff(b.successor_ptr) == 0
+    return int(b.size[b.is_final].sum()) + int(need[can_be_last].min())
+
+
+def memory_bound(problem: Problem) -> int:
+    """Return the bound on peak memory, bytes, that needs no flow.
+
+    One device: the largest op or the last step. Several: the largest op with its persistent bytes, or all that
+    stays to the end (persistent bytes, final tensors that are no views) shared evenly.
+    """
+    graph = problem.graph
+    need = op_needs(graph, problem.devices)
+    persistent = int(graph.persistent.sum())
+    if problem.devices == 1:
+        return persistent + max(int(need.max()), last_step_need(graph.buffers))
+    stays = persistent + int(graph.tensor_size[graph.is_final & (graph.alias_of < 0)].sum())
+    return max(-(-stays // problem.devices), int((need + graph.persistent).max()))
+
+
+class ArrivalCut:
+    """The least memory in which any order can arrive at an op: a minimum cut.
+
+    That is the least, over all sets of ops closed under predecessors that hold every ancestor of the op and
+    none of its descendants, of the bytes alive after the set.
+    """
+
+    def __init__(self, buffers: Buffers) -> None:
+        self.buffers = buffers
+        self.network = network_of(buffers)
+        self.flow = new_flow(self.network)
+
+    def least_resident(self, op: int) -> int:
+        """Return the least memory before `op`, bytes, persistent bytes left out."""
+        b, label = self.buffers, self.flow.label[: len(self.buffers.own)]
+        label[:] = FREE
+        label[reachable(b.predecessor_ptr, b.predecessors, op)] = SOURCE
+        label[reachable(b.successor_ptr, b.successors, op)] = SINK
+        label[op] = SINK
+        self.flow.residual[:] = self.network.capacity
+        return int(max_flow(self.network, self.flow, LARGEST))
+
+
+def min_cuts(
+    b: Buffers,
+    order: NDArray[Any],
+    memory: NDArray[Any],
+    known: int,
+    *,
+    work: int = MIN_CUT_WORK,
+    stop: Callable[[], bool] = lambda: False,
+    has_time_for: Callable[[float], bool] = lambda seconds: True,
+) -> Iterator[tuple[int, BoolArray]]:
+    """Yield for op after op what no order's step of it is below, and the smallest set with which it is met.
+
+    That is what the op allocates and its workspace, plus the least memory in which any order can arrive at it
+    (FINDINGS, Min-cut bound). An op's term never exceeds the memory of its step in a known order, so ops are
+    tried by that, the largest first, until it is no more than the largest term.
+
+    Parameters
+    ----------
+    b
+        The buffers; bytes resident throughout are left out everywhere.
+    order, memory
+        A known order, shape `(ops,)`, and its memory at each step in bytes.
+    known
+        A bound known already.
+    work
+        Arcs that all flows together may have; keeps the result repeatable and the time short.
+    stop, has_time_for
+        Asked before each flow: whether to end, and whether there are the seconds that it will take.
+    """
+    arcs = 2 * (len(b.size) + len(b.users) + len(b.predecessors))
+    if work < arcs or not has_time_for(BUILDING * arcs * SECONDS_PER_ARC):
+        return
+    cut = ArrivalCut(b)
+    side = np.empty(len(cut.flow.label), bool)
+    for step in np.argsort(-memory, kind="stable"):
+        if memory[step] <= known or work < arcs or stop() or not has_time_for(arcs * SECONDS_PER_ARC):
+            return
+        work -= arcs
+        op = int(order[step])
+        term = int(b.own[op] + b.workspace[op]) + cut.least_resident(op)
+        known = max(known, term)
+        smallest_source_side(cut.network, cut.flow, side)
+        yield term, side[: len(order)].copy()
+
+
+def min_cut_bound(
+    graph: CostGraph, order: NDArray[Any], step_memory: NDArray[Any], known: int = 0, **limits: Any
+) -> int:
+    """Return the min-cut bound on one device's peak memory, bytes: the largest of `min_cuts`, or what is known.
+
+    Parameters are those of `min_cuts`, with the persistent bytes.
+    """
+    persistent = int(graph.persistent.sum())
+    cuts = min_cuts(graph.buffers, order, step_memory - persistent, known - persistent, **limits)
+    return max([known, *(persistent + term for term, _ in cuts)])
+
+
+def lower_bound(problem: Problem) -> float:
+    """Return the bound that needs no search: bytes for the memory task, microseconds for runtime."""
+    return memory_bound(problem) if problem.task == "memory" else runtime_bound(problem)
+
+
+def is_met(value: float, bound: float) -> bool:
+    """Whether a value equals its bound: bytes exactly, microseconds but for the rounding of their sums."""
+    if isinstance(value, int) and isinstance(bound, int):
+        return value <= bound
+    return value <= bound * (1 + 1e-12)

@@ -1,0 +1,104 @@
+"""Price a schedule with the fast kernels (REGAL A.4; Topoformer eq. 1-3 and 15 on one device)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..errors import ScheduleError
+from ..graph import CostGraph, FloatArray, IndexArray, IntArray
+from ..kernels.cost_model import new_state, step_through
+from ..kernels.graph_arrays import graph_arrays
+from ..problem import Problem
+from ..schedule import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """What a schedule costs.
+
+    Parameters
+    ----------
+    peak_per_device
+        Shape `(devices,)`: bytes.
+    runtime
+        The latest clock, microseconds.
+    clock_per_device
+        Shape `(devices,)`: microseconds.
+    step_memory
+        Shape `(steps,)`: bytes on the step's device (a transfer's target) while it runs.
+    step_end
+        Shape `(steps,)`: microseconds, that device's clock after the step.
+    """
+
+    peak_per_device: IntArray
+    clock_per_device: FloatArray
+    step_memory: IntArray
+    step_end: FloatArray
+
+    @cached_property
+    def peak(self) -> int:
+        """Bytes on the fullest device."""
+        return int(self.peak_per_device.max())
+
+    @cached_property
+    def runtime(self) -> float:
+        """Makespan in microseconds."""
+        return float(self.clock_per_device.max())
+
+
+def input_peak(graph: CostGraph) -> int:
+    """Return the peak of the input order on one device, bytes."""
+    return simulate(Problem(graph), Schedule.single_device(graph.input_order)).peak
+
+
+def needed_transfers(graph: CostGraph, placement: IndexArray) -> IntArray:
+    """Return the sorted distinct `tensor * 64 + device` of every transfer that a placement needs."""
+    pointers, consumers = graph.consumers
+    tensors = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
+    device = placement[consumers]
+    apart = device != placement[graph.tensor_producer[tensors]]
+    return np.unique(tensors[apart] * 64 + device[apart])
+
+
+def simulate(problem: Problem, schedule: Schedule) -> Simulation:
+    """Step through a schedule.
+
+    Raises
+    ------
+    ScheduleError
+        If it does not run each op once, on its inputs, with exactly the transfers that it needs.
+    """
+    graph = problem.graph
+    ops = schedule.items >= 0
+    times = np.bincount(schedule.items[ops], minlength=graph.num_ops)
+    if len(times) > graph.num_ops or not np.all(times == 1):
+        raise ScheduleError(f"{graph.name}: the schedule does not run each op exactly once")
+    if not np.all((schedule.targets >= 0) & (schedule.targets < problem.devices)):
+        raise ScheduleError(f"{graph.name}: the schedule uses devices outside 0 to {problem.devices - 1}")
+    placement = schedule.placement(graph)
+    tensors = ~schedule.items[~ops].astype(np.int64)
+    sent = np.sort(tensors * 64 + schedule.targets[~ops])
+    if not np.array_equal(sent, needed_transfers(graph, placement)):
+        raise ScheduleError(f"{graph.name}: the schedule's transfers are not those its placement needs")
+    arrays = graph_arrays(graph)
+    state = new_state(arrays, problem.devices, True)
+    state.placement[:] = placement
+    step_memory = np.empty(len(schedule), np.int64)
+    step_end = np.empty(len(schedule))
+    wrong = step_through(
+        arrays,
+        state,
+        schedule.items,
+        schedule.targets,
+        problem.devices,
+        float(problem.latency),
+        problem.microseconds_per_byte,
+        step_memory,
+        step_end,
+    )
+    if wrong >= 0:
+        raise ScheduleError(f"{graph.name}: step {wrong} runs before its inputs are on its device")
+    return Simulation(state.peak, state.clock, step_memory, step_end)

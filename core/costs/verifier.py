@@ -1,0 +1,214 @@
+"""The independent verifier: replays a schedule in plain Python and names the first broken rule.
+
+It shares no code with the kernels, and keeps every set by name instead of by counting.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..errors import ScheduleError
+from ..graph import CostGraph
+from ..problem import Problem
+from ..schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What the verifier found: bytes per device, and the makespan in microseconds."""
+
+    peak_per_device: list[int]
+    runtime: float
+
+    @property
+    def peak(self) -> int:
+        """Bytes on the fullest device."""
+        return max(self.peak_per_device)
+
+
+class Buffer:
+    """Bytes on one device that a tensor and its views there share."""
+
+    def __init__(self, root: int, size: int) -> None:
+        self.root = root
+        self.size = size
+        self.members: set[int] = set()
+
+
+def _reads(graph: CostGraph) -> list[set[int]]:
+    """Op -> the tensors it reads."""
+    flat, pointers = graph.read_tensor.tolist(), graph.read_ptr.tolist()
+    return [set(flat[pointers[op] : pointers[op + 1]]) for op in range(graph.num_ops)]
+
+
+def _check_steps(problem: Problem, schedule: Schedule) -> dict[int, int]:
+    """Check what does not depend on the order; return op -> device."""
+    graph = problem.graph
+    placement: dict[int, int] = {}
+    for item, source, target in zip(schedule.items, schedule.sources, schedule.targets, strict=True):
+        what = f"op '{graph.op_names[item]}'" if 0 <= item < graph.num_ops else f"item {item}"
+        if item >= graph.num_ops or ~item >= graph.num_tensors:
+            raise ScheduleError(f"{graph.name}: the schedule names {what}, which the graph does not have")
+        if not (0 <= target < problem.devices and 0 <= source < problem.devices):
+            wrong = target if 0 <= source < problem.devices else source
+            raise ScheduleError(f"{graph.name}: {what} uses device {wrong}, but there are {problem.devices}")
+        if item >= 0:
+            if int(item) in placement:
+                raise ScheduleError(f"{graph.name}: {what} runs twice")
+            if source != target:
+                raise ScheduleError(f"{graph.name}: {what} runs on two devices")
+            placement[int(item)] = int(target)
+    for op in range(graph.num_ops):
+        if op not in placement:
+            raise ScheduleError(f"{graph.name}: op '{graph.op_names[op]}' never runs")
+    return placement
+
+
+class Replay:
+    """The devices while a schedule runs; each step begins (memory is taken) and ends (memory is freed)."""
+
+    def __init__(self, problem: Problem, placement: dict[int, int]) -> None:
+        graph = problem.graph
+        self.problem, self.graph, self.placement = problem, graph, placement
+        self.reads = _reads(graph)
+        self.home = [placement[int(op)] for op in graph.tensor_producer]
+        # Per tensor: the readers that have not run, by device; the devices it was not sent to yet.
+        self.waiting: list[dict[int, set[int]]] = [{} for _ in self.home]
+        for op, tensors in enumerate(self.reads):
+            for tensor in tensors:
+                self.waiting[tensor].setdefault(placement[op], set()).add(op)
+        self.unsent = [set(waiting) - {home} for waiting, home in zip(self.waiting, self.home, strict=True)]
+        self.sent: set[tuple[int, int]] = set()
+        self.clock = [0.0] * problem.devices
+        self.resident = [0] * problem.devices
+        for op, device in placement.items():
+            self.resident[device] += int(graph.persistent[op])
+        self.peak = list(self.resident)
+        self.present: list[dict[int, Buffer]] = [{} for _ in range(problem.devices)]
+
+    def is_needed(self, tensor: int, device: int) -> bool:
+        """Whether the tensor's copy on a device has a reader or a transfer left, or is final there."""
+        if self.waiting[tensor].get(device):
+            return True
+        return self.home[tensor] == device and bool(self.graph.is_final[tensor] or self.unsent[tensor])
+
+    def add(self, tensor: int, device: int, root: int | None) -> None:
+        """Put a tensor on a device: into the buffer of `root`, or into one of its own."""
+        if root is None:
+            buffer = Buffer(tensor, int(self.graph.tensor_size[tensor]))
+            self.resident[device] += buffer.size
+        else:
+            buffer = self.present[device][root]
+        buffer.members.add(tensor)
+        self.present[device][tensor] = buffer
+
+    def note_peak(self, device: int, extra: int) -> None:
+        """Record what the device holds during a step."""
+        self.peak[device] = max(self.peak[device], self.resident[device] + extra)
+
+    def free(self, tensors: set[int], device: int) -> None:
+        """Drop the buffers of these tensors that nobody needs any more."""
+        for buffer in {self.present[device][t] for t in tensors if t in self.present[device]}:
+            if not any(self.is_needed(member, device) for member in buffer.members):
+                self.resident[device] -= buffer.size
+                for member in buffer.members:
+                    del self.present[device][member]
+
+    def begin(self, item: int, source: int, target: int) -> None:
+        """Take the memory of a step: an op, or `~tensor` for a transfer."""
+        if item >= 0:
+            self._begin_op(item, target)
+        else:
+            self._begin_transfer(~item, source, target)
+
+    def end(self, item: int, source: int, target: int) -> None:
+        """Free what nobody needs after the step."""
+        if item >= 0:
+            for tensor in self.reads[item]:
+                self.waiting[tensor][target].discard(item)
+            self.free(set(self.graph.outputs(item)) | self.reads[item], target)
+        else:
+            self.sent.add((~item, target))
+            self.unsent[~item].discard(target)
+            self.free({~item}, source)
+
+    def _begin_op(self, op: int, device: int) -> None:
+        graph = self.graph
+        for tensor in self.reads[op]:
+            if tensor not in self.present[device]:
+                raise ScheduleError(
+                    f"{graph.name}: op '{graph.op_names[op]}' runs on device {device} "
+                    f"without its input '{graph.tensor_name(tensor)}'"
+                )
+        self.clock[device] += float(graph.runtime[op])
+        for tensor in graph.outputs(op):
+            alias = int(graph.alias_of[tensor])
+            self.add(tensor, device, alias if alias >= 0 else None)
+        self.note_peak(device, int(graph.workspace[op]))
+
+    def _begin_transfer(self, tensor: int, source: int, target: int) -> None:
+        graph = self.graph
+        name = graph.tensor_name(tensor)
+        if source != self.home[tensor]:
+            raise ScheduleError(f"{graph.name}: '{name}' is sent from device {source}, where it is not produced")
+        if target == source or target not in self.waiting[tensor]:
+            raise ScheduleError(f"{graph.name}: '{name}' is sent to device {target}, where no op reads it")
+        if (tensor, target) in self.sent:
+            raise ScheduleError(f"{graph.name}: '{name}' is sent to device {target} twice")
+        if tensor not in self.present[source]:
+            raise ScheduleError(f"{graph.name}: '{name}' is sent from device {source} before it is there")
+        size = int(graph.tensor_size[tensor])
+        seconds = size / self.problem.bandwidth if self.problem.bandwidth else 0.0
+        end = max(self.clock[source], self.clock[target]) + self.problem.latency + seconds * 1e6
+        self.clock[source] = self.clock[target] = end
+        self.add(tensor, target, None)
+        self.note_peak(target, 0)
+
+
+def verify(
+    problem: Problem,
+    schedule: Schedule,
+    *,
+    peak_per_device: list[int] | None = None,
+    runtime: float | None = None,
+    enforce_limit: bool = True,
+) -> Totals:
+    """Replay a schedule under the rules of the cost model.
+
+    Parameters
+    ----------
+    problem, schedule
+        What was to be solved, and the claimed solution.
+    peak_per_device, runtime
+        Claimed totals in bytes and microseconds; checked when given.
+    enforce_limit
+        Whether exceeding the memory limit is an error; off for a result known to be infeasible.
+
+    Raises
+    ------
+    ScheduleError
+        Naming the first broken rule: an op missing or repeated, an input not there, a transfer missing,
+        needless or twice, a wrong device, totals that differ, the memory limit exceeded.
+    """
+    graph = problem.graph
+    placement = _check_steps(problem, schedule)
+    replay = Replay(problem, placement)
+    for item, source, target in zip(
+        schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True
+    ):
+        replay.begin(item, source, target)
+        replay.end(item, source, target)
+    totals = Totals(replay.peak, max(replay.clock))
+    if peak_per_device is not None and list(peak_per_device) != totals.peak_per_device:
+        raise ScheduleError(
+            f"{graph.name}: the schedule claims peaks of {peak_per_device} bytes, but takes {totals.peak_per_device}"
+        )
+    if runtime is not None and not math.isclose(runtime, totals.runtime, rel_tol=1e-9, abs_tol=1e-9):
+        raise ScheduleError(f"{graph.name}: the schedule claims {runtime} us, but takes {totals.runtime} us")
+    if enforce_limit and problem.memory_limit is not None and totals.peak > problem.memory_limit:
+        raise ScheduleError(
+            f"{graph.name}: the schedule takes {totals.peak} bytes on a device, "
+            f"over the limit of {problem.memory_limit}"
+        )
+    return totals

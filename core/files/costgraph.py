@@ -1,0 +1,311 @@
+"""Read and write CostGraphDef, the field's own file format: text or binary, plain or gzip, a file or a pipe."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count, filterfalse
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import FormatError
+from ..graph import INT64_MAX, CostGraph, GraphBuilder
+from .atomic import write_atomically
+from .costgraph_text import Node, parse_lines, text_lines
+
+Encoding = Literal["text", "binary"]
+SUFFIXES: dict[str, tuple[Encoding, bool]] = {
+    ".pbtxt": ("text", False),
+    ".pb": ("binary", False),
+    ".pbtxt.gz": ("text", True),
+    ".pb.gz": ("binary", True),
+}
+DROPPED_NODE_FIELDS = (
+    "device",
+    "host_temp_memory_size",
+    "device_temp_memory_size",
+    "device_persistent_memory_size",
+    "compute_time",
+    "memory_time",
+    "inaccurate",
+)
+
+
+def graph_name(path: str | Path) -> str:
+    """Return the file's name without folder and format suffix; `stdin` for `-`."""
+    if str(path) == "-":
+        return "stdin"
+    return re.sub(r"(\.(pbtxt|pb|txt))?(\.gz)?$", "", Path(path).name) or Path(path).name
+
+
+def read_graph(path: str | Path, note: Callable[[str], None] = lambda text: None) -> CostGraph:
+    """Read a CostGraphDef file, text or binary, plain or gzip; `-` reads standard input.
+
+    Parameters
+    ----------
+    path
+        The file, or `-`.
+    note
+        Called with each remark worth showing, such as fields that were dropped.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, or is not a CostGraphDef, or is truncated.
+    GraphError
+        If the graph breaks a rule; the message names the op.
+    """
+    try:
+        data = sys.stdin.buffer.read() if str(path) == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return parse_graph(data, graph_name(path), note, str(path))
+
+
+def parse_graph(
+    data: bytes, name: str, note: Callable[[str], None] = lambda text: None, path: str | None = None
+) -> CostGraph:
+    """Parse the bytes of a CostGraphDef; see `read_graph`."""
+    where = path or name
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise FormatError(f"{where}: the gzip data is truncated or damaged ({error})") from error
+    if not data.strip():
+        raise FormatError(f"{where}: the file is empty")
+    dropped: set[str] = set()
+    if _looks_like_text(data):
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{where}: not UTF-8 text at byte {error.start}") from error
+        nodes = parse_lines(text)
+        if nodes is None:
+            nodes = _read_message(_parse_text(text, where), dropped)
+    else:
+        nodes = _read_message(_parse_binary(data, where), dropped)
+    if not nodes:
+        raise FormatError(f"{where}: the graph is empty: a CostGraphDef without nodes")
+    graph = _build(nodes, name, where, note)
+    if any(node.is_final and not node.outputs for node in nodes):
+        dropped.add("is_final of an op without outputs")
+    if dropped:
+        note(f"{name}: fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}")
+    return graph
+
+
+def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]) -> CostGraph:
+    """Return the graph of the nodes, by the format's convention of what is an alias (DESIGN 4)."""
+    uses_aliases = any(alias for node in nodes for _, alias in node.outputs)
+    if not uses_aliases and any(node.outputs and node.inputs for node in nodes):
+        note(
+            f"{where}: no output has a non-zero alias_input_port, so nothing is read as an alias; "
+            "write -1 for outputs that are no alias"
+        )
+    builder = GraphBuilder(name, where)
+    for node in nodes:
+        builder.add_op(
+            node.name,
+            op_id=node.id,
+            inputs=node.inputs,
+            control=node.control,
+            outputs=[size for size, _ in node.outputs],
+            aliases=[alias for _, alias in node.outputs] if uses_aliases else None,
+            is_final=node.is_final,
+            runtime=node.runtime,
+            workspace=node.workspace,
+            persistent=node.persistent,
+        )
+    return builder.build()
+
+
+def _looks_like_text(data: bytes) -> bool:
+    head = data[:4096]
+    return not re.search(rb"[\x00-\x08\x0e-\x1f]", head) and bool(
+        re.match(rb"(\s|#[^\n]*\n)*(node|cost)\s*[:{<\[]", head)
+        or (data.isascii() and not data.startswith(b"\n"))  # with which binary files begin
+    )
+
+
+def _parse_text(text: str, where: str) -> Any:
+    from google.protobuf import text_format
+    from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
+
+    try:
+        return text_format.Parse(text, CostGraphDef())
+    except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"{where}: not a CostGraphDef text file, or truncated: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return what protobuf's text parser says, without the source line that it quotes."""
+    text = str(error).replace('"tensorboard.', '"').splitlines()[0]
+    return re.sub(r"^(\d+):(\d+) : (?:'.*': )?", r"line \1, column \2: ", text)
+
+
+def _parse_binary(data: bytes, where: str) -> Any:
+    from google.protobuf.message import DecodeError
+    from google.protobuf.unknown_fields import UnknownFieldSet
+    from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
+
+    try:
+        message = CostGraphDef.FromString(data)
+    except DecodeError as error:
+        raise FormatError(f"{where}: not a CostGraphDef, or truncated ({error})") from error
+    if len(UnknownFieldSet(message)) or any(len(UnknownFieldSet(node)) for node in message.node):
+        raise FormatError(f"{where}: not a CostGraphDef: it has fields that the format does not know")
+    return message
+
+
+def _read_message(message: Any, dropped: set[str]) -> list[Node]:
+    """Return the nodes of a message, and add to `dropped` the fields it has that the model does not hold."""
+    if message.cost:
+        dropped.add("cost")
+    nodes = []
+    for node in message.node:
+        dropped.update(field.name for field, _ in node.ListFields() if field.name in DROPPED_NODE_FIELDS)
+        for output in node.output_info:
+            if output.dtype:
+                dropped.add("dtype")
+            if output.HasField("shape"):
+                dropped.add("shape")
+        nodes.append(
+            Node(
+                node.name,
+                node.id,
+                [(i.preceding_node, i.preceding_port) for i in node.input_info],
+                [(o.size, o.alias_input_port) for o in node.output_info],
+                list(node.control_input),
+                node.compute_cost,
+                node.temporary_memory_size,
+                node.persistent_memory_size,
+                node.is_final,
+            )
+        )
+    return nodes
+
+
+def _written_nodes(graph: CostGraph) -> Iterator[Node]:
+    """Yield the nodes of the CostGraphDef that stands for `graph`.
+
+    `is_final` is per op there, so a final tensor among others gets a final zero-byte op that aliases it.
+    """
+    ids = graph.op_ids.tolist()
+    producer = graph.tensor_producer.tolist()
+    output_ptr = graph.output_ptr.tolist()
+    read_ptr = graph.read_ptr.tolist()
+    reads = graph.read_tensor.tolist()
+    sizes = graph.tensor_size.tolist()
+    aliases = graph.alias_of.tolist()
+    control = graph.is_control.tolist()
+    final = graph.is_final.tolist()
+    runtime = [min(round(value), INT64_MAX) for value in graph.runtime.tolist()]
+    pinned: list[int] = []
+    for op, name in enumerate(graph.op_names):
+        arguments = [t for t in reads[read_ptr[op] : read_ptr[op + 1]] if not control[t]]
+        waits = [t for t in reads[read_ptr[op] : read_ptr[op + 1]] if control[t]]
+        ports = [t for t in range(output_ptr[op], output_ptr[op + 1]) if not control[t]]
+        all_final = bool(ports) and all(final[t] for t in ports)
+        if not all_final:
+            pinned.extend(t for t in ports if final[t])
+        yield Node(
+            name=name,
+            id=ids[op],
+            inputs=[(ids[producer[t]], t - output_ptr[producer[t]]) for t in arguments],
+            outputs=[(sizes[t], arguments.index(aliases[t]) if aliases[t] >= 0 else -1) for t in ports],
+            control=[ids[producer[t]] for t in waits],
+            workspace=int(graph.workspace[op]),
+            persistent=int(graph.persistent[op]),
+            runtime=runtime[op],
+            is_final=all_final,
+        )
+    free_ids = filterfalse(set(ids).__contains__, count())
+    for free_id, tensor in zip(free_ids, pinned, strict=False):
+        op = producer[tensor]
+        port = tensor - output_ptr[op]
+        name = f"{graph.op_names[op]}:{port}/final"
+        yield Node(name, free_id, [(ids[op], port)], [(0, 0)], [], is_final=True)
+
+
+def _binary(graph: CostGraph) -> bytes:
+    from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
+
+    message = CostGraphDef()
+    for written in _written_nodes(graph):
+        node = message.node.add(
+            name=written.name,
+            id=written.id,
+            temporary_memory_size=written.workspace,
+            persistent_memory_size=written.persistent,
+            compute_cost=written.runtime,
+            is_final=written.is_final,
+            control_input=written.control,
+        )
+        for producer, port in written.inputs:
+            node.input_info.add(preceding_node=producer, preceding_port=port)
+        for size, alias in written.outputs:
+            node.output_info.add(size=size, alias_input_port=alias)
+    data: bytes = message.SerializeToString(deterministic=True)
+    return data
+
+
+def format_graph(graph: CostGraph, encoding: Encoding = "text", compress: bool = False) -> bytes:
+    """Return the graph as CostGraphDef bytes, the same for the same graph; runtimes are rounded to microseconds."""
+    if encoding == "text":
+        data = "".join(line for node in _written_nodes(graph) for line in text_lines(node)).encode()
+    else:
+        data = _binary(graph)
+    return gzip.compress(data, mtime=0) if compress else data
+
+
+def encoding_of(path: str | Path) -> tuple[Encoding, bool]:
+    """Return the encoding and compression that a file's name asks for; text for `-`.
+
+    Raises
+    ------
+    FormatError
+        If the name ends in none of `SUFFIXES`.
+    """
+    if str(path) == "-":
+        return "text", False
+    for suffix in sorted(SUFFIXES, key=len, reverse=True):
+        if str(path).endswith(suffix):
+            return SUFFIXES[suffix]
+    raise FormatError(f"{path}: the name must end in {', '.join(SUFFIXES)}")
+
+
+def write_graph(graph: CostGraph, path: str | Path, encoding: Encoding | None = None) -> None:
+    """Write the graph to a file whose suffix chooses the format, or to standard output for `-`."""
+    chosen, compress = encoding_of(path) if encoding is None else (encoding, False)
+    data = format_graph(graph, chosen, compress)
+    if str(path) == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        write_atomically(path, data)
+
+
+def find_graphs(paths: Iterable[str | Path]) -> list[Path]:
+    """Return the graph files among files and folders (searched through), in order, folders sorted by name.
+
+    Raises
+    ------
+    FormatError
+        If a path does not exist or a folder holds no graph.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.name.endswith(tuple(SUFFIXES)) and p.is_file())
+            if not inside:
+                raise FormatError(f"{path}: the folder holds no graph ({', '.join(SUFFIXES)})")
+            found.extend(inside)
+        elif path.exists() or str(path) == "-":
+            found.append(path)
+        else:
+            raise FormatError(f"{path}: no such file or folder")
+    return found

@@ -1,0 +1,69 @@
+"""Records on disk, a line of JSON each, so that work goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..errors import FormatError
+
+_LINE_START = b'{"key": "'
+
+
+class JsonLines:
+    """Records by key; a last line that a stop cut short is dropped.
+
+    Parameters
+    ----------
+    path
+        The file; made if it does not exist.
+    kind, remedy
+        What its lines are of, and what to do if they are not, for errors.
+
+    Raises
+    ------
+    FormatError
+        If the file is something else, or cannot be read or written.
+    """
+
+    def __init__(self, path: str | Path, kind: str, remedy: str) -> None:
+        self.path, self._kind, self._remedy = Path(path), kind, remedy
+        self.records: dict[str, dict[str, Any]] = {}
+        try:
+            data = self.path.read_bytes() if self.path.exists() else b""
+            whole = data.rfind(b"\n") + 1
+            if not (data[whole:].startswith(_LINE_START) or _LINE_START.startswith(data[whole:])):
+                self.refuse(data.count(b"\n") + 1)
+            for number, line in enumerate(data[:whole].splitlines(), start=1):
+                self._read(number, line)
+            if whole < len(data):
+                os.truncate(self.path, whole)
+            self._file = self.path.open("ab")
+        except OSError as error:
+            raise FormatError(f"{path}: cannot be used to resume: {error.strerror or error}") from error
+
+    def _read(self, number: int, line: bytes) -> None:
+        try:
+            record = json.loads(line)
+            self.records[record.pop("key")] = record
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            self.refuse(number)
+
+    def refuse(self, line: int) -> NoReturn:
+        """Raise FormatError for a line, numbered from 1."""
+        raise FormatError(f"{self.path}: line {line} is not of {self._kind}; {self._remedy}")
+
+    def write(self, key: str, record: dict[str, Any]) -> None:
+        """Write a record through to the disk."""
+        try:
+            self._file.write(json.dumps({"key": key, **record}).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise FormatError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,1 @@
+"""Kernels of one device: orders, sets of executed ops, proofs."""

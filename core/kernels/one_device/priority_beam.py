@@ -1,0 +1,240 @@
+"""Beam search with state collapsing over partial orders scored by their probability (Topoformer 4.2, item 3)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...buffers import Buffers
+from ...graph import FloatArray, IndexArray, IntArray
+from ..jit import kernel
+from .priority_orders import checked_priorities
+from .set_beam import Candidates, Level, Walk, fill_states, first_level, forward_walk, new_candidates, select, slot_of
+
+
+class BeamOrders(NamedTuple):
+    """The complete orders that a beam ends with, the first found first.
+
+    Parameters
+    ----------
+    orders
+        Shape `(rows, ops)`: up to the width, or a single one with state collapsing, since complete orders all have
+        executed the same set.
+    log_probability
+        By eq. 8, shape `(rows,)`.
+    peaks
+        Bytes, persistent ones left out, shape `(rows,)`.
+    """
+
+    orders: IndexArray
+    log_probability: FloatArray
+    peaks: IntArray
+
+
+def beam(b: Buffers, priorities: Any, width: int, *, collapse: bool = True) -> BeamOrders:
+    """Extend partial orders by one op at a time and keep the `width` most probable, ties by the last op's index.
+
+    Of partial orders with the same executed set only the one of least peak is kept, of equal peaks the more
+    probable: whatever follows, it ends no higher. So the result is optimal if no state is cut, and no worse than
+    that of plain beam search if the states on the way to the plain one all survive. Otherwise it can be worse:
+    what is kept is scored by its own probability, and can be cut later where what it replaced would not be.
+
+    Parameters
+    ----------
+    b
+        The graph.
+    priorities
+        Shape `(ops,)`.
+    width
+        Partial orders kept per step. With width 1 the order is the greedy one.
+    collapse
+        Whether equal executed sets are collapsed; without, this is plain beam search. Sets are told apart by a
+        64-bit Zobrist hash of fixed numbers.
+
+    Raises
+    ------
+    ValueError
+        If the priorities are not finite or not one per op, or the width is not positive.
+    """
+    ops = len(b.own)
+    priorities = checked_priorities(priorities, ops)
+    if width < 1:
+        raise ValueError(f"a beam needs a width of at least 1, not {width}")
+    walk = forward_walk(b)
+    room = max(1, width * ops)
+    found = BeamOrders(np.empty((width, ops), np.int32), np.zeros(width), np.empty(width, np.int64))
+    count = fill_beam(
+        b,
+        walk,
+        priorities,
+        np.random.default_rng(0).integers(0, 2**64, ops, dtype=np.uint64),
+        collapse,
+        _first_level(walk, width),
+        _first_level(walk, width),
+        new_candidates(room, room),
+        np.empty((2, room)),
+        np.empty(room, np.int32),
+        np.empty((2, ops, width), np.int32),
+        found,
+    )
+    return BeamOrders(found.orders[:count], found.log_probability[:count], found.peaks[:count])
+
+
+def _first_level(walk: Walk, width: int) -> Level:
+    """Return a level with room for `width` states, its first the empty set."""
+    start, ops = first_level(walk), len(walk.step)
+
+    def with_room(values: Any, *shape: int) -> Any:
+        room = np.zeros(shape, values.dtype)
+        room[: len(values)] = values
+        return room
+
+    return Level(
+        executed=with_room(start.executed, width, start.executed.shape[1]),
+        hash=with_room(start.hash, width),
+        resident=with_room(start.resident, width),
+        peak=with_room(start.peak, width),
+        ready_ptr=with_room(start.ready_ptr, width + 1),
+        ready=with_room(start.ready, width * ops),
+        safe=with_room(start.safe, width),
+    )
+
+
+@kernel
+def fill_beam(
+    b: Buffers,
+    walk: Walk,
+    priorities: Any,
+    zobrist: Any,
+    collapse: bool,
+    level: Level,
+    following: Level,
+    c: Candidates,
+    likelihood: Any,
+    slots: Any,
+    back: Any,
+    found: BeamOrders,
+) -> int:
+    """Run the beam and fill the first rows of `found`; returns how many.
+
+    Parameters
+    ----------
+    b, walk, priorities, zobrist, collapse
+        The graph, its forward walk, and per op its priority and a random number.
+    level, following
+        Room for one level each, the first of them the empty set.
+    c, likelihood, slots
+        Room for all successors of a level; `likelihood` has two rows.
+    back
+        Shape `(2, ops, width)`: receives the parent and the op of each state.
+    found
+        Room for `width` orders; its log-probabilities are 0.
+    """
+    ops = priorities.size
+    states = 1
+    for step in range(ops):
+        count = _extend(
+            level, states, found.log_probability, b, walk, priorities, zobrist, collapse, c, likelihood, slots
+        )
+        states = _keep_most_probable(c, likelihood, count, found.log_probability.size)
+        fill_states(level, b, walk, c.parent[:states], c.op[:states], -1, following)
+        for state in range(states):
+            following.hash[state] = c.hash[state]
+            following.peak[state] = c.peak[state]
+            found.log_probability[state] = likelihood[0, state]
+            back[0, step, state] = c.parent[state]
+            back[1, step, state] = c.op[state]
+        level, following = following, level
+    for row in range(states):
+        found.peaks[row] = level.peak[row]
+        state = row
+        for step in range(ops - 1, -1, -1):
+            found.orders[row, step] = back[1, step, state]
+            state = back[0, step, state]
+    return states
+
+
+@kernel
+def _extend(
+    level: Level,
+    states: int,
+    log_probability: Any,
+    b: Buffers,
+    walk: Walk,
+    priorities: Any,
+    zobrist: Any,
+    collapse: bool,
+    c: Candidates,
+    likelihood: Any,
+    slots: Any,
+) -> int:
+    """Fill `c` and `likelihood[0]` with the successors of the first states of a level; returns how many."""
+    count = 0
+    for state in range(states):
+        first, last = level.ready_ptr[state], level.ready_ptr[state + 1]
+        largest = -np.inf
+        for at in range(first, last):
+            largest = max(largest, priorities[level.ready[at]])
+        total = 0.0
+        for at in range(first, last):
+            total += np.exp(priorities[level.ready[at]] - largest)
+        before = log_probability[state] - np.log(total)
+        for at in range(first, last):
+            op = level.ready[at]
+            peak = max(level.peak[state], level.resident[state] + walk.step[op])
+            score = before + (priorities[op] - largest)
+            key = level.hash[state] ^ zobrist[op]
+            entry = -1
+            if collapse:
+                slot = slot_of(c, key)
+                entry = c.table[slot]
+                if entry < 0:
+                    c.table[slot] = count
+                    slots[count] = slot
+                elif peak > c.peak[entry] or (peak == c.peak[entry] and score <= likelihood[0, entry]):
+                    continue
+            if entry < 0:
+                entry = count
+                count += 1
+            c.hash[entry] = key
+            c.peak[entry] = peak
+            c.parent[entry] = state
+            c.op[entry] = op
+            likelihood[0, entry] = score
+    if collapse:
+        for at in range(count):
+            c.table[slots[at]] = -1
+    return count
+
+
+@kernel
+def _keep_most_probable(c: Candidates, likelihood: Any, count: int, width: int) -> int:
+    """Move the `width` most probable candidates to the front, ties by op, then by parent; returns how many there are.
+
+    The second row of `likelihood` is scratch space.
+    """
+    if count <= width:
+        return count
+    for at in range(count):
+        likelihood[1, at] = likelihood[0, at]
+    least = select(likelihood[1], count, count - width)
+    above, equal = 0, 0
+    for at in range(count):
+        if likelihood[0, at] > least:
+            above += 1
+        elif likelihood[0, at] == least:
+            c.ties[equal] = np.uint64(c.op[at]) << np.uint64(32) | np.uint64(c.parent[at])
+            equal += 1
+    largest_tie = select(c.ties, equal, width - above - 1)
+    kept = 0
+    for at in range(count):
+        tie = np.uint64(c.op[at]) << np.uint64(32) | np.uint64(c.parent[at])
+        if likelihood[0, at] > least or (likelihood[0, at] == least and tie <= largest_tie):
+            c.hash[kept] = c.hash[at]
+            c.peak[kept] = c.peak[at]
+            c.parent[kept] = c.parent[at]
+            c.op[kept] = c.op[at]
+            likelihood[0, kept] = likelihood[0, at]
+            kept += 1
+    return kept

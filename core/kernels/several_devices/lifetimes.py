@@ -1,0 +1,255 @@
+"""Peak memory of a sequence on several devices by its tensors' lifetimes, and its annealing.
+
+A sequence here is an order of the ops, a device for each, and a delay for each transfer: 0 sends a tensor as
+soon as its home has read it for the last time, 1 right before it is read on the target, and what is between lies
+between. A tensor that its home still reads when the target does is sent right before that. The peak follows
+from where in the order each copy begins and ends, without stepping through a schedule.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...graph import IndexArray, IntArray
+from ..graph_arrays import GraphArrays
+from ..jit import inlined, kernel
+from .sequences import shift, shift_within
+
+
+class Lifetimes(NamedTuple):
+    """Scratch: bytes that `change` on a device before each place of the order, `(ops + 1) * devices`.
+
+    Per device: the `first` and `last` place where a tensor is read, and the bytes `resident`. Per tensor and
+    device, if the graph has views, the last place where a view holds the tensor's buffer (`held`).
+    """
+
+    change: IntArray
+    first: IndexArray
+    last: IndexArray
+    resident: IntArray
+    held: IndexArray
+
+
+def new_lifetimes(g: GraphArrays, devices: int) -> Lifetimes:
+    """Allocate the scratch."""
+    ops, tensors = len(g.runtime), len(g.tensor_size)
+    return Lifetimes(
+        np.empty((ops + 1) * devices, np.int64),
+        np.empty(devices, np.int32),
+        np.empty(devices, np.int32),
+        np.empty(devices, np.int64),
+        np.empty(tensors * devices if (g.alias_of >= 0).any() else 0, np.int32),
+    )
+
+
+@inlined
+def _find_uses(
+    g: GraphArrays, z: Lifetimes, position: Any, placement: Any, tensor: int, here: int, home: int, devices: int
+) -> None:
+    """Fill `z.first` and `z.last` for a tensor; a device that neither made nor reads it has `last` -1."""
+    ops = position.size
+    for device in range(devices):
+        z.first[device] = ops
+        z.last[device] = -1
+    z.last[home] = here
+    for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
+        reader = g.consumers[at]
+        device, place = placement[reader], position[reader]
+        z.first[device] = min(z.first[device], place)
+        z.last[device] = max(z.last[device], place)
+
+
+@inlined
+def sent_after(z: Lifetimes, home: int, target: int, delay: float) -> Any:
+    """Return the place in the order after which a tensor is sent, once its uses are known."""
+    latest = z.first[target] - 1
+    if latest <= z.last[home]:
+        return latest
+    return z.last[home] + int(delay * (latest - z.last[home]) + 0.5)
+
+
+@kernel
+def price_lifetimes(
+    g: GraphArrays,
+    z: Lifetimes,
+    order: Any,
+    position: Any,
+    placement: Any,
+    delay: Any,
+    devices: int,
+    size: float,
+    bar: float,
+) -> tuple[float, int]:
+    """Return the penalties of a sequence, and its peak in bytes.
+
+    The penalty of a step of `m` bytes is `(m / size) ** 16`, a smooth stand-in for the peak. Gives up, with an
+    infinite penalty, as soon as the sum exceeds `bar`.
+    """
+    ops = order.size
+    z.change[:] = 0
+    z.held[:] = -1
+    for here in range(ops - 1, -1, -1):
+        op = order[here]
+        home = placement[op]
+        for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+            if g.is_control[tensor]:
+                continue
+            _find_uses(g, z, position, placement, tensor, here, home, devices)
+            end = ops - 1 if g.is_final[tensor] else z.last[home]
+            for device in range(devices):
+                if device != home and z.last[device] >= 0:
+                    sent = sent_after(z, home, device, delay[tensor * devices + device])
+                    end = max(end, sent)
+                    until = z.last[device]
+                    if z.held.size > 0:
+                        until = max(until, z.held[tensor * devices + device])
+                    z.change[(sent + 1) * devices + device] += g.tensor_size[tensor]
+                    z.change[(until + 1) * devices + device] -= g.tensor_size[tensor]
+            if z.held.size > 0:
+                end = max(end, z.held[tensor * devices + home])
+            if g.alias_of[tensor] >= 0:
+                cell = g.alias_of[tensor] * devices + home
+                z.held[cell] = max(z.held[cell], end)
+            else:
+                z.change[here * devices + home] += g.tensor_size[tensor]
+                z.change[(end + 1) * devices + home] -= g.tensor_size[tensor]
+    z.resident[:] = 0
+    for op in range(ops):
+        z.resident[placement[op]] += g.persistent[op]
+    peak, total = 0, 0.0
+    for here in range(ops):
+        op = order[here]
+        for device in range(devices):
+            change = z.change[here * devices + device]
+            z.resident[device] += change
+            runs = placement[op] == device
+            if runs or change > 0:
+                memory = z.resident[device] + (g.workspace[op] if runs else 0)
+                peak = max(peak, memory)
+                ratio = memory / size
+                ratio *= ratio
+                ratio *= ratio
+                ratio *= ratio
+                total += ratio * ratio
+        if total > bar:
+            return np.inf, peak
+    return total, peak
+
+
+@kernel
+def anneal_lifetimes(
+    g: GraphArrays,
+    z: Lifetimes,
+    order: Any,
+    position: Any,
+    placement: Any,
+    delay: Any,
+    devices: int,
+    size: float,
+    temperature: float,
+    draws: Any,
+    energy: float,
+    peak: int,
+    best_order: Any,
+    best_placement: Any,
+    best_delay: Any,
+) -> tuple[float, int]:
+    """Anneal: each row of `draws` (uniform, 6 columns) is one move and one evaluation.
+
+    A move redraws a delay (one move of ten), or gives an op another device, another place between those that it
+    waits for and those that wait for it, or both. It is kept if the penalties stay under the present sum times
+    `u ** -temperature`. The sequence of least peak is written to the last arguments when it is below `peak`.
+
+    Returns
+    -------
+    tuple
+        The penalties of the present sequence; the least peak in bytes.
+    """
+    ops = order.size
+    for move in range(draws.shape[0]):
+        op = int(draws[move, 0] * ops)
+        before, here = placement[op], position[op]
+        there = here
+        cell, old_delay = -1, np.float32(0.0)
+        outputs = g.output_ptr[op + 1] - g.output_ptr[op]
+        if devices > 1 and draws[move, 5] < 0.1 and outputs > 0:
+            tensor = g.output_ptr[op] + int(draws[move, 5] * 10.0 * outputs)
+            target = (before + 1 + int(draws[move, 2] * (devices - 1))) % devices
+            cell = tensor * devices + target
+            old_delay = delay[cell]
+            delay[cell] = min(1.0, max(0.0, 2.0 * draws[move, 3] - 0.5))
+        else:
+            if devices > 1 and draws[move, 1] < 0.5:
+                placement[op] = (before + 1 + int(draws[move, 2] * (devices - 1))) % devices
+            if devices == 1 or draws[move, 1] >= 0.1:
+                there = shift_within(g, order, position, op, draws[move, 3])
+        bar = energy * (1.0 - draws[move, 4]) ** -temperature
+        new, reached = price_lifetimes(g, z, order, position, placement, delay, devices, size, bar)
+        if new > bar:
+            if cell >= 0:
+                delay[cell] = old_delay
+            placement[op] = before
+            shift(order, position, there, here)
+            continue
+        energy = new
+        if reached < peak:
+            peak = reached
+            for at in range(ops):
+                best_order[at] = order[at]
+                best_placement[at] = placement[at]
+            for at in range(delay.size):
+                best_delay[at] = delay[at]
+    return energy, peak
+
+
+@kernel
+def write_steps(
+    g: GraphArrays,
+    z: Lifetimes,
+    order: Any,
+    position: Any,
+    placement: Any,
+    delay: Any,
+    devices: int,
+    cells: Any,
+    after: Any,
+) -> int:
+    """List a sequence's transfers: `tensor * devices + target`, and the place after which each is sent."""
+    count = 0
+    for op in order:
+        home = placement[op]
+        for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+            _find_uses(g, z, position, placement, tensor, position[op], home, devices)
+            for device in range(devices):
+                if device != home and z.last[device] >= 0:
+                    cells[count] = tensor * devices + device
+                    after[count] = sent_after(z, home, device, delay[tensor * devices + device])
+                    count += 1
+    return count
+
+
+@kernel
+def read_delays(
+    g: GraphArrays,
+    z: Lifetimes,
+    order: Any,
+    position: Any,
+    placement: Any,
+    delay: Any,
+    devices: int,
+    after: Any,
+) -> None:
+    """Fill `delay` from the place after which each tensor is sent to each device."""
+    for op in order:
+        home = placement[op]
+        for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+            _find_uses(g, z, position, placement, tensor, position[op], home, devices)
+            for device in range(devices):
+                cell = tensor * devices + device
+                earliest, latest = z.last[home], z.first[device] - 1
+                delay[cell] = 1.0
+                if device != home and z.last[device] >= 0 and latest > earliest:
+                    share = (after[cell] - earliest) / (latest - earliest)
+                    delay[cell] = min(1.0, max(0.0, share))

@@ -1,0 +1,1 @@
+"""Graphs that other tools write: DOT, node-link JSON, Inductor's buffers."""

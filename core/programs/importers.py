@@ -1,0 +1,164 @@
+"""Which importer reads a model: a table, and a look at what the model is.
+
+An importer is a function `read(model, options, note) -> CostGraph`, named here as a string and imported when chosen,
+since PyTorch and ONNX take seconds to load.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError, UsageError
+from ..files.costgraph import SUFFIXES
+from ..graph import CostGraph
+from .options import ImportOptions
+
+_PACKAGE = "schedopt.core.programs"
+_ROOFLINE = frozenset(("costs", "flops", "memory_bandwidth"))
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_LOOKED_AT = 65536
+
+
+@dataclasses.dataclass(frozen=True)
+class Importer:
+    """A kind of model.
+
+    Parameters
+    ----------
+    what
+        What such a model is, for messages.
+    entry
+        Its `read`, as `module:function`.
+    options
+        The fields of `ImportOptions` that it uses.
+    """
+
+    what: str
+    entry: str
+    options: frozenset[str]
+
+
+IMPORTERS = {
+    "pytorch": Importer(
+        "a PyTorch model", f"{_PACKAGE}.pytorch.importer:read", _ROOFLINE | {"training", "shapes", "device"}
+    ),
+    "onnx": Importer("an ONNX model", f"{_PACKAGE}.onnx.importer:read", _ROOFLINE | {"shapes"}),
+    "inductor": Importer("a buffer graph of Inductor", f"{_PACKAGE}.graph_files.inductor:read", frozenset(("graph",))),
+    "dot": Importer("a DOT graph", f"{_PACKAGE}.graph_files.dot:read", frozenset(("default_size",))),
+    "node-link": Importer(
+        "a node-link JSON graph", f"{_PACKAGE}.graph_files.node_link:read", frozenset(("default_size",))
+    ),
+}
+_FLAGS = {"shapes": "--shape"}
+_BY_SUFFIX = {".onnx": "onnx", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}
+_READABLE = (
+    "an .onnx or .pt2 file, module:function, Inductor's buffer JSON or TORCH_TRACE folder, "
+    "networkx node-link .json, or .dot"
+)
+
+
+def read_model(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
+    """Import a model of any kind.
+
+    Parameters
+    ----------
+    model
+        A path, or `module:function`.
+    options
+        How; a field that this kind of model does not use must have its default.
+    note
+        Called with each remark worth showing.
+
+    Raises
+    ------
+    UsageError
+        If an option is not for this kind of model.
+    FormatError
+        If the model cannot be read, or is of no known kind.
+    """
+    check_options(model, options)
+    read: Callable[[str, ImportOptions, Callable[[str], None]], CostGraph] = load(IMPORTERS[kind_of(model)].entry)
+    return read(model, options, note)
+
+
+def load(entry: str) -> Any:
+    """Import a function named as `module:function`."""
+    module, _, function = entry.partition(":")
+    return getattr(import_module(module), function)
+
+
+def check_options(model: str, options: ImportOptions) -> None:
+    """Raise UsageError if an option is set that has no use for this kind of model."""
+    importer = IMPORTERS[kind_by_name(model) or kind_of(model)]
+    defaults = ImportOptions()
+    for field in dataclasses.fields(ImportOptions):
+        if field.name not in importer.options and getattr(options, field.name) != getattr(defaults, field.name):
+            flag = _FLAGS.get(field.name, f"--{field.name.replace('_', '-')}")
+            able = [other.what for other in IMPORTERS.values() if field.name in other.options]
+            raise UsageError(f"{model} is {importer.what}, which has no use for {flag}; it is for {' or '.join(able)}")
+
+
+def kind_by_name(model: str) -> str | None:
+    """Return the kind in `IMPORTERS` that the name of a model tells, whether there is such a file or not."""
+    if _FUNCTION.fullmatch(model):
+        return "pytorch"
+    return _BY_SUFFIX.get(Path(model).suffix.lower())
+
+
+def kind_of(model: str) -> str:
+    """Return the name in `IMPORTERS` of what a model is, by its suffix or else its content.
+
+    Raises
+    ------
+    FormatError
+        If there is no such file, or it is of no known kind.
+    """
+    path = Path(model)
+    if path.is_dir():
+        return "inductor"
+    kind = kind_by_name(model)
+    if not path.exists() and not (kind == "pytorch" and ":" in model):
+        raise FormatError(f"{model}: no such file or folder; a Python function is written module:function")
+    if kind is not None:
+        return kind
+    if model.endswith(tuple(SUFFIXES)):
+        raise FormatError(f"{model}: a CostGraphDef needs no import; solve, show and convert read it as it is")
+    return _kind_by_content(path)
+
+
+def _kind_by_content(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            head = file.read(_LOOKED_AT)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if re.match(rb"(\xef\xbb\xbf)?\s*[{\[]", head):
+        return _kind_of_json(path)
+    if re.match(rb"[A-Z]\d{4} \d\d:\d\d:\d\d", head):
+        return "inductor"
+    if re.match(rb"\s*((//|#)[^\n]*\s+|/\*.*?\*/\s*)*(strict|digraph|graph)\b", head, re.DOTALL | re.IGNORECASE):
+        return "dot"
+    raise FormatError(f"{path}: no model that can be imported; give {_READABLE}")
+
+
+def _kind_of_json(path: Path) -> str:
+    """Tell apart two kinds of JSON by the names of their members, so that a truncated file is told by its reader."""
+    try:
+        text = path.read_text("utf-8", errors="replace")
+        document: Any = json.loads(text)
+        names = set(document) if isinstance(document, dict) else set()
+    except (ValueError, RecursionError):
+        names = set(re.findall(r'"(\w+)"\s*:', text))
+    if "buffers" in names or "buffer_names" in names:
+        return "inductor"
+    if "steps" in names:
+        raise FormatError(f"{path}: a schedule, not a model; import the model that it was made for")
+    if "nodes" in names or "links" in names or "edges" in names:
+        return "node-link"
+    raise FormatError(f"{path}: JSON, but neither networkx node-link (nodes, edges) nor Inductor's (nodes, buffers)")

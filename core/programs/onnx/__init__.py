@@ -1,0 +1,1 @@
+"""ONNX programs: import, apply, measure."""

@@ -1,0 +1,149 @@
+"""An ONNX file with its nodes in the order of a schedule."""
+
+from __future__ import annotations
+
+import filecmp
+import shutil
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...costs.verifier import verify
+from ...errors import FormatError, ProgramError, ScheduleError, UsageError
+from ...files.atomic import write_atomically
+from ...problem import Problem
+from ...schedule import Schedule
+from ..importers import check_options
+from ..options import ImportOptions
+from ..schedule_order import read_order
+from .importer import graph_of
+from .program import OnnxProgram, external_files, is_random, load_program
+from .run import digests
+from .session import named, random_inputs, run_model
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+def apply(model: str, schedule: str, output: str, options: ImportOptions, note: Callable[[str], None]) -> None:
+    """Write an ONNX file whose nodes are in the order of a schedule.
+
+    Only the order of the nodes changes, and one without a name gets the one in the schedule, so that the schedule fits
+    the new file too. A constant node stands before its first reader. External data are copied
+    beside the new file. Before anything is written, the original and the new model run under ONNX Runtime in their
+    files' orders with the same random inputs, and give bitwise equal results.
+
+    Parameters
+    ----------
+    model
+        The `.onnx` file.
+    schedule
+        Schedule JSON of the model's graph, on one device.
+    output
+        The `.onnx` file to write.
+    options
+        `shapes` is used: the sizes of symbolic dimensions, which stay symbolic in the file.
+    note
+        Called with each remark worth showing.
+
+    Raises
+    ------
+    FormatError, ProgramError, UsageError
+        If the model or the schedule cannot be read, ONNX Runtime cannot run it, or the output cannot be written.
+    ScheduleError
+        If the schedule is no order of this model, or its results would differ; then nothing is written.
+    """
+    if not output.endswith(".onnx"):
+        raise UsageError(f"{output}: an ONNX model is written as ONNX; the name must end in .onnx")
+    check_options(model, options)
+    program = load_program(model, options.shapes)
+    graph = graph_of(program)
+    order = read_order(schedule, graph)
+    verify(Problem(graph), Schedule.single_device(np.array(order)))
+    reordered = reorder(program, order)
+    check_equal(program, reordered)
+    _copy_external_data(program, Path(output))
+    write_atomically(output, reordered.SerializeToString())
+    note(f"{output}: ONNX Runtime keeps this order with execution_order = PRIORITY_BASED and optimisations off")
+
+
+def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:
+    """Return the file's model with its nodes in another order; one without a name gets the one the schedule calls it.
+
+    Parameters
+    ----------
+    program
+        What to put in order; it is not changed.
+    order
+        Indices into `program.nodes`, a topological order. Each constant node goes before its first reader.
+    """
+    model = deepcopy(program.model)
+    waiting = {name: node for node in program.folded for name in node.output if name}
+    nodes = []
+
+    def add_constants(names: Sequence[str]) -> None:
+        for name in names:
+            if name in waiting:
+                node = waiting[name]
+                for result in filter(None, node.output):
+                    del waiting[result]
+                add_constants(node.input)
+                nodes.append(node)
+
+    for op in order:
+        add_constants(program.nodes[op].input)
+        nodes.append(named(program.nodes[op], program.nodes[op].name or program.names[op]))
+    add_constants(list(waiting))
+    model.graph.ClearField("node")
+    model.graph.node.extend(nodes)
+    return model
+
+
+def check_equal(program: OnnxProgram, reordered: ModelProto) -> None:
+    """Run a program as it is and reordered, and compare all outputs bit by bit.
+
+    Raises
+    ------
+    ProgramError
+        If ONNX Runtime cannot load or run the file.
+    ScheduleError
+        If an output differs, naming it.
+    """
+    inputs = random_inputs(program)
+    folder = Path(program.path).parent
+    try:
+        before, after = (digests(run_model(model, folder, inputs)) for model in (program.model, reordered))
+    except ProgramError as error:
+        raise ProgramError(f"{program.path}: {error}") from error
+    for output, expected, found in zip(program.outputs, before, after, strict=True):
+        if expected != found:
+            raise ScheduleError(
+                f"{program.path}: output '{output}' would differ in the order of the schedule{_reason(program)}"
+            )
+
+
+def _reason(program: OnnxProgram) -> str:
+    for node, name in zip(program.nodes, program.names, strict=True):
+        if is_random(node):
+            return f": node '{name}' ({node.op_type}) draws random numbers by its place in the file"
+    return ""
+
+
+def _copy_external_data(program: OnnxProgram, output: Path) -> None:
+    """Put the files that hold tensors beside the output, where they are not yet."""
+    for name in external_files(program.model):
+        source, target = Path(program.path).parent / name, output.parent / name
+        if target.exists():
+            if not filecmp.cmp(source, target, shallow=False):
+                raise FormatError(f"{target}: is not the data of {program.path}; write the model to another folder")
+            continue
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = target.with_name(f".{target.name}.part")
+            shutil.copyfile(source, partial)
+            partial.replace(target)
+        except OSError as error:
+            raise FormatError(f"{target}: cannot be written: {error.strerror or error}") from error

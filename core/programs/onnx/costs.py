@@ -1,0 +1,96 @@
+"""What each node of an ONNX program takes on this machine: time, and memory beside its results."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..fresh_process import ask
+from ..system_allocator import SystemAllocator
+from .program import OnnxProgram, load_program, reads
+from .session import constant_tensors, kernel_times, one_node, random_inputs, session_of, session_options
+
+REPEATS = 5
+Values = dict[str, NDArray[Any]]
+
+
+def measured_costs(program: OnnxProgram) -> dict[str, tuple[float, int]]:
+    """Run each node alone under ONNX Runtime, in the file's order, on what it gets when the program runs.
+
+    The time is the median of `REPEATS` runs by ONNX Runtime's profiler. The workspace is what the node holds at most
+    beyond its results, by glibc's allocator. Both in a process of its own.
+
+    Returns
+    -------
+    dict
+        Microseconds and workspace bytes by name of the node.
+
+    Raises
+    ------
+    ProgramError
+        If ONNX Runtime cannot run a node.
+    """
+    costs = ask("onnx.costs", {"path": program.path, "shapes": dict(program.sizes)})
+    return {name: (microseconds, workspace) for name, (microseconds, workspace) in costs.items()}
+
+
+def run_each(path: str, shapes: Mapping[str, int]) -> dict[str, tuple[float, int]]:
+    """Measure in this process, all times first: counting memory makes allocation slow."""
+    program = load_program(path, shapes)
+    times = _for_each_node(program, _time)
+    allocator = SystemAllocator()
+
+    def workspace(session: Any, inputs: Values) -> tuple[int, list[NDArray[Any]]]:
+        allocator.restart()
+        before = allocator.held()
+        outputs = session.run(None, inputs)
+        results = allocator.held() - before
+        return max(0, allocator.peak() - results), outputs
+
+    workspaces = _for_each_node(program, workspace)
+    return {name: (times[name], workspaces[name]) for name in program.names}
+
+
+def _for_each_node(
+    program: OnnxProgram, measure: Callable[[Any, Values], tuple[Any, list[NDArray[Any]]]]
+) -> dict[str, Any]:
+    """Run the nodes one after the other, each in a session of its own; return what `measure` says of each, by name."""
+    constants = constant_tensors(program)
+    values: Values = random_inputs(program)
+    uses = Counter(name for node in program.nodes for name in dict.fromkeys(reads(node)))
+    measured = {}
+    with tempfile.TemporaryDirectory() as profiles:
+        for node, name in zip(program.nodes, program.names, strict=True):
+            options = session_options(profiles if measure is _time else None)
+            session = session_of(one_node(program, name, constants), Path(program.path).parent, options)
+            inputs = {value: values[value] for value in dict.fromkeys(reads(node)) if value not in constants}
+            measured[name], outputs = measure(session, inputs)
+            values.update(zip(filter(None, node.output), outputs, strict=True))
+            del outputs, session
+            for value in inputs:
+                uses[value] -= 1
+                if not uses[value]:
+                    del values[value]
+    return measured
+
+
+def _time(session: Any, inputs: Values) -> tuple[float, list[NDArray[Any]]]:
+    """Return the median time of a run after the first; a node may be a function, which runs several kernels."""
+    for _ in range(1 + REPEATS):
+        outputs = session.run(None, inputs)
+    times = [microseconds for _, microseconds in kernel_times(session)]
+    kernels = len(times) // (1 + REPEATS)
+    runs = [sum(times[run * kernels : (run + 1) * kernels]) for run in range(1, 1 + REPEATS)]
+    return statistics.median(runs), outputs
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_each(**json.load(sys.stdin))))

@@ -1,0 +1,185 @@
+"""An ONNX model as a computation graph, with the memory that ONNX Runtime's CPU provider gives it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...graph import CostGraph, GraphBuilder
+from ...units import format_bytes
+from ..options import ImportOptions
+from ..roofline import Roofline
+from .program import OnnxProgram, ValueType, is_random, load_program, reads
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+VIEWS = {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}
+IN_PLACE = {
+    *("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "Identity", "LeakyRelu", "LogSoftmax", "Relu", "Selu", "Sigmoid"),
+    *("Softmax", "Softplus", "Softsign", "Tanh", "ThresholdedRelu", "Trilu"),
+}
+CONVOLUTIONS = {"Conv", "ConvInteger", "QLinearConv"}
+PRODUCTS = {"MatMul", "MatMulInteger", "QLinearMatMul"}
+RECURRENT = {"GRU", "LSTM", "RNN"}
+POOLS = {"AveragePool", "LpPool", "MaxPool"}
+
+
+def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
+    """Import an ONNX file as a computation graph.
+
+    Parameters
+    ----------
+    model
+        The `.onnx` file.
+    options
+        `shapes`, `costs`, `flops` and `memory_bandwidth` are used.
+    note
+        Called with each remark worth showing.
+
+    Raises
+    ------
+    FormatError, ProgramError, UsageError
+        As `load_program`.
+    """
+    program = load_program(model, options.shapes, note)
+    roofline = Roofline(options.flops, options.memory_bandwidth)
+    measured = None
+    if options.costs == "measured":
+        from .costs import measured_costs
+
+        measured = measured_costs(program)
+    return graph_of(program, roofline, measured, note)
+
+
+def graph_of(
+    program: OnnxProgram,
+    roofline: Roofline | None = None,
+    measured: Mapping[str, tuple[float, int]] | None = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> CostGraph:
+    """Return a program as a computation graph, whose memory is that of ONNX Runtime's CPU provider (version 1.31).
+
+    - Initialisers, constants and inputs are persistent bytes of the first op that reads them.
+    - Outputs of the model are final, each with a buffer of its own. So is a result that nobody reads: ONNX Runtime
+      frees it only after the run, or with the buffer that it is in.
+    - A Reshape, Squeeze, Unsqueeze or Flatten is a view; one of a constant or an input takes nothing.
+    - The ops of `IN_PLACE` write over their input where nobody needs it any more. That is a view too where it happens
+      in every order, since the op is the buffer's only reader. Where it depends on the order the output counts in full,
+      so that the prediction is on the safe side.
+    - Random ops keep their order.
+
+    Parameters
+    ----------
+    program
+        The model.
+    roofline
+        Where the ops' times come from; by default that of a desktop processor. Then no op has a workspace.
+    measured
+        Microseconds and workspace bytes by name of the node, instead of the roofline.
+    note
+        Called with each remark worth showing.
+    """
+    roofline = roofline or Roofline()
+    builder = GraphBuilder(Path(program.path).stem, program.path)
+    persistent = _persistent_bytes(program, note)
+    uses = Counter(name for node in program.nodes for name in reads(node)) + Counter(program.outputs)
+    producers: dict[str, tuple[int, int]] = {}
+    replaceable: set[str] = set()
+    last_random: list[int] = []
+    for op, (node, name) in enumerate(zip(program.nodes, program.names, strict=True)):
+        arguments = [value for value in reads(node) if value in producers]
+        sizes = [program.types[value].bytes if value else 0 for value in node.output]
+        aliases = [-1] * len(sizes)
+        source = _reused_input(program, node, replaceable)
+        if source in producers:
+            aliases[0] = arguments.index(source)
+        elif source:
+            sizes[0] = 0
+        if uses[node.output[0]] == 1 and (not source or source in replaceable):
+            replaceable.add(node.output[0])
+        replaceable.update(value for value in node.output[1:] if uses[value] == 1)
+        runtime, workspace = measured[name] if measured else (_microseconds(program, node, roofline), 0)
+        builder.add_op(
+            name,
+            inputs=[producers[value] for value in arguments],
+            control=last_random if is_random(node) else (),
+            outputs=sizes,
+            aliases=aliases,
+            is_final=[
+                value in program.outputs or (bool(value) and not uses[value] and aliases[port] < 0)
+                for port, value in enumerate(node.output)
+            ],
+            runtime=runtime,
+            workspace=workspace,
+            persistent=persistent[op],
+        )
+        producers.update((value, (op, port)) for port, value in enumerate(node.output) if value)
+        if is_random(node):
+            last_random = [op]
+    return builder.build()
+
+
+def _reused_input(program: OnnxProgram, node: NodeProto, replaceable: Collection[str]) -> str:
+    """Return the input whose buffer the first output is in, whatever the order; empty if it has a buffer of its own."""
+    source, result = node.input[0] if node.input else "", node.output[0]
+    if not result or result in program.outputs:
+        return ""
+    if node.op_type in VIEWS:
+        return source
+    if node.op_type not in IN_PLACE or source not in replaceable:
+        return ""
+    before, after = program.types[source], program.types[result]
+    return source if before.shape == after.shape and before.bytes == after.bytes else ""
+
+
+def _persistent_bytes(program: OnnxProgram, note: Callable[[str], None]) -> list[int]:
+    """Return the bytes of constants and inputs that each op is the first to read; an unread input counts with op 0."""
+    held = {name: program.types[name].bytes for name in (*program.constants, *program.inputs)}
+    persistent = []
+    for node in program.nodes:
+        persistent.append(sum(held.pop(name, 0) for name in dict.fromkeys(reads(node))))
+    for name in program.inputs:
+        if name in held:
+            note(f"{program.path}: no node reads the input '{name}', {format_bytes(held[name])} that the caller holds")
+            persistent[0] += held[name]
+    for name in program.outputs:
+        if name in program.constants and name in held:
+            persistent[0] += held[name]
+    return persistent
+
+
+def _microseconds(program: OnnxProgram, node: NodeProto, roofline: Roofline) -> float:
+    """Return the time of a node by the roofline; a view takes none."""
+    if node.op_type in VIEWS:
+        return 0.0
+    values = dict.fromkeys([*reads(node), *filter(None, node.output)])
+    return roofline.microseconds(node_flops(program.types, node), sum(program.types[value].bytes for value in values))
+
+
+def node_flops(types: Mapping[str, ValueType], node: NodeProto) -> int:
+    """Return the floating-point operations of a node: two per multiply-add, else one per element."""
+    inputs = [types[name] for name in reads(node)]
+    output = next(types[name] for name in node.output if name)
+    if node.op_type in CONVOLUTIONS:
+        weight = inputs[3 if node.op_type == "QLinearConv" else 1]
+        return 2 * output.elements * math.prod(weight.shape[1:])
+    if node.op_type == "ConvTranspose":
+        return 2 * inputs[0].elements * math.prod(inputs[1].shape[1:])
+    if node.op_type in PRODUCTS:
+        return 2 * output.elements * inputs[0].shape[-1]
+    if node.op_type == "Gemm":
+        is_transposed = any(entry.i for entry in node.attribute if entry.name == "transA")
+        return 2 * output.elements * inputs[0].shape[0 if is_transposed else 1]
+    if node.op_type in RECURRENT:
+        steps_and_batch = math.prod(inputs[0].shape[:2])
+        return 2 * steps_and_batch * (inputs[1].elements + inputs[2].elements)
+    if node.op_type in POOLS:
+        kernel = next(list(entry.ints) for entry in node.attribute if entry.name == "kernel_shape")
+        return output.elements * int(math.prod(kernel))
+    if node.op_type.startswith(("Reduce", "Global", "Arg")):
+        return inputs[0].elements
+    return output.elements

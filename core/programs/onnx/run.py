@@ -1,0 +1,73 @@
+"""One run of an ONNX program in a process of its own; asks and answers are JSON, see `run_order`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..system_allocator import SystemAllocator
+from .program import load_program
+from .session import constant_tensors, kernel_times, random_inputs, runnable, session_of, session_options
+
+PEAK_REPEATS = 2
+
+
+def run_order(path: str, shapes: Mapping[str, int], order: Sequence[str] | None) -> dict[str, Any]:
+    """Run the program in a file on random inputs: with a profile, to warm up, for time, and for memory.
+
+    Parameters
+    ----------
+    path, shapes
+        As `load_program`.
+    order
+        Names of the nodes in the order they shall run; None is the file's.
+
+    Returns
+    -------
+    dict
+        `peak`: the most that ONNX Runtime held beside constants and inputs, bytes, in `PEAK_REPEATS` runs, since what
+        fits into a hole of the heap that opens meanwhile is not counted; `microseconds`; `digests` of the
+        outputs; `not_run`: nodes without a kernel, whose definition's ops ran when no other node was ready.
+    """
+    program = load_program(path, shapes)
+    model = runnable(program, order or program.names, constant_tensors(program))
+    inputs = random_inputs(program)
+    with tempfile.TemporaryDirectory() as profiles:
+        session = session_of(model, Path(path).parent, session_options(profiles))
+        del model
+        expected = digests(session.run(None, inputs))
+        ran = {name for name, _ in kernel_times(session)}
+    session.run(None, inputs)
+    start = time.perf_counter_ns()
+    session.run(None, inputs)
+    microseconds = (time.perf_counter_ns() - start) / 1000
+    allocator = SystemAllocator()
+    peak = 0
+    for _ in range(PEAK_REPEATS):
+        allocator.restart()
+        outputs = session.run(None, inputs)
+        peak = max(peak, allocator.peak())
+        del outputs
+    not_run = [name for name in program.names if name not in ran]
+    return {"peak": peak, "microseconds": microseconds, "digests": expected, "not_run": not_run}
+
+
+def digests(values: Sequence[NDArray[Any]]) -> list[str]:
+    """Return what tells arrays apart: type, shape and all bits of each."""
+    return [
+        f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
+        for value in values
+    ]
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_order(**json.load(sys.stdin))))

@@ -1,0 +1,200 @@
+"""ONNX Runtime, set to run the nodes of a model one after the other in the file's order, and to free what is dead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ProgramError, UsageError
+from .program import OnnxProgram, is_small_external, load_small, reads
+
+try:
+    import onnx
+    import onnxruntime
+    from onnx import ModelProto, NodeProto, TensorProto
+except ImportError as error:
+    raise UsageError(f"an ONNX model needs onnx and onnxruntime ({error}): pip install 'schedopt[onnx]'") from error
+
+SEED = 1
+Values = Mapping[str, NDArray[Any]]
+
+
+def session_options(profiles: str | None = None) -> onnxruntime.SessionOptions:
+    """Return settings under which the file's order is the order of execution, and a dead tensor is freed at once.
+
+    Priority order without priorities is the file's, except that a Shape or Size runs as soon as it can; sequential
+    execution on one thread; no optimisation, which would rewrite the nodes; no memory pattern, arena or reuse of dead
+    tensors of the same size, which would hold on to memory; no copies of weights packed in advance.
+
+    Parameters
+    ----------
+    profiles
+        A folder to write a profile into, which `kernel_times` reads.
+    """
+    options = onnxruntime.SessionOptions()
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.enable_mem_pattern = False
+    options.enable_mem_reuse = False
+    options.enable_cpu_mem_arena = False
+    options.log_severity_level = 4
+    if profiles is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = f"{profiles}/profile"
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    return options
+
+
+def session_of(
+    model: ModelProto, folder: Path, options: onnxruntime.SessionOptions | None = None
+) -> onnxruntime.InferenceSession:
+    """Load a model whose external data are in `folder`; unseeded random nodes get a seed by their place in the file.
+
+    Raises
+    ------
+    ProgramError
+        If ONNX Runtime cannot load it, with its reason.
+    """
+    options = options or session_options()
+    if any(
+        map(is_small_external, model.graph.initializer)
+    ):  # ONNX Runtime infers shapes from tensors in the model only
+        original, model = model, ModelProto()
+        model.CopyFrom(original)
+        load_small(model, folder)
+    onnxruntime.set_seed(SEED)
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.absolute()))
+    try:
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except onnxruntime_errors() as error:
+        raise ProgramError(f"ONNX Runtime cannot load the model: {first_line(error)}") from error
+
+
+def run_model(model: ModelProto, folder: Path, inputs: Values) -> list[NDArray[Any]]:
+    """Run a model once, in its order; return its outputs.
+
+    Raises
+    ------
+    ProgramError
+        If ONNX Runtime cannot load or run it, with its reason.
+    """
+    session = session_of(model, folder)
+    try:
+        return list(session.run(None, inputs))
+    except onnxruntime_errors() as error:
+        raise ProgramError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
+
+
+def kernel_times(session: onnxruntime.InferenceSession) -> list[tuple[str, float]]:
+    """End the profile of a session; return the node and the microseconds of each kernel that ran, in their order."""
+    profile = Path(session.end_profiling())
+    events = json.loads(profile.read_bytes())
+    profile.unlink()
+    suffix = "_kernel_time"
+    kernels = [event for event in events if event["name"].endswith(suffix)]
+    kernels.sort(key=lambda event: event["ts"])
+    return [(event["name"].removesuffix(suffix), float(event["dur"])) for event in kernels]
+
+
+def onnxruntime_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions that ONNX Runtime raises."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
+    return tuple(getattr(state, name) for name in names)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error."""
+    return str(error).strip().splitlines()[0]
+
+
+def random_inputs(program: OnnxProgram) -> dict[str, NDArray[Any]]:
+    """Return a value for each input: standard normal numbers, or 0 and 1 where the type is whole or logical."""
+    generator = np.random.default_rng(SEED)
+    values = {}
+    for name in program.inputs:
+        element, shape = program.types[name]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
+        is_whole = np.issubdtype(dtype, np.integer) or dtype == np.bool_
+        numbers = generator.integers(0, 2, shape) if is_whole else generator.standard_normal(shape)
+        values[name] = np.asarray(numbers).astype(dtype)
+    return values
+
+
+def constant_tensors(program: OnnxProgram) -> dict[str, TensorProto]:
+    """Return the constants that the nodes read, evaluating the folded nodes with ONNX Runtime.
+
+    Initialisers are as in the file: external data stay external.
+    """
+    initializers = {tensor.name: tensor for tensor in program.model.graph.initializer}
+    needed = dict.fromkeys(name for node in program.nodes for name in reads(node) if name in program.constants)
+    needed.update(dict.fromkeys(name for name in program.outputs if name in program.constants))
+    given = [name for name in needed if name not in initializers]
+    tensors = {name: initializers[name] for name in needed if name in initializers}
+    if given:
+        graph = onnx.helper.make_graph(program.folded, "constants", [], [_declared(program, name) for name in given])
+        graph.initializer.extend(program.model.graph.initializer)
+        session = session_of(model_of(program, graph), Path(program.path).parent)
+        values = session.run(given, {})
+        tensors.update(
+            (name, onnx.numpy_helper.from_array(value, name)) for name, value in zip(given, values, strict=True)
+        )
+    return tensors
+
+
+def model_of(program: OnnxProgram, graph: onnx.GraphProto) -> ModelProto:
+    """Return a model of the program's versions with another graph."""
+    return ModelProto(ir_version=max(4, program.model.ir_version), opset_import=program.model.opset_import, graph=graph)
+
+
+def runnable(program: OnnxProgram, order: Sequence[str], constants: Mapping[str, TensorProto]) -> ModelProto:
+    """Return the program in an order of its names, all sizes fixed, and constants stored instead of computed.
+
+    ONNX Runtime writes over an input only where it knows that the sizes are the same, so every size is declared.
+    """
+    nodes = dict(zip(program.names, program.nodes, strict=True))
+    graph = onnx.helper.make_graph(
+        [named(nodes[name], name) for name in order],
+        "program",
+        [_declared(program, name) for name in program.inputs],
+        [_declared(program, name) for name in program.outputs],
+    )
+    graph.initializer.extend(constants.values())
+    inner = [name for node in program.nodes for name in node.output if name and name not in program.outputs]
+    graph.value_info.extend(_declared(program, name) for name in inner)
+    return model_of(program, graph)
+
+
+def named(node: NodeProto, name: str) -> NodeProto:
+    """Return a copy of a node with this name."""
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.name = name
+    return copy
+
+
+def one_node(program: OnnxProgram, name: str, constants: Mapping[str, TensorProto]) -> ModelProto:
+    """Return a model of one node alone, which gets what is no constant and gives all its outputs."""
+    node = program.nodes[program.names.index(name)]
+    values = dict.fromkeys(reads(node))
+    graph = onnx.helper.make_graph(
+        [named(node, name)],
+        "node",
+        [_declared(program, value) for value in values if value not in constants],
+        [_declared(program, value) for value in node.output if value],
+    )
+    graph.initializer.extend(constants[value] for value in values if value in constants)
+    return model_of(program, graph)
+
+
+def _declared(program: OnnxProgram, name: str) -> onnx.ValueInfoProto:
+    element, shape = program.types[name]
+    return onnx.helper.make_tensor_value_info(name, element, shape)

@@ -1,0 +1,1 @@
+"""PyTorch programs: import, apply, measure."""

@@ -1,0 +1,353 @@
+"""A PyTorch program as a `CostGraph`: sizes and aliases from the storages that its ops use when run on fake tensors.
+
+Ops are named after the nodes of the program's graph; `getitem` is no op but a port of the op it takes from.
+Parameters, buffers and inputs are the caller's: persistent bytes, and a view of one takes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import getitem
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import flop_registry
+
+from ...errors import ProgramError
+from ...graph import CostGraph, GraphBuilder
+from ...units import format_bytes
+from ..options import ImportOptions
+from ..roofline import Roofline
+from .program import TorchProgram, load_program
+
+aten = torch.ops.aten
+# In training these write to arguments that their schemas do not mark as written.
+_UNMARKED_WRITES = {
+    aten.native_batch_norm: ("running_mean", "running_var"),
+    aten.cudnn_batch_norm: ("running_mean", "running_var"),
+    aten.miopen_batch_norm: ("running_mean", "running_var"),
+}
+# The CPU's attention does the FLOPs of the one that PyTorch counts.
+_SAME_FLOPS = {
+    aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: aten._scaled_dot_product_flash_attention_backward,
+}
+# The mean or sum that these return keeps the memory of the losses that it sums up.
+_REDUCED_IN_PLACE = (aten.mse_loss, aten.smooth_l1_loss, aten.binary_cross_entropy, aten.soft_margin_loss)
+
+
+def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
+    """Import a `.pt2` file or `module:function`; see `load_program` and `graph_of`.
+
+    Raises
+    ------
+    ProgramError
+        If the model cannot be loaded or traced, or has an op that is not supported; the message names it.
+    UsageError
+        If an option does not fit the model.
+    """
+    roofline = Roofline(options.flops, options.memory_bandwidth)
+    program = load_program(model, options.training, options.shapes, note, options.device)
+    measured = None
+    if options.costs == "measured":
+        from .costs import measured_costs
+
+        measured = measured_costs(program, options.device)
+    return graph_of(program, roofline, measured, note)
+
+
+def graph_of(
+    program: TorchProgram,
+    roofline: Roofline | None = None,
+    measured: Mapping[str, tuple[float, int]] | None = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> CostGraph:
+    """Return the program as a graph whose every order gives the program's results, bit for bit.
+
+    Parameters
+    ----------
+    program
+        What to import; its order is the input order of the graph.
+    roofline
+        What runtimes follow from; views take no time, and workspaces are 0.
+    measured
+        Per op of the program its microseconds and workspace bytes, instead of the roofline.
+    note
+        Called with each remark worth showing.
+
+    Raises
+    ------
+    ProgramError
+        If an op is not supported; the message names its node.
+    """
+    ops, unused = _Import(program, roofline or Roofline(), measured).run()
+    if unused:
+        note(f"{program.name}: {format_bytes(unused)} of parameters, buffers and inputs are never read and not counted")
+    builder = GraphBuilder(program.name)
+    for op in ops:
+        builder.add_op(
+            op.name,
+            inputs=op.inputs,
+            control=sorted(op.control),
+            outputs=op.sizes,
+            aliases=op.aliases,
+            is_final=op.final,
+            runtime=op.runtime,
+            workspace=op.workspace,
+            persistent=op.persistent,
+        )
+    return builder.build()
+
+
+@dataclass
+class _Op:
+    """An op of the graph in the making; what the fields mean is said at `GraphBuilder.add_op`."""
+
+    name: str
+    inputs: list[tuple[int, int]]
+    control: set[int]
+    sizes: list[int]
+    aliases: list[int]
+    final: list[bool]
+    runtime: float
+    workspace: int
+    persistent: int = 0
+
+
+@dataclass
+class _Accesses:
+    """Who wrote to a storage last, and who has read it since."""
+
+    writer: int | None = None
+    readers: list[int] = field(default_factory=list)
+
+
+class _Import:
+    """One walk over the program, running each node on fake tensors.
+
+    A storage is known by its address; `values` keeps every fake tensor, so none is used twice.
+    """
+
+    def __init__(
+        self, program: TorchProgram, roofline: Roofline, measured: Mapping[str, tuple[float, int]] | None
+    ) -> None:
+        self.program = program
+        self.roofline = roofline
+        self.measured = measured
+        self.mode = FakeTensorMode(allow_fallback_kernels=False)
+        self.ops: list[_Op] = []
+        self.values: dict[fx.Node, Any] = {}
+        self.ports: dict[fx.Node, list[tuple[int, int]]] = {}
+        self.accesses: dict[int, _Accesses] = {}
+        self.held: set[int] = set()
+        self.allocated: set[int] = set()
+        self.storage_of: dict[tuple[int, int], int] = {}
+        self.unread: dict[int, int] = {}
+        self.only_viewed: dict[int, int] = {}
+        self.last_random: int | None = None
+        nodes = program.module.graph.nodes
+        self.views_wait = any(torch.Tag.inplace_view in getattr(node.target, "tags", ()) for node in nodes)
+
+    def run(self) -> tuple[list[_Op], int]:
+        """Return the ops in program order, and the bytes of arguments that none of them reads."""
+        arguments = iter(self.program.arguments)
+        for node in self.program.module.graph.nodes:
+            if node.op == "placeholder":
+                self._hold(node, next(arguments))
+            elif node.op == "output":
+                for returned in node.all_input_nodes:
+                    for op, port in self.ports[returned]:
+                        self.ops[op].final[port] = True
+            elif node.target is getitem:
+                self._take(node)
+            elif node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+                self._call(node)
+            else:
+                raise ProgramError(f"{self.program.name}: node '{node.name}' ({node.target}) is no call of an ATen op")
+        for storage, op in self.only_viewed.items():
+            self.ops[op].persistent += self.unread.pop(storage)
+        return self.ops, sum(self.unread.values())
+
+    def _hold(self, node: fx.Node, argument: Any) -> None:
+        """Take what the caller gives and keeps."""
+        self.ports[node] = []
+        self.values[node] = argument
+        if isinstance(argument, torch.Tensor):
+            self.values[node] = fake = self.mode.from_tensor(argument)
+            storage = self._storage(fake, node)
+            self.held.add(storage)
+            self.unread[storage] = fake.untyped_storage().nbytes()
+
+    def _take(self, node: fx.Node) -> None:
+        """Fold `getitem` into the op that it takes from."""
+        source, index = node.args
+        assert isinstance(source, fx.Node)
+        self.values[node] = value = self.values[source][index]
+        before = len(pytree.tree_leaves(list(self.values[source][:index])))
+        self.ports[node] = self.ports[source][before : before + len(pytree.tree_leaves(value))]
+
+    def _call(self, node: fx.Node) -> None:
+        target = node.target
+        assert isinstance(target, torch._ops.OpOverload)
+        args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
+        given = _given(target, args, kwargs)
+        read = {self._storage(tensor, node) for tensor in _tensors(given)}
+        changed = _tensors(_written(target, given))
+        written = {self._storage(tensor, node): tensor.untyped_storage().nbytes() for tensor in changed}
+        result = self._run(target, args, kwargs)
+        if written != {self._storage(tensor, node): tensor.untyped_storage().nbytes() for tensor in changed}:
+            raise ProgramError(
+                f"{self.program.name}: node '{node.name}' ({target}) exchanges or resizes the memory of its argument, "
+                "which is not supported"
+            )
+        self.values[node] = result
+        op = len(self.ops)
+        inputs = [port for source in node.all_input_nodes for port in self.ports[source]]
+        sizes, aliases = self._outputs(node, op, result, inputs)
+
+        made = _tensors([result])
+        is_view = bool(made) and not written and all(self._storage(tensor, node) in read for tensor in made)
+        control = set() if is_view and not self.views_wait else self._wait(op, read, written.keys())
+        if _is_random(target, given):
+            if self.last_random is not None:
+                control.add(self.last_random)
+            self.last_random = op
+        control -= {producer for producer, _ in inputs}
+        if self.measured is not None:
+            runtime, workspace = self.measured[node.name]
+        else:
+            runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
+        final = [False] * len(sizes)
+        self.ops.append(_Op(node.name, inputs, control, sizes, aliases, final, runtime, workspace))
+        for storage in read & self.unread.keys():
+            if is_view:
+                self.only_viewed.setdefault(storage, op)
+            else:
+                self.only_viewed.pop(storage, None)
+                self.ops[op].persistent += self.unread.pop(storage)
+
+    def _run(self, target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the results of a call on fakes, put right where a fake has other memory than a run.
+
+        Fakes of oneDNN's LSTM layers lack the workspace that the forward keeps for the backward, whose size only a run
+        tells, and share one gradient between both biases. The fake of a loss that is reduced in place is too small.
+        """
+        if target is aten.mkldnn_rnn_layer.default:
+            with torch.set_grad_enabled(self.program.training != "none"):
+                results = target(*pytree.tree_map_only(FakeTensor, _zeros, args), **kwargs)
+            return pytree.tree_map_only(torch.Tensor, self.mode.from_tensor, results)
+        with self.mode:
+            if target.overloadpacket in _REDUCED_IN_PLACE and (given := _given(target, args, kwargs))["reduction"]:
+                return target(**{**given, "reduction": 0}).as_strided((), ())
+            results = target(*args, **kwargs)
+            if target is aten.mkldnn_rnn_layer_backward.default:
+                results = [result.clone() for result in results]
+        return results
+
+    def _outputs(
+        self, node: fx.Node, op: int, result: Any, inputs: list[tuple[int, int]]
+    ) -> tuple[list[int], list[int]]:
+        """Return the size of each output and the input it aliases (-1: none); note where each can be read.
+
+        Outputs that share a new storage are read through the first of them.
+        """
+        sizes, aliases = [], []
+        self.ports[node] = []
+        new: dict[int, int] = {}
+        for port, leaf in enumerate([] if result is None else pytree.tree_leaves(result)):
+            size, alias, readable = 0, -1, port
+            if isinstance(leaf, torch.Tensor):
+                storage = self._storage(leaf, node)
+                if storage in new:
+                    readable = new[storage]
+                elif storage in self.allocated:
+                    alias = next(at for at, source in enumerate(inputs) if self.storage_of.get(source) == storage)
+                elif storage not in self.held:
+                    size = leaf.untyped_storage().nbytes()
+                    new[storage] = port
+                self.storage_of[op, port] = storage
+            sizes.append(size)
+            aliases.append(alias)
+            self.ports[node].append((op, readable))
+        self.allocated.update(new.keys())
+        return sizes, aliases
+
+    def _wait(self, op: int, read: Iterable[int], written: Iterable[int]) -> set[int]:
+        """Return the ops that `op` has to follow: who wrote what it reads, and who read what it writes."""
+        before: set[int] = set()
+        for storage in read:
+            accesses = self.accesses.setdefault(storage, _Accesses())
+            if accesses.writer is not None:
+                before.add(accesses.writer)
+            if storage in written:
+                before.update(accesses.readers)
+                self.accesses[storage] = _Accesses(op)
+            else:
+                accesses.readers.append(op)
+        return before
+
+    def _roofline(
+        self,
+        target: torch._ops.OpOverload[Any, Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        result: Any,
+    ) -> float:
+        """Return microseconds; an op whose FLOPs PyTorch does not count does one per element that it makes."""
+        made = _tensors([result])
+        packet = _SAME_FLOPS.get(target.overloadpacket, target.overloadpacket)
+        if packet in flop_registry:
+            flops = flop_registry[packet](*args, **kwargs, out_val=result)
+        else:
+            flops = sum(tensor.numel() for tensor in made)
+        moved = sum(map(_moved, {id(tensor): tensor for tensor in _tensors((args, kwargs, made))}.values()))
+        return self.roofline.microseconds(flops, moved)
+
+    def _storage(self, tensor: torch.Tensor, node: fx.Node) -> int:
+        """Return what tells the storage of a tensor from all others."""
+        if tensor.layout is not torch.strided:
+            raise ProgramError(
+                f"{self.program.name}: node '{node.name}' has a tensor of layout {tensor.layout}; "
+                "only strided ones are supported"
+            )
+        return int(tensor.untyped_storage()._cdata)
+
+
+def _given(target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of each argument of a call by its name, defaults included."""
+    parameters = target._schema.arguments
+    defaults = {parameter.name: parameter.default_value for parameter in parameters if parameter.has_default_value()}
+    return {**defaults, **{parameter.name: value for parameter, value in zip(parameters, args, strict=False)}, **kwargs}
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    """Return the tensors in any nest of values."""
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def _zeros(fake: FakeTensor) -> torch.Tensor:
+    """Return a real tensor like a fake one."""
+    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
+
+
+def _moved(tensor: torch.Tensor) -> int:
+    """Return the bytes that reading a tensor moves: an expanded one has fewer than its shape says."""
+    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+
+
+def _written(target: torch._ops.OpOverload[Any, Any], given: Mapping[str, Any]) -> list[Any]:
+    """Return the arguments that a call writes to."""
+    marked = [a.name for a in target._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    if given.get("training"):
+        marked += _UNMARKED_WRITES.get(target.overloadpacket, ())
+    return [given[name] for name in marked if name in given]
+
+
+def _is_random(target: torch._ops.OpOverload[Any, Any], given: Mapping[str, Any]) -> bool:
+    """Whether a call draws from the random number generator."""
+    idle = given.get("train") is False or given.get("training") is False or given.get("dropout_p") == 0.0
+    return torch.Tag.nondeterministic_seeded in target.tags and not idle

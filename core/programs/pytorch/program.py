@@ -1,0 +1,249 @@
+"""A PyTorch program: a model as one flat graph of ATen calls with the tensors it runs on, forward or a training step.
+
+The calls are those that PyTorch itself makes for the model, below autograd: composite ops are taken apart, in-place
+ops stay in place, and the order is the one in which eager execution meets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from ...errors import ProgramError, UsageError
+from .sources import as_call, call_function, read_exported, specialised
+from .tracing import check_flat, foreign_code, rename, silent, trace
+from .training import training_step
+
+Note = Callable[[str], None]
+TRAINING = ("none", "sgd", "adam")
+_INPUT_ROLES = {
+    InputKind.PARAMETER: "parameter",
+    InputKind.BUFFER: "buffer",
+    InputKind.CONSTANT_TENSOR: "constant",
+    InputKind.USER_INPUT: "input",
+}
+_RESULT_ROLES = {
+    OutputKind.USER_OUTPUT: "output",
+    OutputKind.LOSS_OUTPUT: "output",
+    OutputKind.BUFFER_MUTATION: "buffer",
+    OutputKind.PARAMETER_MUTATION: "parameter",
+    OutputKind.USER_INPUT_MUTATION: "input",
+}
+
+
+@dataclass(frozen=True)
+class TorchProgram:
+    """A flat graph of ATen calls and the tensors it runs on; `program.module(*program.arguments)` runs it once.
+
+    Running it changes what the program changes in place: buffers, and in training parameters and optimizer state.
+    The tensors are detached, so no autograd graph is built, and share their memory with the model's own.
+
+    Parameters
+    ----------
+    name
+        What to call it in reports.
+    module
+        Its graph has placeholders, calls of ATen ops, `getitem` of calls with several results, and one output.
+    arguments
+        What each placeholder stands for, in their order; an input that is no tensor is the value itself.
+    roles
+        Per argument: `parameter`, `buffer`, `constant`, `input`, or `state` (of the optimizer).
+    results
+        Per value that the graph returns: `output` or `loss`; `buffer`, `parameter` or `input` if it is the new
+        value of one, which the caller copies (functionalised exported programs only).
+    training
+        `none`, `sgd` or `adam`.
+    exported
+        A forward program as an exported program, whose graph module is `module`; None in training.
+    """
+
+    name: str
+    module: fx.GraphModule
+    arguments: tuple[Any, ...]
+    roles: tuple[str, ...]
+    results: tuple[str, ...]
+    training: str = "none"
+    exported: ExportedProgram | None = None
+
+
+def load_program(
+    model: str,
+    training: str = "none",
+    shapes: Mapping[str, int] | None = None,
+    note: Note = lambda text: None,
+    device: str | None = None,
+) -> TorchProgram:
+    """Load a PyTorch program from a file or from Python.
+
+    Parameters
+    ----------
+    model
+        A `.pt2` file written by `torch.export.save`, or `module:function`: a function without arguments, importable
+        from the current folder, that returns a model and its example inputs (a tuple, or a dict of keywords).
+    training
+        `none` for the forward pass alone; `sgd` or `adam` for a training step, see `program_of`.
+    shapes
+        A size for each symbolic dimension of an exported program.
+    note
+        Called with each remark worth showing.
+    device
+        Where to move the model and its inputs to; by default they stay.
+
+    Raises
+    ------
+    ProgramError
+        If there is no such file or function, or its model cannot be traced; the message names the node or the line.
+    UsageError
+        If `training` or `shapes` does not fit the model.
+    """
+    if model.endswith(".pt2"):
+        exported = read_exported(model, device)
+        args, kwargs = exported.example_inputs
+        name = Path(model).name.removesuffix(".pt2")
+        return _program(exported, args, kwargs, training, shapes or {}, name, model, note)
+    network, inputs = call_function(model)
+    if device is not None:
+        with foreign_code(model, f"the model cannot be moved to {device}"):
+            network = network.to(device)
+            inputs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
+    return _program(network, *as_call(inputs), training, shapes or {}, model.replace(":", "."), model, note)
+
+
+def program_of(
+    model: nn.Module | ExportedProgram,
+    inputs: Any,
+    training: str = "none",
+    shapes: Mapping[str, int] | None = None,
+    name: str | None = None,
+    note: Note = lambda text: None,
+) -> TorchProgram:
+    """Trace a model as a program.
+
+    Forward, the model is exported (`torch.export`) in the mode that it is in, training or evaluation. In training, one
+    step is traced: forward, backward, then the update of every parameter that has a gradient, in place. The loss is
+    the first output if that is a single float, else the sum of the means of all float outputs; it is the only result.
+    Learning rates are 0.01 (sgd) and 0.001 (adam, without weight decay). A tied weight is one parameter.
+
+    Parameters
+    ----------
+    model
+        A module, or an exported program.
+    inputs
+        What it is called with: a tuple of arguments, a dict of keywords, or one tensor.
+    training, shapes, note
+        As in `load_program`.
+    name
+        What to call the program; by default the model's class.
+
+    Raises
+    ------
+    ProgramError
+        If the model cannot be traced; the message names the node or the line.
+    UsageError
+        If `training` or `shapes` does not fit the model.
+    """
+    name = name or type(model).__name__
+    args, kwargs = as_call(inputs)
+    return _program(model, args, kwargs, training, shapes or {}, name, name, note)
+
+
+def _program(
+    model: nn.Module | ExportedProgram,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    training: str,
+    shapes: Mapping[str, int],
+    name: str,
+    where: str,
+    note: Note,
+) -> TorchProgram:
+    if training not in TRAINING:
+        raise UsageError(f"training '{training}' is unknown; use one of {', '.join(TRAINING)}")
+    if isinstance(model, ExportedProgram):
+        check_flat(model.graph, where)
+        args, kwargs = specialised(model, args, kwargs, shapes, where)
+    elif shapes:
+        raise UsageError(f"{where}: its sizes are those of its example inputs; leave out --shape {', '.join(shapes)}")
+    elif training == "none" and model.training:
+        note(f"{where}: the model is in training mode (dropout, batch statistics); call its eval() for inference")
+    elif training != "none" and not model.training:
+        note(f"{where}: the model is in evaluation mode; call its train() to train as usual")
+    if training == "none":
+        return _forward(model, args, kwargs, name, where)
+    network = model.module() if isinstance(model, ExportedProgram) else model
+    step = training_step(network, args, kwargs, training, where)
+    note(f"{where}: the loss is {step.loss}")
+    return TorchProgram(
+        name=f"{name}-{training}",
+        module=step.module,
+        arguments=tuple(held.tensor.detach() for held in step.held),
+        roles=tuple(held.role for held in step.held),
+        results=("loss",),
+        training=training,
+    )
+
+
+def _forward(
+    model: nn.Module | ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, where: str
+) -> TorchProgram:
+    """Export the model, and replace the exported graph by the ATen calls that it makes."""
+    if isinstance(model, ExportedProgram):
+        exported = model
+    else:
+        with foreign_code(where, "the model cannot be exported"), silent():
+            exported = torch.export.export(model, args, kwargs, strict=False)
+        check_flat(exported.graph, where)
+        args, kwargs = exported.example_inputs
+    signature = exported.graph_signature
+    owned = {**exported.constants, **exported.state_dict}
+    given = iter(pytree.tree_leaves((args, kwargs)))
+    values = []
+    for spec in signature.input_specs:
+        if spec.kind not in _INPUT_ROLES:
+            raise ProgramError(f"{where}: node '{spec.arg.name}' is a {spec.kind.name}, which is not supported")
+        values.append(next(given) if spec.target is None else owned[spec.target])
+    arguments = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
+
+    with foreign_code(where, "the exported program cannot be traced"), silent(), torch.no_grad():
+        # A matrix product takes other calls, which round otherwise, where a parameter requires no gradient.
+        module, fakes = trace(exported.graph_module, values, where)
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    inputs = []
+    for node, spec, fake in zip(placeholders, signature.input_specs, fakes, strict=True):
+        rename(node, spec.arg.name)
+        node.meta["val"] = fake
+        constant = ConstantArgument(node.name, fake)
+        argument = TensorArgument(node.name) if isinstance(fake, torch.Tensor) else constant
+        inputs.append(replace(spec, arg=argument))
+    returned: Any = module.graph.output_node().args[0]
+    outputs = [
+        replace(spec, arg=TensorArgument(value.name) if isinstance(value, fx.Node) else spec.arg)
+        for value, spec in zip(returned, signature.output_specs, strict=True)
+    ]
+    flat = ExportedProgram(
+        root=module,
+        graph=module.graph,
+        graph_signature=replace(signature, input_specs=inputs, output_specs=outputs),
+        state_dict=exported.state_dict,
+        range_constraints={},
+        module_call_graph=exported.module_call_graph,
+        example_inputs=(args, kwargs),
+        constants=exported.constants,
+        verifiers=exported.verifiers,
+    )
+    return TorchProgram(
+        name=name,
+        module=flat.graph_module,
+        arguments=tuple(arguments),
+        roles=tuple(_INPUT_ROLES[spec.kind] for spec in signature.input_specs),
+        results=tuple(_RESULT_ROLES[spec.kind] for spec in signature.output_specs),
+        exported=flat,
+    )

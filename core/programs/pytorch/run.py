@@ -1,0 +1,99 @@
+"""One run of a PyTorch program, in a process of its own when asked by `fresh_process`."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx.graph import _custom_builtins
+from torch.utils._pytree import tree_leaves
+
+from .allocator import peak_of
+
+SEED = 0
+ARGUMENTS = "arguments.pt"
+
+
+def held_bytes(values: Iterable[Any]) -> int:
+    """Return the bytes of all tensors among the values, each storage once."""
+    storages = {
+        value.untyped_storage().data_ptr(): value.untyped_storage().nbytes()
+        for value in values
+        if isinstance(value, torch.Tensor)
+    }
+    return sum(storages.values())
+
+
+def function_of(code: str) -> Callable[..., Any]:
+    """Return the program that the code of a `GraphModule` defines.
+
+    A pickled `GraphModule` would be traced again when it is read, and what takes no tensor (`arange`, `rand`) would
+    become a constant of the process that reads it.
+    """
+    names: dict[str, Any] = {name: builtin.obj for name, builtin in _custom_builtins.items()}
+    exec(code, names)
+    return partial(names["forward"], None)
+
+
+def digests_of_run(module: Any, arguments: Sequence[Any], grad: bool) -> list[str]:
+    """Run the module with random numbers of a fixed seed; return digests of its results, then of its arguments.
+
+    `grad` is whether autograd is on: some ops give more results then (an LSTM layer what its backward needs), so
+    a training step, whose backward is ops of its own and whose arguments require no gradient, runs with it on.
+    """
+    with torch.random.fork_rng(), torch.set_grad_enabled(grad):
+        torch.manual_seed(SEED)
+        results = module(*arguments)
+    return _digests(results, arguments)
+
+
+def _digests(*values: Any) -> list[str]:
+    return [_digest(value) for value in tree_leaves(values)]
+
+
+def _digest(value: Any) -> str:
+    """Return what tells values apart: type, shape and all bits of a tensor."""
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    value = value.detach().resolve_conj().resolve_neg()
+    data = value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data.data).hexdigest()}"
+
+
+def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
+    """Run the code of a `GraphModule` that a file holds, for memory and again for time.
+
+    The file `ARGUMENTS` beside it holds the arguments, and whether autograd is on.
+
+    Returns
+    -------
+    dict
+        `peak`: bytes of the arguments and the most that the allocator held beside them; `microseconds` of the second
+        run; `digests` of the first run's results, and of its arguments as it left them.
+    """
+    torch.set_num_threads(threads)
+    module = function_of(Path(path).read_text(encoding="utf-8"))
+    arguments, grad = torch.load(Path(path).parent / ARGUMENTS, weights_only=False)
+    torch.set_grad_enabled(grad)
+    again = copy.deepcopy(arguments)
+    torch.manual_seed(SEED)
+    results, peak = peak_of(lambda: module(*arguments), device)
+    report = {"peak": held_bytes(arguments) + peak, "digests": _digests(results, arguments)}
+    del results
+    start = time.perf_counter_ns()
+    module(*again)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return {**report, "microseconds": (time.perf_counter_ns() - start) / 1000}
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_file(**json.load(sys.stdin))))

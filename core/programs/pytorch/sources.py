@@ -1,0 +1,137 @@
+"""Where PyTorch programs come from: exported files, and functions that return a model with its inputs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, SymIntArgument
+from torch.export.passes import move_to_device_pass
+from torch.utils import _pytree as pytree
+
+from ...errors import ProgramError, UsageError
+from .tracing import foreign_code, silent
+
+
+def specialised(
+    exported: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Mapping[str, int], where: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return example inputs of the sizes asked for; values are the examples' own, repeated or cut.
+
+    Raises
+    ------
+    UsageError
+        If the inputs are not arranged as those it was exported with, or `shapes` lacks a symbolic size, names another,
+        or is out of the program's range.
+    """
+    users = [spec for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    placeholders = {node.name: node for node in exported.graph.find_nodes(op="placeholder")}
+    expected = exported.call_spec.in_spec
+    keywords = expected.child(1).context
+    unknown = kwargs.keys() - set(keywords)
+    kwargs = {key: kwargs[key] for key in keywords if key in kwargs}
+    leaves, structure = pytree.tree_flatten((args, kwargs))
+    if structure != expected or unknown:
+        raise UsageError(
+            f"{where}: it was exported for {expected.child(0).num_children} arguments and the keywords "
+            f"{', '.join(keywords) or 'none'}, and is given other inputs"
+        )
+    symbols: dict[Any, str] = {}
+    for spec in users:
+        value = placeholders[spec.arg.name].meta.get("val")
+        sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+        for axis, size in enumerate(sizes):
+            if isinstance(size, torch.SymInt):
+                for symbol in size.node.expr.free_symbols:
+                    symbols.setdefault(symbol, f"{symbol} (dimension {axis} of '{spec.arg.name}')")
+    values = {symbol: shapes[str(symbol)] for symbol in symbols if str(symbol) in shapes}
+    names = ", ".join(symbols.values())
+    if missing := [shape for shape in shapes if shape not in {str(symbol) for symbol in symbols}]:
+        raise UsageError(f"{where}: there is no symbolic size '{missing[0]}'; it has {names or 'none'}")
+    if len(values) < len(symbols):
+        wanted = " ".join(f"--shape {symbol}=VALUE" for symbol in symbols if symbol not in values)
+        raise UsageError(f"{where}: the program has symbolic sizes: {names}; add {wanted}")
+    for symbol, value in values.items():
+        allowed = exported.range_constraints.get(symbol)
+        if allowed is not None and not allowed.lower <= value <= allowed.upper:
+            raise UsageError(f"{where}: size {symbol}={value} is not from {allowed.lower} to {allowed.upper}")
+    if not symbols:
+        return args, kwargs
+
+    def size_of(size: Any) -> int:
+        return int(size.node.expr.xreplace(values)) if isinstance(size, torch.SymInt) else size
+
+    inputs: list[Any] = []
+    for spec, example in zip(users, leaves, strict=True):
+        fake = placeholders[spec.arg.name].meta.get("val")
+        if isinstance(example, torch.Tensor):
+            for axis, size in enumerate(map(size_of, fake.shape)):
+                example = example.index_select(axis, torch.arange(size, device=example.device) % example.shape[axis])
+            inputs.append(example)
+        else:
+            inputs.append(size_of(fake) if isinstance(spec.arg, SymIntArgument) else example)
+    call: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(inputs, structure)
+    return call
+
+
+def read_exported(path: str, device: str | None) -> ExportedProgram:
+    """Read a file that `torch.export.save` wrote, and move its tensors to `device` if one is given.
+
+    Raises
+    ------
+    ProgramError
+        If there is no such file, or it is not one, or has an op that is not known here or no example inputs.
+    """
+    if not Path(path).is_file():
+        raise ProgramError(f"{path}: no such file")
+    with foreign_code(path, "not an exported program that can be read, or truncated"), silent():
+        exported = torch.export.load(path)
+        if device is not None:
+            exported = move_to_device_pass(exported, device)
+    if exported.example_inputs is None:
+        raise ProgramError(f"{path}: it has no example inputs; save the program that torch.export.export returned")
+    return exported
+
+
+def call_function(model: str) -> tuple[nn.Module, Any]:
+    """Import and call the `function` of `module:function`, and return the model and the inputs it returns.
+
+    Raises
+    ------
+    ProgramError
+        If there is no such module or function, or it fails, or returns something else.
+    """
+    module_name, _, function_name = model.partition(":")
+    if not module_name or not function_name:
+        raise ProgramError(f"'{model}' is neither a .pt2 file nor module:function")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # as `python -m` does
+    try:
+        with foreign_code(model, f"module '{module_name}' cannot be imported"):
+            module = importlib.import_module(module_name)
+    except ProgramError as error:
+        missing = error.__cause__
+        if isinstance(missing, ModuleNotFoundError) and missing.name in (module_name, module_name.partition(".")[0]):
+            raise ProgramError(f"{model}: there is no module '{module_name}' here or in the environment") from None
+        raise
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise ProgramError(f"{model}: module '{module_name}' has no function '{function_name}'")
+    with foreign_code(model, f"{function_name}() failed"):
+        result = function()
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], nn.Module)):
+        raise ProgramError(f"{model}: {function_name}() must return a tuple (torch.nn.Module, example inputs)")
+    return result
+
+
+def as_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return example inputs (a tuple, a dict of keywords or one value) as arguments and keywords."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})

@@ -1,0 +1,174 @@
+"""Tracing: the ATen calls that a function makes, and errors of a model's own code as one sentence."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, free_unbacked_symbols
+
+from ...errors import ProgramError, SchedoptError
+
+# Calls that return their argument as it is (no autograd here), and a check that tracing has made already.
+_WITHOUT_EFFECT = (
+    torch.ops.aten.detach.default,
+    torch.ops.aten.detach_.default,
+    torch.ops.aten.alias.default,
+    torch.ops.aten.lift_fresh.default,
+)
+_CHECK = torch.ops.aten._assert_tensor_metadata.default
+_INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
+_VALUE_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
+
+
+class Held(NamedTuple):
+    """A tensor that a program is given: what to call its placeholder, its role and itself."""
+
+    name: str
+    role: str
+    tensor: torch.Tensor
+
+
+def check_flat(graph: fx.Graph, where: str) -> None:
+    """Check that one fixed list of ops stands for an exported graph.
+
+    Raises
+    ------
+    ProgramError
+        If it has control flow or a size that depends on values; the message names the node.
+    """
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) not in _INLINED:
+            raise ProgramError(
+                f"{where}: node '{node.name}' ({node.target}) chooses or repeats a graph of its own, "
+                "which is not supported; export the model with that part fixed or unrolled"
+            )
+        if free_unbacked_symbols(node.meta.get("val")):
+            raise ProgramError(
+                f"{where}: the size of node '{node.name}' ({node.target}) depends on the values of tensors, so no "
+                "fixed graph stands for the model; use fixed sizes there"
+            )
+
+
+def trace(function: Callable[..., Any], arguments: Sequence[Any], where: str) -> tuple[fx.GraphModule, list[Any]]:
+    """Run `function` on fakes of the arguments and return the ATen calls it makes, and the fakes.
+
+    Calls that do nothing below autograd (`detach`) are left out.
+
+    Raises
+    ------
+    ProgramError
+        If there is control flow among them, or a size that depends on values.
+    """
+    mode = FakeTensorMode(
+        allow_non_fake_inputs=True, allow_fallback_kernels=False, shape_env=ShapeEnv(), static_shapes=True
+    )
+    fakes = [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in arguments]
+    with mode:
+        module = make_fx(function)(*fakes)
+    check_flat(module.graph, where)
+    for node in list(module.graph.nodes):
+        if node.target in _WITHOUT_EFFECT:
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+        elif node.target is _CHECK:
+            module.graph.erase_node(node)
+    module.recompile()
+    return module, fakes
+
+
+def lift_constants(module: fx.GraphModule, after: int) -> list[Held]:
+    """Turn the tensors that the graph holds as attributes into placeholders, `after` as many others."""
+    graph = module.graph
+    constants: dict[str, tuple[Held, fx.Node]] = {}
+    place = list(graph.find_nodes(op="placeholder"))[after]
+    for node in list(graph.find_nodes(op="get_attr")):
+        tensor = getattr(module, node.target, None)
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        if node.target not in constants:
+            with graph.inserting_before(place):
+                lifted = graph.placeholder(node.target)
+            rename(lifted, f"c{node.target}")
+            lifted.meta = {"val": node.meta.get("val", tensor)}
+            constants[node.target] = (Held(lifted.name, "constant", tensor), lifted)
+        node.replace_all_uses_with(constants[node.target][1])
+        graph.erase_node(node)
+    return [held for held, _ in constants.values()]
+
+
+def rename(node: fx.Node, name: str) -> None:
+    """Name a placeholder, and the parameter of the generated code with it; a taken name gets a number."""
+    if node.name != name:
+        node._rename(name)
+    node.target = node.name
+
+
+@contextmanager
+def foreign_code(where: str, what: str) -> Iterator[None]:
+    """Turn what a model's own code, or PyTorch in tracing it, raises into one sentence.
+
+    Parameters
+    ----------
+    where
+        What errors call the model.
+    what
+        What cannot be done if something is raised.
+
+    Raises
+    ------
+    ProgramError
+        If the code within raises anything; the message names the line of the model's code.
+    """
+    try:
+        yield
+    except SchedoptError:
+        raise
+    except _VALUE_DEPENDENT as error:
+        raise ProgramError(
+            f"{where}: the model reads the value of a tensor to decide what to do{_line_of(error)}, so no fixed graph "
+            "stands for it; use torch.where or fixed sizes there"
+        ) from error
+    except UnsupportedOperatorException as error:
+        raise ProgramError(f"{where}: op {error.func} has no meta implementation; register a fake for it") from error
+    except Exception as error:  # code of others raises what it likes
+        text = str(error).strip().split("\n")[0].split(". ")[0].removesuffix(".") or type(error).__name__
+        if "fake impl" in text:
+            text += " (register one with torch.library.register_fake)"
+        raise ProgramError(f"{where}: {what}{_line_of(error)}: {text}") from error
+
+
+def _line_of(error: BaseException) -> str:
+    """Return ` at FILE:LINE` of the innermost frame that is neither PyTorch's nor ours; nothing if there is none."""
+    ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), importlib.__path__[0], "<")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+    return f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Keep what PyTorch warns, logs and prints about tracing from the terminal."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,143 @@
+"""A training step as a program: forward, backward, and the optimizer's update in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx, nn
+from torch.utils import _pytree as pytree
+
+from ...errors import ProgramError
+from .tracing import Held, foreign_code, lift_constants, rename, silent, trace
+
+LEARNING_RATE = {"sgd": 0.01, "adam": 0.001}
+ADAM_BETAS = (0.9, 0.999)
+ADAM_EPSILON = 1e-8
+
+
+class TrainingStep(NamedTuple):
+    """A traced training step.
+
+    Parameters
+    ----------
+    module
+        The flat graph; it returns the loss.
+    held
+        What each placeholder stands for.
+    loss
+        What the loss is, in words.
+    """
+
+    module: fx.GraphModule
+    held: list[Held]
+    loss: str
+
+
+def training_step(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], optimizer: str, where: str
+) -> TrainingStep:
+    """Trace one step of `sgd` or `adam`: forward, backward, then the update of each parameter that has a gradient.
+
+    The loss is the model's first output if that is a single float, else the sum of the means of its float outputs.
+
+    Raises
+    ------
+    ProgramError
+        If the step cannot be traced, or no parameter has a gradient; the message names the line.
+    """
+    parameters = dict(model.named_parameters())
+    buffers = dict(model.named_buffers())
+    leaves, structure = pytree.tree_flatten((args, kwargs))
+    places = [at for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    trained = [key for key, parameter in parameters.items() if parameter.requires_grad]
+    if not trained:
+        raise ProgramError(f"{where}: no parameter of the model requires a gradient; import it with --training none")
+    held = [Held(f"p_{key}", "parameter", parameter) for key, parameter in parameters.items()]
+    held += [Held(f"b_{key}", "buffer", buffer) for key, buffer in buffers.items()]
+    held += [Held(f"input_{number}", "input", leaves[at].detach()) for number, at in enumerate(places)]
+    held += _optimizer_state(optimizer, {key: parameters[key] for key in trained})
+    about_loss: list[str] = []
+
+    def step(*tensors: torch.Tensor) -> torch.Tensor:
+        remaining = iter(tensors)
+        values = {key: next(remaining) for key in (*parameters, *buffers)}
+        call = list(leaves)
+        for at in places:
+            call[at] = next(remaining)
+        outputs = torch.func.functional_call(model, values, *pytree.tree_unflatten(call, structure))
+        loss, about = _loss(outputs, where)
+        about_loss.append(about)
+        gradients = torch.autograd.grad(loss, [values[key] for key in trained], allow_unused=True)
+        with torch.no_grad():
+            _update(optimizer, [values[key] for key in trained], gradients, list(remaining))
+        return loss.detach()
+
+    with foreign_code(where, "the training step cannot be traced"), silent():
+        module, _ = trace(step, [value.tensor for value in held], where)
+    kept = []
+    for node, value in zip(list(module.graph.find_nodes(op="placeholder")), held, strict=True):
+        rename(node, value.name)
+        if value.role == "state" and not node.users:  # of a parameter without gradient
+            module.graph.erase_node(node)
+        else:
+            kept.append(value)
+    inputs_from = len(parameters) + len(buffers)
+    kept[inputs_from:inputs_from] = lift_constants(module, inputs_from)
+    module.recompile()
+    return TrainingStep(module, kept, about_loss[0])
+
+
+def _loss(outputs: Any, where: str) -> tuple[torch.Tensor, str]:
+    """Return the loss of a model's outputs and what it is, in words."""
+    leaves = pytree.tree_leaves(outputs)
+    floats = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+    if not any(leaf.requires_grad for leaf in floats):
+        raise ProgramError(f"{where}: no output of the model depends on a parameter that requires a gradient")
+    if leaves[0] is floats[0] and floats[0].numel() == 1:
+        return floats[0].reshape(()), "the model's first output"
+    first, *others = [leaf.mean() for leaf in floats if leaf.requires_grad]
+    about = f"the sum of the means of {len(others) + 1} outputs" if others else "the mean of the model's output"
+    return sum(others, start=first), about
+
+
+def _optimizer_state(optimizer: str, trained: Mapping[str, torch.Tensor]) -> list[Held]:
+    """Return the state of a fresh optimizer: for Adam two averages per parameter, then the number of steps."""
+    if optimizer == "sgd":
+        return []
+    averages = [
+        Held(f"{kind}_{key}", "state", torch.zeros_like(parameter.detach()))
+        for key, parameter in trained.items()
+        for kind in ("exp_avg", "exp_avg_sq")
+    ]
+    steps = torch.zeros((), device=next(iter(trained.values())).device)
+    return [*averages, Held("step", "state", steps)]
+
+
+def _update(
+    optimizer: str,
+    parameters: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor | None],
+    state: Sequence[torch.Tensor],
+) -> None:
+    """Update the parameters that have a gradient, in place, as `torch.optim` does (Adam: all share one step count)."""
+    rate = LEARNING_RATE[optimizer]
+    if optimizer == "sgd":
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if gradient is not None:
+                parameter.add_(gradient, alpha=-rate)
+        return
+    *averages, steps = state
+    first, second = ADAM_BETAS
+    steps.add_(1)
+    correction = (1 - second**steps).sqrt_()
+    scale = (first**steps - 1).div_(rate)  # minus one over the step size
+    for parameter, gradient, average, average_of_squares in zip(
+        parameters, gradients, averages[::2], averages[1::2], strict=True
+    ):
+        if gradient is not None:
+            average.lerp_(gradient, 1 - first)
+            average_of_squares.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+            denominator = average_of_squares.sqrt().div_(correction).add_(ADAM_EPSILON).mul_(scale)
+            parameter.addcdiv_(average, denominator)

@@ -1,0 +1,1 @@
+"""What a method works with: the search, the registry, parameters, settings, tuned values."""

@@ -1,0 +1,170 @@
+"""One run of one method: the shared incumbent, the budget, and when to stop."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..costs.bounds import is_met
+from ..costs.simulator import Simulation, simulate
+from ..problem import Problem
+from ..schedule import Schedule
+
+
+class Search:
+    """What a method works on: it offers schedules, and asks whether to go on.
+
+    Parameters
+    ----------
+    problem
+        What to solve.
+    seed
+        Seed of `rng`.
+    jobs
+        Worker threads that a method may use; its result must not depend on them.
+    max_evaluations
+        Budget of complete schedules priced; infinite by default.
+    deadline
+        `time.monotonic()` value at which to stop; infinite by default.
+    interrupt
+        Set from outside to stop early, as Ctrl-C does.
+    on_progress
+        Called with the search whenever it is asked whether to stop.
+    initial
+        A schedule to start from, which has been offered already.
+    lower_bound
+        A value that no schedule can beat; reaching it ends the search.
+
+    Attributes
+    ----------
+    notes
+        What the user should know of the run: a sentence each, of which none is needed when all goes well.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        seed: int = 0,
+        jobs: int = 1,
+        max_evaluations: float = math.inf,
+        deadline: float = math.inf,
+        interrupt: threading.Event | None = None,
+        on_progress: Callable[[Search], None] | None = None,
+        initial: Schedule | None = None,
+        lower_bound: float = 0.0,
+    ) -> None:
+        self.problem = problem
+        self.rng = np.random.default_rng(seed)
+        self.jobs = jobs
+        self.max_evaluations = max_evaluations
+        self.deadline = deadline
+        self.interrupt = interrupt or threading.Event()
+        self.on_progress = on_progress
+        self.initial = initial
+        self.lower_bound = lower_bound
+        self.evaluations = 0.0
+        self.best: Schedule | None = None
+        self.best_simulation: Simulation | None = None
+        self.best_fitness: tuple[int, float] = (2**63, math.inf)
+        self.found_by = ""
+        self.working = ""
+        self.notes: list[str] = []
+        self.timed_out = False
+        self.depends_on_time = False
+
+    @property
+    def best_value(self) -> float:
+        """Value of the best schedule so far: bytes or microseconds; infinite before the first."""
+        return self.best_fitness[1]
+
+    @property
+    def evaluations_left(self) -> float:
+        """Complete schedules that may still be priced."""
+        return self.max_evaluations - self.evaluations
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether the best schedule is feasible and meets the lower bound."""
+        return self.best_fitness[0] == 0 and is_met(self.best_value, self.lower_bound)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether a time limit was set."""
+        return self.deadline < math.inf
+
+    def seconds_left(self) -> float:
+        """Wall time left, infinite without a limit."""
+        return self.deadline - time.monotonic()
+
+    def share_of_time(self, share: float) -> float:
+        """Return the moment at which a share of the time left will have passed, infinite without a limit."""
+        return time.monotonic() + share * self.seconds_left()
+
+    def is_past(self, moment: float) -> bool:
+        """Whether a moment has passed; a run that was told so is not repeatable."""
+        if time.monotonic() < moment:
+            return False
+        self.depends_on_time = True
+        return True
+
+    def has_time_for(self, seconds: float) -> bool:
+        """Whether so much time is left; a run that was told that it is not is not repeatable."""
+        if self.seconds_left() >= seconds:
+            return True
+        self.depends_on_time = True
+        return False
+
+    def must_stop(self) -> bool:
+        """Whether time or evaluations have run out, Ctrl-C was pressed, or the bound is met."""
+        if self.on_progress:
+            self.on_progress(self)
+        if time.monotonic() >= self.deadline:
+            self.timed_out = True
+        exhausted = self.evaluations_left < 1
+        return self.timed_out or exhausted or self.interrupt.is_set() or self.is_optimal
+
+    @contextmanager
+    def limited(self, evaluations: float, until: float = math.inf) -> Iterator[None]:
+        """Let what runs within have a part of the budget; what is left of the whole is there again afterwards.
+
+        Parameters
+        ----------
+        evaluations
+            How many it may price, of those left.
+        until
+            `time.monotonic()` value at which it must stop; the run is not repeatable if that comes to pass.
+        """
+        whole, deadline = self.max_evaluations, self.deadline
+        self.max_evaluations, self.deadline = min(whole, self.evaluations + evaluations), min(deadline, until)
+        try:
+            yield
+        finally:
+            self.max_evaluations, self.deadline = whole, deadline
+            self.depends_on_time |= self.timed_out
+            self.timed_out = time.monotonic() >= deadline
+
+    def raise_lower_bound(self, bound: float) -> None:
+        """Record a proof that no schedule is better than `bound`."""
+        self.lower_bound = max(self.lower_bound, bound)
+
+    def offer(self, schedule: Schedule) -> Simulation:
+        """Price a schedule and keep it if it is the best so far; does not count as an evaluation."""
+        simulation = simulate(self.problem, schedule)
+        fitness = self.problem.fitness(simulation.peak, simulation.runtime)
+        if fitness < self.best_fitness:
+            self.best, self.best_simulation, self.best_fitness = schedule, simulation, fitness
+            self.found_by = self.working
+        return simulation
+
+    def offer_order(self, order: NDArray[Any]) -> Simulation:
+        """Price an order with all ops on device 0, counting one evaluation."""
+        self.evaluations += 1
+        return self.offer(Schedule.single_device(order))

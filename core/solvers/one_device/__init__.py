@@ -1,0 +1,1 @@
+"""Methods that order the ops of one device."""

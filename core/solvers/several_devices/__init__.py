@@ -1,0 +1,1 @@
+"""Methods that place ops on devices and order them, and the parts that they share."""

@@ -1,0 +1,257 @@
+"""Simulated annealing on several devices: of the makespan here, of the peak in `least_peak`.
+
+Kirkpatrick, Gelatt and Vecchi 1983 (Metropolis steps, geometric cooling); the decoders are those of FINDINGS,
+Two devices. Keys find a good placement at once, moves of single ops then refine what no keys decode to.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import UsageError
+from ...kernels.cost_model import new_state
+from ...kernels.graph_arrays import graph_arrays
+from ...kernels.several_devices.lazy_decoder import anneal_keys, new_lazy, price_keys
+from ...kernels.several_devices.sequences import Aim, anneal_sequence, new_due, run_sequence
+from ...search import parameters as base
+from ...search.parameters import parameter
+from ...search.search import Search
+from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, start_keys, total_wait
+from .peak_annealing import LeastPeak
+
+OPS_PER_CALL = 50_000
+MOST_MOVES_PER_CALL = 500
+LEAST_CALLS = 20
+SECONDS_PER_WAIT = 2e-9  # the decoder looks at every op that waits
+LARGEST_IMPATIENT = 10_000
+"""Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
+HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """Temperatures are relative: at 0.001 a schedule 0.1% worse is accepted with probability 1/e."""
+
+    keys: float = parameter(0.2, "share of the budget spent on keys, for the runtime task", low=0.0, high=1.0)
+    fitting: float = parameter(
+        0.7, "most of the budget spent to keep the limit, for the runtime task", low=0.0, high=1.0
+    )
+    hot: float = parameter(5e-4, "first temperature, for the runtime task", low=1e-9, high=1.0)
+    cold: float = parameter(5e-5, "last temperature, for the runtime task", low=1e-9, high=1.0)
+    memory_hot: float = parameter(1e-3, "first temperature, for the memory task", low=1e-9, high=1.0)
+    memory_cold: float = parameter(3e-5, "last temperature, for the memory task", low=1e-9, high=1.0)
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Anneal until the budget ends; the best schedule known is one of the starts.
+
+    Makespan: keys, then, if the best exceeds the memory limit, the search for the least peak until a schedule
+    fits, then sequences. Temperatures fall with the evaluations spent if these are limited, else with the time.
+    """
+    p = parameters
+    problem = search.problem
+    if search.best is None:
+        search.offer_order(problem.graph.input_order)
+    for_peak = p.memory_hot, p.memory_cold
+    if problem.task == "memory":
+        LeastPeak(search, int(search.lower_bound)).run(*for_peak)
+    else:
+        _minimise_makespan(search, p, for_peak)
+    search.must_stop()  # a clock of its own may have seen first that time is up
+
+
+def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
+    annealing = _Annealing(search)
+    starts = start_keys(search.problem)
+    if search.problem.graph.num_ops > LARGEST_IMPATIENT:
+        annealing.price_starts(starts[:-1])
+    elif annealing.price_starts(starts):
+        annealing.over_keys(p.keys, p.hot, p.cold)
+    if search.best_fitness[0] > 0:
+        assert search.problem.memory_limit is not None
+        LeastPeak(search, search.problem.memory_limit, p.fitting).run(*for_peak)
+        annealing.start_from_best()
+    annealing.over_sequences(p.hot, p.cold)
+
+
+class _Annealing:
+    """The kernels' scratch, the sequence of the best schedule so far, and the clock of the budget."""
+
+    def __init__(self, search: Search) -> None:
+        self.search, self.problem = search, search.problem
+        graph, devices = self.problem.graph, self.problem.devices
+        if graph.num_tensors * devices >= 2**31:
+            raise UsageError(f"{graph.name}: too many tensors times devices ({graph.num_tensors} x {devices})")
+        self.ops = graph.num_ops
+        self.arrays = graph_arrays(graph)
+        self.aim = aim_of(self.problem)
+        self.state = new_state(self.arrays, devices, self.aim.memory)
+        self.lazy, self.due = new_lazy(self.arrays, devices), new_due(self.arrays, devices)
+        self.links = devices, float(self.problem.latency), self.problem.microseconds_per_byte
+        self.order, self.placement = np.empty(self.ops, np.int32), np.zeros(self.ops, np.int32)
+        self.keys = np.empty(0, np.float32)
+        most_steps = self.ops + int(np.minimum(np.diff(graph.consumers[0]), devices - 1).sum())
+        self.items, self.targets = np.empty(most_steps, np.int32), np.empty(most_steps, np.int32)
+        self.nothing = np.empty(0, np.int32)
+        self.started, self.spent = time.monotonic(), search.evaluations
+        self.seconds_to_decode = SECONDS_PER_WAIT * total_wait(graph)
+        self.start_from_best()
+
+    def start_from_best(self) -> None:
+        """Take the sequence of the best schedule so far."""
+        assert self.search.best is not None
+        self.order[:] = self.search.best.op_order()
+        self.placement[:] = self.search.best.placement(self.problem.graph)
+
+    def progress(self) -> float:
+        """Return the share of the budget spent: of the evaluations, or of the time if these are unlimited."""
+        search = self.search
+        if search.max_evaluations < math.inf:
+            done, whole = search.evaluations - self.spent, search.max_evaluations - self.spent
+        else:
+            done, whole = time.monotonic() - self.started, search.deadline - self.started
+            search.depends_on_time = True
+        return min(1.0, done / whole) if whole > 0 else 1.0
+
+    def price_starts(self, keys: Any) -> bool:
+        """Decode and price rows of keys as far as the budget goes, and keep the best; False without budget."""
+        search = self.search
+        peaks, runtimes = np.empty(1, np.int64), np.empty(1)
+        best: tuple[int, float] | None = None
+        for row in keys:
+            if search.must_stop() or not search.has_time_for(self.seconds_to_decode):
+                break
+            price_keys(
+                self.arrays,
+                self.state,
+                self.lazy,
+                self.due,
+                row[None],
+                self.aim,
+                *self.links,
+                self.nothing,
+                peaks,
+                runtimes,
+            )
+            search.evaluations += 1
+            fitness = self.problem.fitness(int(peaks[0]), float(runtimes[0]))
+            if best is None or fitness < best:
+                best, self.keys = fitness, row.copy()
+            if fitness < search.best_fitness:
+                self.order[:], self.placement[:] = self.lazy.order, self.state.placement
+                self._offer()
+        self.started, self.spent = time.monotonic(), search.evaluations
+        return best is not None
+
+    def over_keys(self, until: float, hot: float, cold: float) -> None:
+        """Anneal the best keys until a share of the budget is spent."""
+        aim = aim_of(self.problem, scale=self._scale())
+        energy = np.inf
+        search = self.search
+        while not search.must_stop() and search.has_time_for(self.seconds_to_decode):
+            if (now := self.progress()) >= until:
+                return
+            first = hot * (cold / hot) ** (now / until)
+            energy = self._anneal(6, anneal_keys, (self.lazy, self.due, self.keys, aim), first, energy)
+
+    def over_sequences(self, hot: float, cold: float) -> None:
+        """Anneal the sequence of the best schedule until the budget ends."""
+        search = self.search
+        if search.must_stop():
+            return
+        start = self.progress()
+        order = self.order.copy()
+        position = np.empty(self.ops, np.int32)
+        position[order] = np.arange(self.ops)
+        aim, energy = self._sequence_aim()
+        self.state.placement[:] = self.placement
+        while not search.must_stop() and (now := self.progress()) < 1.0:
+            temperature = hot * (cold / hot) ** ((now - start) / (1.0 - start))
+            energy = self._anneal(5, anneal_sequence, (self.due, order, position, aim), temperature, energy)
+            if aim.memory and not search.must_stop():
+                aim, energy = self._reweigh(aim, order)
+
+    def _reweigh(self, aim: Aim, order: Any) -> tuple[Aim, float]:
+        """Weigh the excess more while the present sequence has any, else less; return what it costs then."""
+        search = self.search
+        search.evaluations += 1
+        _, energy, peak, runtime = run_sequence(
+            self.arrays, self.state, self.due, order, aim, *self.links, np.inf, self.nothing, self.nothing
+        )
+        factor = HEAVIER if peak > aim.limit else LIGHTER
+        weight = min(max(EXCESS_WEIGHT, aim.weight * factor), HEAVIEST)
+        penalty = (energy - aim.scale * runtime) * weight / aim.weight
+        return aim._replace(weight=weight), penalty + aim.scale * runtime
+
+    def _scale(self) -> float:
+        return 1.0 / max(self.search.lower_bound, 1e-9)
+
+    def _sequence_aim(self) -> tuple[Aim, float]:
+        """Return what to minimise and what the sequence costs; a limit may be kept better just in time."""
+        aim = aim_of(self.problem, scale=self._scale())
+        both = [self._cost(aim)]
+        if aim.memory and not self.search.must_stop():
+            both.append(self._cost(aim._replace(together=False)))
+        return min(both, key=lambda pair: pair[1])
+
+    def _cost(self, aim: Aim) -> tuple[Aim, float]:
+        self.search.evaluations += 1
+        return aim, self._run(aim)[1]
+
+    def _run(self, aim: Aim, items: Any = None, targets: Any = None) -> tuple[int, float, int, float]:
+        record = self.nothing if items is None else items
+        self.state.placement[:] = self.placement
+        return run_sequence(
+            self.arrays,
+            self.state,
+            self.due,
+            self.order,
+            aim,
+            *self.links,
+            np.inf,
+            record,
+            self.nothing if targets is None else targets,
+        )
+
+    def _anneal(
+        self, columns: int, kernel: Callable[..., float], arguments: tuple[Any, ...], temperature: float, energy: float
+    ) -> float:
+        """Make some moves at one temperature, offer the best, and return what the present schedule costs."""
+        search = self.search
+        few = max(1.0, (search.max_evaluations - self.spent) / LEAST_CALLS)
+        moves = int(min(MOST_MOVES_PER_CALL, max(1, OPS_PER_CALL // self.ops), few, search.evaluations_left))
+        excess, value = search.best_fitness
+        best = np.array([min(excess, 2**62), value], np.float64)
+        before = best.copy()
+        energy = kernel(
+            self.arrays,
+            self.state,
+            *arguments,
+            *self.links,
+            temperature,
+            temperature,
+            search.rng.random((moves, columns)),
+            energy,
+            best,
+            self.order,
+            self.placement,
+            self.nothing,
+        )
+        search.evaluations += moves
+        if tuple(best) < tuple(before):
+            self._offer(arguments[-1])
+        return energy
+
+    def _offer(self, aim: Aim | None = None) -> None:
+        """Offer the sequence in `order` and `placement` as a schedule."""
+        present = self.state.placement.copy()
+        steps, *_ = self._run(aim or self.aim, self.items, self.targets)
+        self.state.placement[:] = present
+        items, targets = self.items[:steps], self.targets[:steps]
+        self.search.offer(as_schedule(self.arrays.producer, self.placement, items, targets))

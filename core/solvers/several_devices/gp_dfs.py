@@ -1,0 +1,175 @@
+"""Graph partition and depth-first order (REGAL A.10): Kernighan-Lin, then XLA's DFS memory scheduler per device."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...graph import CostGraph, IndexArray
+from ...problem import Problem
+from ...schedule import Schedule
+from ...search.parameters import Parameters
+from ...search.search import Search
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Offer one schedule: partition, order each device, merge.
+
+    The random start of the partition is drawn from the run's generator, so `--seed` gives others.
+    """
+    problem = search.problem
+    placement = partition(problem.graph, problem.devices, search.rng, search.must_stop)
+    search.evaluations += 1
+    search.offer(merge(problem, placement, device_orders(problem.graph, placement, problem.devices)))
+
+
+# Placement ----------------------------------------------------------------------------------------------------
+
+
+def partition(graph: CostGraph, devices: int, rng: np.random.Generator, stop: Callable[[], bool]) -> IndexArray:
+    """Return the device of each op, shape `(ops,)`, so that few bytes cross between devices.
+
+    Kernighan-Lin bisection of the ops into as many per device as are due, then of each half: `d` devices are
+    split into `d // 2` and the rest, ops in proportion. Each edge weighs the bytes that its consumer reads
+    from its producer. XLA's modified Kernighan-Lin, which the paper uses, is not published in detail; this
+    is networkx's, which swaps pairs until a pass brings nothing.
+    """
+    import networkx as nx
+
+    network = nx.Graph()
+    network.add_nodes_from(range(graph.num_ops))
+    pointers, tensors = graph.inputs
+    readers = np.repeat(np.arange(graph.num_ops), np.diff(pointers))
+    producers, sizes = graph.tensor_producer[tensors], graph.tensor_size[tensors]
+    for producer, reader, size in zip(producers.tolist(), readers.tolist(), sizes.tolist(), strict=True):
+        known = network.get_edge_data(producer, reader, {"weight": 0})["weight"]
+        network.add_edge(producer, reader, weight=known + size)
+    placement = np.zeros(graph.num_ops, np.int32)
+    _split(network, rng.permutation(graph.num_ops).tolist(), 0, devices, placement, stop)
+    return placement
+
+
+def _split(
+    network: Any, ops: Sequence[int], first: int, devices: int, placement: IndexArray, stop: Callable[[], bool]
+) -> None:
+    """Place `ops`, which are in random order, on `devices` devices from `first` on."""
+    if devices == 1 or len(ops) < 2:
+        placement[ops] = first
+        return
+    left = devices // 2
+    cut = len(ops) * left // devices
+    halves = _bisect(network.subgraph(ops).copy(), set(ops[:cut]), set(ops[cut:]), stop)
+    sides = [[op for op in ops if op in half] for half in halves]
+    _split(network, sides[0], first, left, placement, stop)
+    _split(network, sides[1], first + left, devices - left, placement, stop)
+
+
+def _bisect(network: Any, one: set[int], two: set[int], stop: Callable[[], bool]) -> tuple[set[int], set[int]]:
+    """Swap ops between two parts, pass by pass, until one brings nothing; the parts keep their sizes."""
+    from networkx.algorithms.community import kernighan_lin_bisection
+
+    while one and two and not stop():
+        after_two, after_one = kernighan_lin_bisection(network, (one, two), max_iter=1)
+        if after_one == one:
+            break
+        one, two = after_one, after_two
+    return one, two
+
+
+# Order --------------------------------------------------------------------------------------------------------
+
+
+def device_orders(graph: CostGraph, placement: IndexArray, devices: int) -> list[list[int]]:
+    """Return per device the postorder of a depth-first search from its last ops over what they wait for.
+
+    As in XLA's DFS memory scheduler, of the ops that an op waits for on its device the one with most extra
+    users below it comes first (an op with n users has n - 1), then the one with most bytes below it, then
+    the one of least index. As there, sums count an op once per way to it, so they are kept from growing
+    without end: users at the number of ops, bytes at those of all ops up to this one in input order.
+    """
+    pointers, predecessors = (a.tolist() for a in graph.predecessors)
+    device = placement.tolist()
+    before = [
+        [p for p in predecessors[pointers[op] : pointers[op + 1]] if device[p] == device[op]]
+        for op in range(graph.num_ops)
+    ]
+    users = [0] * graph.num_ops
+    for waits in before:
+        for op in waits:
+            users[op] += 1
+    size = graph.buffers.own.tolist()
+    bytes_below, extra_users, so_far = [0] * graph.num_ops, [0] * graph.num_ops, 0
+    for op in graph.input_order.tolist():
+        so_far += size[op]
+        bytes_below[op] = min(so_far, size[op] + sum(bytes_below[p] for p in before[op]))
+        extra_users[op] = min(graph.num_ops, max(0, users[op] - 1) + sum(extra_users[p] for p in before[op]))
+        before[op].sort(key=lambda p: (-extra_users[p], -bytes_below[p], p))
+    orders: list[list[int]] = [[] for _ in range(devices)]
+    visited = bytearray(graph.num_ops)
+    for last in range(graph.num_ops):
+        if not users[last]:
+            orders[device[last]] += _postorder(last, before, visited)
+    return orders
+
+
+def _postorder(last: int, before: list[list[int]], visited: bytearray) -> list[int]:
+    """Return the ops below `last` that were not visited, each after what it waits for."""
+    order = []
+    stack = [(last, 0)]
+    visited[last] = 1
+    while stack:
+        op, at = stack.pop()
+        while at < len(before[op]) and visited[before[op][at]]:
+            at += 1
+        if at == len(before[op]):
+            order.append(op)
+        else:
+            visited[before[op][at]] = 1
+            stack += [(op, at + 1), (before[op][at], 0)]
+    return order
+
+
+# Merge --------------------------------------------------------------------------------------------------------
+
+
+def merge(problem: Problem, placement: IndexArray, orders: list[list[int]]) -> Schedule:
+    """Return one schedule of all devices' orders, with the transfers that they need.
+
+    The device whose clock lags, of equals the one that ran fewest ops, runs the first op of its order whose
+    inputs exist; two orders may wait for each other, so an op that has to wait is passed over. A tensor is
+    sent just before its first reader runs.
+    """
+    graph = problem.graph
+    device = placement.tolist()
+    size = graph.tensor_size.tolist()
+    producer = graph.tensor_producer.tolist()
+    runtime = graph.runtime.tolist()
+    input_ptr, inputs = (a.tolist() for a in graph.inputs)
+    successor_ptr, successors = (a.tolist() for a in graph.successors)
+    waiting = np.diff(graph.predecessors[0]).tolist()
+    place = {op: at for order in orders for at, op in enumerate(order)}
+    ready: list[list[int]] = [[at for at, op in enumerate(order) if not waiting[op]] for order in orders]
+    clock, count = [0.0] * problem.devices, [0] * problem.devices
+    sent: set[tuple[int, int]] = set()
+    steps: list[tuple[int, int, int]] = []
+    for _ in range(graph.num_ops):
+        here = min((d for d in range(problem.devices) if ready[d]), key=lambda d: (clock[d], count[d], d))
+        op = orders[here][heapq.heappop(ready[here])]
+        for tensor in inputs[input_ptr[op] : input_ptr[op + 1]]:
+            source = device[producer[tensor]]
+            if source != here and (tensor, here) not in sent:
+                sent.add((tensor, here))
+                steps.append((~tensor, source, here))
+                transfer = problem.latency + size[tensor] * problem.microseconds_per_byte
+                clock[source] = clock[here] = max(clock[source], clock[here]) + transfer
+        steps.append((op, here, here))
+        clock[here] += runtime[op]
+        count[here] += 1
+        for successor in successors[successor_ptr[op] : successor_ptr[op + 1]]:
+            waiting[successor] -= 1
+            if not waiting[successor]:
+                heapq.heappush(ready[device[successor]], place[successor])
+    return Schedule.from_steps(*zip(*steps, strict=True))

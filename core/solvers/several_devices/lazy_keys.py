@@ -1,0 +1,140 @@
+"""Chromosomes of one key per op, decoded lazily: the placement is chosen while decoding (FINDINGS, Two devices)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...graph import CostGraph, FloatArray, IndexArray
+from ...kernels.several_devices.lazy_decoder import new_lazy, price_keys
+from ...kernels.several_devices.sequences import Aim, new_due, run_sequence
+from ...problem import Problem
+from ...schedule import Schedule
+from ...search.search import Search
+from .random_keys import Chromosomes, Population
+
+NO_LIMIT = 2**62
+EXCESS_WEIGHT = 10.0
+
+
+def aim_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Aim:
+    """Return what the kernels minimise for a problem, with the transfers that suit it.
+
+    Parameters
+    ----------
+    problem
+        Its task and memory limit.
+    size
+        Bytes that count as 1 in the penalty of the memory task.
+    scale
+        What a microsecond of makespan counts in the runtime task.
+    """
+    limit = problem.memory_limit
+    is_peak = problem.task == "memory"
+    return Aim(
+        is_peak=is_peak,
+        size=float(size if is_peak or limit is None else limit),
+        scale=0.0 if is_peak else float(scale),
+        weight=0.0 if limit is None else EXCESS_WEIGHT,
+        memory=is_peak or limit is not None,
+        together=not is_peak,
+        limit=NO_LIMIT if limit is None else min(limit, NO_LIMIT),
+    )
+
+
+def bottom_levels(graph: CostGraph) -> FloatArray:
+    """Return each op's longest path to a sink, its own runtime included, microseconds; shape `(ops,)`."""
+    level = graph.runtime.tolist()
+    pointers, successors = (a.tolist() for a in graph.successors)
+    for op in graph.input_order[::-1].tolist():
+        level[op] += max((level[v] for v in successors[pointers[op] : pointers[op + 1]]), default=0.0)
+    return np.array(level)
+
+
+def total_wait(graph: CostGraph) -> int:
+    """Return for how many steps the ops wait, ready, in the input order, summed."""
+    place = np.argsort(graph.input_order)
+    pointers, predecessors = graph.predecessors
+    ready = np.full(graph.num_ops, -1)
+    np.maximum.at(ready, np.repeat(np.arange(graph.num_ops), np.diff(pointers)), place[predecessors])
+    return int((place - ready - 1).sum())
+
+
+def start_keys(problem: Problem) -> Population:
+    """Return good keys to start from, shape `(4, ops + 1)`: bottom levels, with four values of the last key."""
+    level = bottom_levels(problem.graph)
+    keys = np.empty((4, len(level) + 1), np.float32)
+    keys[:, :-1] = level / max(level.max(), 1e-300)
+    keys[:, -1] = (1.0, 0.5, 0.25, 0.0)
+    return keys
+
+
+def as_schedule(producer: IndexArray, placement: Any, items: Any, targets: Any) -> Schedule:
+    """Build a schedule from recorded steps."""
+    sources = targets.copy()
+    sent = items < 0
+    sources[sent] = placement[producer[~items[sent]]]
+    return Schedule.from_steps(items, sources, targets)
+
+
+class LazyChromosomes(Chromosomes):
+    """Keys of shape `(ops + 1,)`: one per op, and one that tunes the decoder.
+
+    For the runtime task the last key is the patience of `arrange`, for the memory task the noise of `spread`.
+    """
+
+    def __init__(self, search: Search) -> None:
+        super().__init__(search)
+        self.genes = self.graph.num_ops + 1
+        self.aim = aim_of(self.problem)
+
+    def _new_scratch(self) -> tuple[Any, Any]:
+        state, _ = super()._new_scratch()
+        return state, (new_lazy(self.arrays, self.devices), new_due(self.arrays, self.devices))
+
+    def _price_part(self, worker: int, part: Population, peaks: Any, runtimes: Any) -> None:
+        state, (lazy, due) = self._scratch[worker]
+        price_keys(
+            self.arrays,
+            state,
+            lazy,
+            due,
+            part,
+            self.aim,
+            self.devices,
+            float(self.problem.latency),
+            self.problem.microseconds_per_byte,
+            self._nothing,
+            peaks,
+            runtimes,
+        )
+
+    def decode(self, chromosome: NDArray[np.float32]) -> Schedule:
+        """Return the schedule that the keys stand for."""
+        self._price_part(0, np.ascontiguousarray(chromosome)[None], np.empty(1, np.int64), np.empty(1))
+        state, (lazy, due) = self._scratch[0]
+        items = np.empty(self.most_steps, np.int32)
+        targets = np.empty(self.most_steps, np.int32)
+        steps, *_ = run_sequence(
+            self.arrays,
+            state,
+            due,
+            lazy.order,
+            self.aim,
+            self.devices,
+            float(self.problem.latency),
+            self.problem.microseconds_per_byte,
+            np.inf,
+            items,
+            targets,
+        )
+        return as_schedule(self.arrays.producer, state.placement, items[:steps], targets[:steps])
+
+    def encode(self, schedule: Schedule) -> NDArray[np.float32]:
+        """Return keys that fall along the schedule; the decoder need not give it back."""
+        keys = np.ones(self.genes, np.float32)
+        order = schedule.op_order()
+        keys[order] = 1 - (np.arange(len(order)) + 0.5) / len(order)
+        return keys

@@ -1,0 +1,173 @@
+"""Local search with random restarts (REGAL A.10): an op changes its device, or its place in the order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import UsageError
+from ...graph import CostGraph, IndexArray
+from ...kernels.cost_model import new_state
+from ...kernels.graph_arrays import graph_arrays
+from ...kernels.several_devices.sequences import new_due, run_sequence
+from ...schedule import Schedule
+from ...search import parameters as base
+from ...search.parameters import parameter
+from ...search.search import Search
+from ...search.tuned import shipped
+from .lazy_keys import aim_of, as_schedule
+
+Fitness = tuple[int, float]
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """When to restart; the paper found its restarts by grid search, as ours are, and does not name them."""
+
+    patience: int = parameter(0, "moves without a better schedule before a restart; 0: as grid search chose", low=0)
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Walk from random schedules, by moves that do not worsen them, until the budget ends.
+
+    A start is a random topological order (one priority per op, then Kahn: FINDINGS) and a device per op,
+    uniformly at random; the first is the schedule given, if there is one, its transfers sent just before
+    their first readers. A move draws an op, then with equal chance another device for it or another place
+    between the ops that it waits for and those that wait for it; on one device, always a place. It is taken
+    unless the schedule becomes worse: excess over the memory limit first, then the task's value. Every
+    schedule is priced whole and counts one evaluation; a draw that leaves nothing to move counts none, but
+    counts as a move without success.
+    """
+    patience = parameters.patience or shipped("local-search", Parameters).parameters(search.problem.task).patience
+    walk = _Walk(search)
+    start = search.initial
+    while not search.must_stop():
+        if start is None:
+            walk.restart()
+        else:
+            walk.start_from(start)
+            start = None
+        current, failures = walk.price(), 0
+        while failures < patience and not search.must_stop():
+            undo = walk.move()
+            failures += 1
+            if undo is None:
+                continue
+            fitness = walk.price()
+            if fitness < current:
+                failures = 0
+            if fitness <= current:
+                current = fitness
+            else:
+                undo()
+
+
+class _Walk:
+    """The schedule that moves change: a topological order and a placement."""
+
+    def __init__(self, search: Search) -> None:
+        self.search, self.problem = search, search.problem
+        graph = self.problem.graph
+        self.ops, self.devices = graph.num_ops, self.problem.devices
+        if graph.num_tensors * self.devices >= 2**31:
+            raise UsageError(f"{graph.name}: too many tensors times devices ({graph.num_tensors} x {self.devices})")
+        self.predecessors, self.successors = graph.predecessors, graph.successors
+        self.aim = aim_of(self.problem)._replace(together=False)
+        self.arrays = graph_arrays(graph)
+        self.state, self.due = new_state(self.arrays, self.devices, self.aim.memory), new_due(self.arrays, self.devices)
+        self.placement = self.state.placement
+        self.order = np.empty(self.ops, np.int32)
+        self.place = np.empty(self.ops, np.int32)
+        most_steps = self.ops + int(np.minimum(np.diff(graph.consumers[0]), self.devices - 1).sum())
+        self.items, self.targets = np.empty(most_steps, np.int32), np.empty(most_steps, np.int32)
+
+    def restart(self) -> None:
+        """Draw an order and a placement."""
+        graph, rng = self.problem.graph, self.search.rng
+        self._set(random_order(graph, rng), rng.integers(0, self.devices, self.ops))
+
+    def start_from(self, schedule: Schedule) -> None:
+        """Take over the order and the placement of a schedule."""
+        self._set(schedule.op_order(), schedule.placement(self.problem.graph))
+
+    def _set(self, order: IndexArray, placement: NDArray[Any]) -> None:
+        self.order[:] = order
+        self.place[order] = np.arange(self.ops, dtype=np.int32)
+        self.placement[:] = placement
+
+    def price(self) -> Fitness:
+        """Price the schedule, count the evaluation, and offer it if it is the best so far."""
+        steps, _, peak, runtime = run_sequence(
+            self.arrays,
+            self.state,
+            self.due,
+            self.order,
+            self.aim,
+            self.devices,
+            float(self.problem.latency),
+            self.problem.microseconds_per_byte,
+            np.inf,
+            self.items,
+            self.targets,
+        )
+        self.search.evaluations += 1
+        fitness = self.problem.fitness(peak, runtime)
+        if fitness < self.search.best_fitness:
+            items, targets = self.items[:steps], self.targets[:steps]
+            self.search.offer(as_schedule(self.arrays.producer, self.placement, items, targets))
+        return fitness
+
+    def move(self) -> Callable[[], None] | None:
+        """Make a random move; returns what takes it back, or None if the op drawn cannot move that way."""
+        rng = self.search.rng
+        op = int(rng.integers(self.ops))
+        if self.devices > 1 and rng.integers(2):
+            before = int(self.placement[op])
+            self._put_on(op, (before + int(rng.integers(1, self.devices))) % self.devices)
+            return lambda: self._put_on(op, before)
+        here = int(self.place[op])
+        first, last = self._window(op)
+        if first == last:
+            return None
+        there = int(rng.integers(first, last))
+        self._shift(here, there + (there >= here))
+        return lambda: self._shift(int(self.place[op]), here)
+
+    def _window(self, op: int) -> tuple[int, int]:
+        """Return the first and the last place at which an op keeps the order topological."""
+        (before_ptr, before), (after_ptr, after) = self.predecessors, self.successors
+        waits_for = self.place[before[before_ptr[op] : before_ptr[op + 1]]]
+        waiting = self.place[after[after_ptr[op] : after_ptr[op + 1]]]
+        return int(waits_for.max(initial=-1)) + 1, int(waiting.min(initial=self.ops)) - 1
+
+    def _put_on(self, op: int, device: int) -> None:
+        self.placement[op] = device
+
+    def _shift(self, here: int, there: int) -> None:
+        """Move the op at one place to another; those between close up."""
+        low, high = min(here, there), max(here, there) + 1
+        self.order[low:high] = np.roll(self.order[low:high], 1 if there < here else -1)
+        self.place[self.order[low:high]] = np.arange(low, high, dtype=np.int32)
+
+
+def random_order(graph: CostGraph, rng: np.random.Generator) -> IndexArray:
+    """Return the topological order that always takes the ready op of least random priority."""
+    priority = rng.random(graph.num_ops).tolist()
+    pointers, successors = (a.tolist() for a in graph.successors)
+    waiting = np.diff(graph.predecessors[0]).tolist()
+    ready = [(priority[op], op) for op in range(graph.num_ops) if not waiting[op]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, op = heapq.heappop(ready)
+        order.append(op)
+        for successor in successors[pointers[op] : pointers[op + 1]]:
+            waiting[successor] -= 1
+            if not waiting[successor]:
+                heapq.heappush(ready, (priority[successor], successor))
+    return np.array(order, np.int32)

@@ -1,0 +1,234 @@
+"""Least peak memory on several devices: an order for one device, its placement by beams, then annealing.
+
+An order of low peak on one device keeps the fewest bytes alive at any time; a beam over placements shares
+them out. Annealing then moves ops and transfers, by their tensors' lifetimes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...costs.bounds import lower_bound
+from ...errors import UsageError
+from ...kernels.graph_arrays import graph_arrays
+from ...kernels.several_devices.lifetimes import (
+    anneal_lifetimes,
+    new_lifetimes,
+    price_lifetimes,
+    read_delays,
+    write_steps,
+)
+from ...kernels.several_devices.placement_beam import (
+    extend_beam,
+    new_choices,
+    new_route,
+    new_states,
+    start_beam,
+    trace_beam,
+)
+from ...schedule import Schedule
+from ...search.search import Search
+from ..one_device import order_search
+from .lazy_keys import as_schedule
+
+SHARE_OF_ORDERS, SHARE_OF_BEAMS = 0.2, 0.15
+FIRST_BEAM, LARGEST_BEAM = 8, 1024
+OPS_PER_CALL = 50_000
+MOST_MOVES_PER_CALL = 500
+LEAST_CALLS = 20
+CELLS_PER_CALL = 1_000_000
+MOST_CELLS = 2**23
+POWER = 16
+"""Penalties grow with this power of the bytes; so must what is accepted."""
+
+
+class LeastPeak:
+    """Search for schedules of low peak, whatever the task; each is offered to the search.
+
+    Parameters
+    ----------
+    search
+        What is searched; under the runtime task, with a memory limit, the excess falls with the peak.
+    goal
+        Bytes at which to stop.
+    share
+        Of the budget left, what may be spent.
+    """
+
+    def __init__(self, search: Search, goal: int, share: float = 1.0) -> None:
+        self.search, self.problem, self.goal = search, search.problem, goal
+        self.graph, self.devices = self.problem.graph, self.problem.devices
+        if self.graph.num_tensors * self.devices >= 2**31:
+            raise UsageError(
+                f"{self.graph.name}: too many tensors times devices ({self.graph.num_tensors} x {self.devices})"
+            )
+        self.arrays = graph_arrays(self.graph)
+        self.lifetimes = new_lifetimes(self.arrays, self.devices)
+        self.first_evaluation, self.started = search.evaluations, time.monotonic()
+        self.evaluations = share * search.evaluations_left
+        self.seconds = share * search.seconds_left()
+        assert search.best is not None and search.best_simulation is not None
+        self.best, self.peak = search.best, search.best_simulation.peak
+
+    def run(self, hot: float, cold: float) -> None:
+        """Search until the goal is met or the budget spent; temperatures are those of the peak."""
+        if self.must_stop():
+            return
+        self.search_placements(self.one_device_order())
+        self.anneal(hot * POWER, cold * POWER)
+
+    def progress(self) -> float:
+        """Return the share of the budget spent: of the evaluations, or of the time if these are unlimited."""
+        if self.evaluations < math.inf:
+            return (self.search.evaluations - self.first_evaluation) / self.evaluations if self.evaluations else 1.0
+        self.search.depends_on_time = True
+        return (time.monotonic() - self.started) / self.seconds if self.seconds > 0 else 1.0
+
+    def must_stop(self) -> bool:
+        """Whether the goal is met or the budget spent."""
+        return self.search.must_stop() or self.peak <= self.goal or self.progress() >= 1.0
+
+    def one_device_order(self) -> Any:
+        """Return an order of low peak on one device; its bound there, shared evenly, holds here too."""
+        search = self.search
+        problem = replace(self.problem, task="memory", devices=1, memory_limit=None)
+        one = Search(
+            problem,
+            seed=int(search.rng.integers(2**31)),
+            max_evaluations=max(1.0, SHARE_OF_ORDERS * self.evaluations),
+            deadline=min(search.deadline, time.monotonic() + SHARE_OF_ORDERS * self.seconds),
+            interrupt=search.interrupt,
+            lower_bound=lower_bound(problem),
+        )
+        one.offer_order(self.best.op_order())
+        order_search.solve(one, order_search.Parameters())
+        search.evaluations += one.evaluations
+        search.depends_on_time |= one.timed_out or one.depends_on_time
+        if search.problem.task == "memory" and not (self.graph.alias_of >= 0).any():
+            search.raise_lower_bound(-(-int(one.lower_bound) // self.devices))
+            self.goal = max(self.goal, int(search.lower_bound))
+        assert one.best is not None
+        return one.best.op_order()
+
+    def search_placements(self, order: Any, share: float = SHARE_OF_BEAMS) -> None:
+        """Send beams along an order under falling limits: farther down after a success, wider after failures.
+
+        Stops when a share of the budget is spent on it.
+        """
+        until = self.progress() + share
+        beams = _Beams(self, order)
+        largest = beams.largest
+        size, drop = int(min(FIRST_BEAM, largest, self.search.evaluations_left)), max(1, (self.peak - self.goal) // 4)
+        while not self.must_stop() and self.progress() < until and size <= min(largest, self.search.evaluations_left):
+            limit = max(self.goal, self.peak - drop)
+            if any(beams.send(size, limit, share) for share in beams.shares):
+                drop = min(2 * drop, max(1, (self.peak - self.goal) // 2))
+            elif drop > max(1, self.peak // 200):
+                drop //= 2
+            else:
+                size *= 2
+
+    def anneal(self, hot: float, cold: float) -> None:
+        """Anneal the best sequence, the temperature falling with what is left of the budget."""
+        search, ops = self.search, self.graph.num_ops
+        if self.must_stop():
+            return
+        order, placement = self.best.op_order().copy(), self.best.placement(self.graph).copy()
+        position = np.empty(ops, np.int32)
+        position[order] = np.arange(ops)
+        delay = self._delays(order, position, placement)
+        found = order.copy(), placement.copy(), delay.copy()
+        size, peak, start = max(1.0, float(self.peak)), self.peak, self.progress()
+        sequence = self.arrays, self.lifetimes, order, position, placement, delay, self.devices, size
+        energy, _ = price_lifetimes(*sequence, np.inf)
+        search.evaluations += 1
+        while not self.must_stop():
+            temperature = hot * (cold / hot) ** ((self.progress() - start) / (1.0 - start))
+            few = max(1.0, self.evaluations / LEAST_CALLS)
+            moves = int(min(MOST_MOVES_PER_CALL, max(1, OPS_PER_CALL // ops), few, search.evaluations_left))
+            before = peak
+            energy, peak = anneal_lifetimes(*sequence, temperature, search.rng.random((moves, 6)), energy, peak, *found)
+            search.evaluations += moves
+            if peak < before:
+                self._offer_sequence(*found)
+
+    def offer(self, schedule: Schedule) -> None:
+        """Offer a schedule, and remember the one of least peak."""
+        peak = self.search.offer(schedule).peak
+        if peak < self.peak:
+            self.best, self.peak = schedule, peak
+
+    def _offer_sequence(self, order: Any, placement: Any, delay: Any) -> None:
+        """Build a sequence's schedule: of the transfers in one place, those that leave the fullest device first."""
+        ops, devices = self.graph.num_ops, self.devices
+        position = np.empty(ops, np.int32)
+        position[order] = np.arange(ops)
+        most = int(np.minimum(np.diff(self.graph.consumers[0]), devices - 1).sum())
+        cells, after = np.empty(most, np.int32), np.empty(most, np.int32)
+        count = write_steps(self.arrays, self.lifetimes, order, position, placement, delay, devices, cells, after)
+        tensors, targets = np.divmod(cells[:count], devices)
+        items = np.concatenate((order, ~tensors))
+        to = np.concatenate((placement[order], targets))
+        source = np.concatenate((placement[order], placement[self.arrays.producer[tensors]]))
+        steps = np.argsort(np.concatenate((2 * np.arange(ops), 2 * after[:count] + 1)), kind="stable")
+        self.offer(Schedule.from_steps(items[steps], source[steps], to[steps]))
+
+    def _delays(self, order: Any, position: Any, placement: Any) -> Any:
+        """Return the delays of the best schedule's transfers, shape `(tensors * devices,)`."""
+        cells = self.graph.num_tensors * self.devices
+        after, delay = np.zeros(cells, np.int32), np.empty(cells, np.float32)
+        items, sent = self.best.items, self.best.items < 0
+        place = np.cumsum(~sent) - 1
+        after[~items[sent] * self.devices + self.best.targets[sent]] = place[sent]
+        read_delays(self.arrays, self.lifetimes, order, position, placement, delay, self.devices, after)
+        return delay
+
+
+class _Beams:
+    """Beams along one order."""
+
+    def __init__(self, peaks: LeastPeak, order: Any) -> None:
+        self.peaks = peaks
+        self.route, slots = new_route(peaks.arrays, order)
+        self.slots = max(1, slots)
+        graph, devices = peaks.graph, peaks.devices
+        most = graph.num_ops + int(np.minimum(np.diff(graph.consumers[0]), devices - 1).sum())
+        self.items, self.targets = np.empty(most, np.int32), np.empty(most, np.int32)
+        self.dead = np.empty(graph.num_tensors, np.int32)
+        self.shares = list({int(graph.persistent.sum()) // devices: None, 0: None})
+        self.largest = max(1, min(LARGEST_BEAM, MOST_CELLS // (self.slots + graph.num_ops)))
+        self.size = 0
+
+    def send(self, size: int, limit: int, share: int) -> bool:
+        """Look for a placement under a limit, a share of it set aside; offer it if there is one."""
+        peaks, search = self.peaks, self.peaks.search
+        graph, devices = peaks.graph, peaks.devices
+        if size > self.size:
+            self.size = size
+            self.states = new_states(size, self.slots, devices)
+            self.choices = new_choices(size, graph.num_ops, devices)
+        beam = peaks.arrays, self.route, self.slots, self.states
+        limits = limit, share
+        numbers = search.rng.integers(0, 2**63, 8, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+        stretch = max(1, CELLS_PER_CALL // (size * self.slots))
+        start_beam(*beam)
+        count = 1
+        for first in range(0, graph.num_ops, stretch):
+            if search.must_stop():
+                return False
+            last = min(graph.num_ops, first + stretch)
+            count, expanded = extend_beam(*beam, self.choices, size, *limits, numbers, self.dead, first, last, count)
+            search.evaluations += expanded / graph.num_ops
+            if count == 0:
+                return False
+        steps = trace_beam(*beam, self.choices, *limits, self.dead, count, self.items, self.targets)
+        items, targets = self.items[:steps], self.targets[:steps]
+        placement = np.empty(graph.num_ops, np.int32)
+        placement[items[items >= 0]] = targets[items >= 0]
+        peaks.offer(as_schedule(peaks.arrays.producer, placement, items, targets))
+        return True

@@ -1,0 +1,47 @@
+"""Orders made for one device, placed on several by the decoders that `auto` uses there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...graph import IndexArray
+from ...schedule import Schedule
+from ...search.search import Search
+from .lazy_keys import LazyChromosomes
+from .peak_annealing import LeastPeak
+
+
+def place(search: Search, orders: IndexArray) -> None:
+    """Offer schedules on several devices that follow orders made for one, one of which has been offered there.
+
+    Least peak: beams place the ops along each order, which has an equal share of the budget left. Least makespan: an
+    op's place in the order is its key in the lazy decoder, one evaluation per order; if no schedule keeps the memory
+    limit, beams then look for one that does.
+
+    Parameters
+    ----------
+    search
+        What they are offered to.
+    orders
+        Shape `(rows, ops)`, the most promising first; some may be left out if the budget is short.
+    """
+    problem = search.problem
+    goal = int(search.lower_bound)
+    if problem.task == "runtime":
+        _run_lazily(search, orders)
+        if search.best_fitness[0] == 0:
+            return
+        assert problem.memory_limit is not None
+        goal = problem.memory_limit
+    peaks = LeastPeak(search, goal)
+    for row, order in enumerate(orders):
+        if peaks.must_stop():
+            return
+        peaks.search_placements(order, (1.0 - peaks.progress()) / (len(orders) - row))
+
+
+def _run_lazily(search: Search, orders: IndexArray) -> None:
+    rows = orders[: int(min(len(orders), search.evaluations_left))]
+    if len(rows) and not search.must_stop():
+        with LazyChromosomes(search) as chromosomes:
+            chromosomes.price(np.stack([chromosomes.encode(Schedule.single_device(order)) for order in rows]))

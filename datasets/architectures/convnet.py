@@ -1,0 +1,343 @@
+"""Convolutional networks written out layer by layer: shapes, bytes, FLOPs, and the backward pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ...core.graph import CostGraph, GraphBuilder
+
+FLOAT_BYTES = 4
+INDEX_BYTES = 8
+FLOPS_PER_MICROSECOND = 2e6
+BYTES_PER_MICROSECOND = 5e4
+
+Norm = Literal["here", "later", "none"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a network is run.
+
+    Parameters
+    ----------
+    size
+        Height and width of the images, pixels.
+    batch
+        Images at once.
+    training
+        Whether to add the backward pass and the updates of the parameters.
+    resident_weights
+        Whether parameters are persistent bytes; if not they lie in another memory.
+    """
+
+    size: int
+    batch: int = 1
+    training: bool = False
+    resident_weights: bool = True
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A float32 tensor of shape `(batch, channels, height, width)`, as an output port of an op."""
+
+    op: int
+    port: int
+    channels: int
+    height: int
+    width: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """`(op, port)`."""
+        return self.op, self.port
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What the backward pass must know of a forward op.
+
+    `saved` is read, beside the gradient of `output`, to find the gradients of `inputs`; `weight_reads` to
+    find that of the parameters. With `joint` one op finds both, and with `passes` the gradient is unchanged.
+    """
+
+    name: str
+    inputs: tuple[Activation, ...]
+    output: Activation
+    flops: float = 0.0
+    saved: tuple[tuple[int, int], ...] = ()
+    weights: int = 0
+    weight_reads: tuple[Activation, ...] = ()
+    joint: bool = False
+    passes: bool = False
+
+
+class ConvNet:
+    """Builds the graph of a network, forward alone or one step of training.
+
+    Forward, batch norm is folded into the convolution before it and a ReLU behind a convolution is part of
+    it, as inference compilers do; a ReLU in front of one is an op (`relu`), since its input has other
+    readers. In training all are ops, what the backward pass needs stays alive until then, and stochastic
+    gradient descent with momentum updates the parameters in place after the whole backward pass.
+
+    Parameters are persistent bytes of their forward op, momentum those of the update, unless they lie in
+    another memory, such as the flash of a microcontroller. Runtimes are a roofline, not a measurement: the
+    larger of FLOPs at 2 TFLOP/s and bytes read and written at 50 GB/s, in whole microseconds, at least 1.
+
+    Parameters
+    ----------
+    name
+        What to call the graph.
+    variant
+        Images at once, whether to train, and where the parameters are.
+    """
+
+    def __init__(self, name: str, variant: Variant) -> None:
+        self.batch = variant.batch
+        self.training = variant.training
+        self._resident = variant.resident_weights
+        self._builder = GraphBuilder(name)
+        self._sizes: dict[tuple[int, int], int] = {}
+        self._tape: list[_Step] = []
+        self._gradients: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def _bytes(self, channels: int, height: int, width: int) -> int:
+        return FLOAT_BYTES * self.batch * channels * height * width
+
+    def _size(self, x: Activation) -> int:
+        return self._bytes(x.channels, x.height, x.width)
+
+    def _add(
+        self,
+        name: str,
+        reads: Sequence[tuple[int, int]],
+        outputs: Sequence[int],
+        flops: float,
+        weights: int = 0,
+        control: Sequence[int] = (),
+        final: bool = False,
+        touched: int = 0,
+    ) -> int:
+        """Add an op; `weights` are its parameters' bytes, `touched` others it works on beside its tensors."""
+        moved = sum(self._sizes[place] for place in reads) + sum(outputs) + weights + touched
+        runtime = max(1, round(max(flops / FLOPS_PER_MICROSECOND, moved / BYTES_PER_MICROSECOND)))
+        op = self._builder.add_op(
+            name,
+            inputs=reads,
+            control=control,
+            outputs=outputs,
+            is_final=final,
+            runtime=runtime,
+            persistent=weights if self._resident else 0,
+        )
+        for port, size in enumerate(outputs):
+            self._sizes[op, port] = size
+        return op
+
+    def image(self, channels: int, size: int) -> Activation:
+        """Add the input image."""
+        op = self._builder.add_op("image", outputs=[self._bytes(channels, size, size)])
+        self._sizes[op, 0] = self._bytes(channels, size, size)
+        return Activation(op, 0, channels, size, size)
+
+    def _layer(
+        self,
+        name: str,
+        inputs: tuple[Activation, ...],
+        shape: tuple[int, int, int],
+        flops: float,
+        *,
+        weights: int = 0,
+        extra: Sequence[int] = (),
+        keep: Literal["nothing", "inputs", "output", "extra", "weights only"] = "nothing",
+        joint: bool = False,
+        passes: bool = False,
+        final: bool = False,
+    ) -> Activation:
+        """Add a forward op of output `shape` and further outputs of `extra` bytes, and note it for later.
+
+        `keep` says what the backward pass reads beside the gradient; `weights only`: the inputs, for the
+        gradient of the parameters.
+        """
+        reads = list(dict.fromkeys(x.place for x in inputs))
+        outputs = [self._bytes(*shape), *extra]
+        op = self._add(name, reads, outputs, flops, weights, final=final)
+        output = Activation(op, 0, *shape)
+        if self.training:
+            ports = tuple((op, port) for port in range(1, len(outputs)))
+            places = tuple(reads)
+            saved = {"inputs": places + ports, "output": (output.place,), "extra": ports}.get(keep, ())
+            readers = inputs if keep == "weights only" else ()
+            self._tape.append(_Step(name, inputs, output, flops, saved, weights, readers, joint, passes))
+        return output
+
+    def _shape_after(self, x: Activation, kernel: int, stride: int, valid: bool) -> tuple[int, int]:
+        if valid:
+            return (x.height - kernel) // stride + 1, (x.width - kernel) // stride + 1
+        return math.ceil(x.height / stride), math.ceil(x.width / stride)
+
+    def conv(
+        self,
+        name: str,
+        x: Activation,
+        channels: int,
+        kernel: int,
+        stride: int = 1,
+        *,
+        norm: Norm = "here",
+        relu: bool = False,
+        valid: bool = False,
+        final: bool = False,
+    ) -> Activation:
+        """Add a convolution, and what belongs to it.
+
+        Parameters
+        ----------
+        name, x, channels, kernel, stride
+            The op, its input and shape.
+        norm
+            `here`: batch norm follows; `later`: behind a concatenation, where `norm` adds it; `none`: bias.
+        relu
+            Whether a ReLU follows.
+        valid
+            Without padding; else the output is as large as the input over the stride.
+        final
+            Whether its output is an output of the network.
+        """
+        height, width = self._shape_after(x, kernel, stride, valid)
+        bias = channels if norm == "none" or not self.training else 0
+        weights = FLOAT_BYTES * (kernel * kernel * x.channels * channels + bias)
+        flops = 2.0 * self.batch * kernel * kernel * x.channels * channels * height * width
+        shape = (channels, height, width)
+        x = self._layer(name, (x,), shape, flops, weights=weights, keep="weights only", final=final)
+        if norm == "here":
+            x = self.norm(f"{name}/norm", x)
+        return self.relu(f"{name}/relu", x) if relu and self.training else x
+
+    def depthwise(self, name: str, x: Activation, kernel: int, stride: int = 1) -> Activation:
+        """Add a depthwise convolution without bias."""
+        height, width = self._shape_after(x, kernel, stride, False)
+        weights = FLOAT_BYTES * kernel * kernel * x.channels
+        flops = 2.0 * self.batch * kernel * kernel * x.channels * height * width
+        shape = (x.channels, height, width)
+        return self._layer(name, (x,), shape, flops, weights=weights, keep="weights only")
+
+    def up_conv(self, name: str, x: Activation, channels: int) -> Activation:
+        """Add a transposed 2x2 convolution of stride 2 with bias."""
+        weights = FLOAT_BYTES * (4 * x.channels * channels + channels)
+        flops = 2.0 * self.batch * 4 * x.channels * channels * x.height * x.width
+        shape = (channels, 2 * x.height, 2 * x.width)
+        return self._layer(name, (x,), shape, flops, weights=weights, keep="weights only")
+
+    def norm(self, name: str, x: Activation) -> Activation:
+        """Add batch norm in training, where its second output is the batch's statistics; else nothing."""
+        if not self.training:
+            return x
+        pair = FLOAT_BYTES * 2 * x.channels
+        shape = (x.channels, x.height, x.width)
+        return self._layer(
+            name,
+            (x,),
+            shape,
+            8.0 * self._size(x) / FLOAT_BYTES,
+            weights=pair,
+            extra=[pair],
+            keep="inputs",
+            joint=True,
+        )
+
+    def relu(self, name: str, x: Activation) -> Activation:
+        """Add a ReLU as an op of its own."""
+        shape = (x.channels, x.height, x.width)
+        return self._layer(name, (x,), shape, self._size(x) / FLOAT_BYTES, keep="output")
+
+    def add(self, name: str, x: Activation, y: Activation, relu: bool = False) -> Activation:
+        """Add two tensors; a ReLU behind is part of the op, except in training."""
+        shape = (x.channels, x.height, x.width)
+        x = self._layer(name, (x, y), shape, self._size(x) / FLOAT_BYTES, passes=True)
+        return self.relu(f"{name}/relu", x) if relu and self.training else x
+
+    def concat(self, name: str, tensors: Sequence[Activation]) -> Activation:
+        """Concatenate along the channels."""
+        channels = sum(x.channels for x in tensors)
+        return self._layer(name, tuple(tensors), (channels, tensors[0].height, tensors[0].width), 0.0)
+
+    def crop(self, name: str, x: Activation, height: int, width: int) -> Activation:
+        """Cut out the middle."""
+        return self._layer(name, (x,), (x.channels, height, width), 0.0)
+
+    def pool(self, name: str, x: Activation, kernel: int, stride: int, kind: Literal["max", "average"]) -> Activation:
+        """Add pooling with padding; in training, max pooling's second output is where the maxima are."""
+        height, width = self._shape_after(x, kernel, stride, False)
+        elements = self.batch * x.channels * height * width
+        flops = float(kernel * kernel * elements)
+        extra = [INDEX_BYTES * elements] if kind == "max" and self.training else []
+        return self._layer(name, (x,), (x.channels, height, width), flops, extra=extra, keep="extra")
+
+    def global_pool(self, name: str, x: Activation) -> Activation:
+        """Average over height and width."""
+        return self._layer(name, (x,), (x.channels, 1, 1), self._size(x) / FLOAT_BYTES)
+
+    def finish(self, logits: Activation) -> CostGraph:
+        """Add, in training, the loss, the backward pass and the updates; return the graph.
+
+        Parameters
+        ----------
+        logits
+            The network's output, made with `final` if this is not training.
+        """
+        if self.training:
+            flops = 5.0 * self._size(logits) / FLOAT_BYTES
+            softmax = self._add("softmax", [logits.place], [self._size(logits)], flops)
+            self._add("loss", [(softmax, 0)], [FLOAT_BYTES], flops, final=True)
+            grad = self._add("softmax/grad", [(softmax, 0)], [self._size(logits)], flops)
+            self._gradients[logits.place] = (grad, 0)
+            self._backward()
+        return self._builder.build()
+
+    def _receive(self, name: str, x: Activation, gradient: tuple[int, int]) -> None:
+        """Note a gradient of `x`, added to what has come before from its other readers."""
+        before = self._gradients.get(x.place)
+        if before is not None:
+            size = self._size(x)
+            gradient = (self._add(f"{name}/sum", [before, gradient], [size], size / FLOAT_BYTES), 0)
+        self._gradients[x.place] = gradient
+
+    def _backward(self) -> None:
+        """Walk the tape backwards; then update every parameter in forward order."""
+        has_gradient = {step.output.place for step in self._tape}
+        updates: list[tuple[_Step, tuple[int, int], list[int]]] = []
+        for step in reversed(self._tape):
+            gradient = self._gradients.pop(step.output.place)
+            wanted = [x for x in step.inputs if x.place in has_gradient]
+            readers: list[int] = []
+            if step.passes:
+                for x in wanted:
+                    self._receive(f"{step.name}/grad", x, gradient)
+            elif wanted:
+                outputs = [self._size(x) for x in wanted] + [step.weights] * step.joint
+                reads = [gradient, *step.saved]
+                touched = 0 if step.joint else step.weights
+                op = self._add(f"{step.name}/grad", reads, outputs, step.flops, touched=touched)
+                readers.append(op)
+                for port, x in enumerate(wanted):
+                    self._receive(f"{step.name}/grad", x, (op, port))
+                if step.joint:
+                    updates.append((step, (op, len(wanted)), []))
+            if step.weight_reads:
+                reads = [gradient, *(x.place for x in step.weight_reads)]
+                op = self._add(f"{step.name}/grad_weights", reads, [step.weights], step.flops)
+                updates.append((step, (op, 0), readers))
+        for step, gradient, readers in reversed(updates):
+            elements = step.weights / FLOAT_BYTES
+            self._add(
+                f"{step.name}/update",
+                [gradient],
+                [],
+                4 * elements,
+                step.weights,
+                control=readers,
+                touched=2 * step.weights,
+            )

@@ -1,0 +1,171 @@
+"""Fill a data set folder: with generated graphs, or with given graphs and noisy copies of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.files.costgraph import SUFFIXES, format_graph
+from ..core.graph import CostGraph
+from ..core.problem import Task
+from .augment import encoded_copies
+from .duplicates import Dedup, dedup_key, topology_hash
+from .filters import has_room
+from .folder import DatasetFolder
+from .recipe import Recipe, generate
+from .split import PARTS, Ratio, split_by_size
+
+
+@dataclass(frozen=True)
+class Original:
+    """A given graph.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    topology
+        Its hash.
+    """
+
+    graph: CostGraph
+    topology: str
+
+
+def count_graphs(ops: Sequence[int], parts: Sequence[str]) -> dict[str, Any]:
+    """Describe graphs by their number, the least and the most ops, and the number in each part if split."""
+    counts: dict[str, Any] = {"graphs": len(ops), "ops": {"least": min(ops), "most": max(ops)}}
+    if any(parts):
+        of_part = Counter(parts)
+        counts["split"] = {part: of_part[part] for part in PARTS}
+    return counts
+
+
+def write_generated(
+    folder: DatasetFolder,
+    recipe: Recipe,
+    count: int,
+    ratio: Ratio | None = None,
+    jobs: int = 1,
+    advance: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Generate graphs into a folder and return their counts.
+
+    Parameters
+    ----------
+    folder
+        Where to, not finished by this.
+    recipe, count
+        What, and how many.
+    ratio
+        Shares of train, valid and test; no split if None.
+    jobs
+        Worker processes; the files do not depend on it.
+    advance
+        Called once per graph.
+
+    Raises
+    ------
+    UsageError
+        If there are not that many distinct graphs to be found.
+    """
+    graphs: list[tuple[int, str]] = []
+    discarded = 0
+    for drawn in generate(recipe, count, jobs):
+        folder.add(drawn.topology, drawn.data)
+        graphs.append((drawn.ops, drawn.topology))
+        discarded += drawn.attempt
+        advance()
+    parts = split_by_size(graphs, ratio, recipe.seed) if ratio else [""] * count
+    for (_, topology), part in zip(graphs, parts, strict=True):
+        if part:
+            folder.move(topology, part)
+    return {**count_graphs([ops for ops, _ in graphs], parts), "discarded": discarded}
+
+
+def distinct_originals(graphs: Iterable[CostGraph], dedup: Dedup) -> tuple[list[Original], list[str]]:
+    """Drop each graph whose key an earlier one has; return the others, and the names of the dropped."""
+    seen: set[Hashable] = set()
+    kept: list[Original] = []
+    dropped: list[str] = []
+    for graph in graphs:
+        topology = topology_hash(graph)
+        key = dedup_key(graph, dedup, topology)
+        if key in seen:
+            dropped.append(graph.name)
+        else:
+            seen.add(key)
+            kept.append(Original(graph, topology))
+    return kept, dropped
+
+
+def improvable_originals(originals: Sequence[Original], task: Task, devices: int) -> tuple[list[Original], list[str]]:
+    """Drop each graph without room for improvement; return the others, and the names of the dropped."""
+    kept: list[Original] = []
+    dropped: list[str] = []
+    for original in originals:
+        if has_room(task, devices, original.graph):
+            kept.append(original)
+        else:
+            dropped.append(original.graph.name)
+    return kept, dropped
+
+
+def write_augmented(
+    folder: DatasetFolder,
+    originals: Sequence[Original],
+    copies: int,
+    seed: int = 0,
+    ratio: Ratio | None = None,
+    jobs: int = 1,
+    advance: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Write given graphs, and into the same part noisy copies of each, and return their counts (REGAL A.1.2).
+
+    Parameters
+    ----------
+    folder
+        Where to, not finished by this.
+    originals
+        The graphs, of distinct topologies.
+    copies
+        Copies of each.
+    seed
+        Seed of split and copies.
+    ratio
+        Shares of train, valid and test among the originals; no split if None.
+    jobs
+        Worker processes; the files do not depend on it.
+    advance
+        Called once per graph, original or copy.
+    """
+    ops = [original.graph.num_ops for original in originals]
+    sizes = [(number, original.topology) for number, original in zip(ops, originals, strict=True)]
+    parts = split_by_size(sizes, ratio, seed) if ratio else [""] * len(originals)
+    for name, part, data in _encoded(originals, parts, copies, seed, folder.suffix, jobs):
+        folder.add(name, data, part)
+        advance()
+    repeated = [part for part in parts for _ in range(copies + 1)]
+    sources = [
+        {"name": original.graph.name, "topology": original.topology, "ops": original.graph.num_ops}
+        | ({"part": part} if part else {})
+        for original, part in zip(originals, parts, strict=True)
+    ]
+    return {
+        **count_graphs([number for number in ops for _ in range(copies + 1)], repeated),
+        "sources": sources,
+    }
+
+
+def _encoded(
+    originals: Sequence[Original], parts: Sequence[str], copies: int, seed: int, suffix: str, jobs: int
+) -> Iterator[tuple[str, str, bytes]]:
+    """Yield `(name, part, bytes)` of the originals, then of their copies."""
+    for original, part in zip(originals, parts, strict=True):
+        yield original.topology, part, format_graph(original.graph, *SUFFIXES[suffix])
+    part_of = {original.topology: part for original, part in zip(originals, parts, strict=True)}
+    pairs = [(original.graph, original.topology) for original in originals]
+    for topology, number, data in encoded_copies(pairs, copies, seed, suffix, jobs):
+        yield f"{topology}-{number:03d}", part_of[topology], data

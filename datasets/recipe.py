@@ -1,0 +1,151 @@
+"""Draw many distinct graphs: seeds, filters, de-duplication, workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from ..core.errors import UsageError
+from ..core.files.costgraph import SUFFIXES, format_graph
+from ..core.graph import CostGraph
+from ..core.parallel import chunks, map_in_order
+from .duplicates import Dedup, dedup_key, topology_hash
+
+TRIES = 100
+
+Keep = Callable[[CostGraph, np.random.Generator], bool]
+
+
+class Family(Protocol):
+    """A family of random graphs: its parameters, and how to draw one."""
+
+    def draw(self, index: int, rng: np.random.Generator) -> CostGraph:
+        """Draw the graph of this index in a data set."""
+        ...
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the graphs of a data set but their number.
+
+    Parameters
+    ----------
+    family
+        The family of graphs.
+    seed
+        Seed of all; graph `index`, try `attempt` draws from a stream of its own.
+    keep
+        A graph that one of these rejects is drawn again.
+    dedup
+        What makes two graphs duplicates: the topology, or the in-degree sequence.
+    suffix
+        File format, a key of `SUFFIXES`.
+    """
+
+    family: Family
+    seed: int = 0
+    keep: tuple[Keep, ...] = ()
+    dedup: Dedup = "topology"
+    suffix: str = ".pb.gz"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A generated graph as a file.
+
+    Parameters
+    ----------
+    index, attempt
+        Its number, and how many draws were discarded before it.
+    name, topology, key
+        The graph's name, its topology hash, and what no other graph of the data set shares.
+    ops, tensors
+        Their numbers, control tensors included.
+    data
+        The file.
+    """
+
+    index: int
+    attempt: int
+    name: str
+    topology: str
+    key: Hashable
+    ops: int
+    tensors: int
+    data: bytes
+
+
+def draw_graph(recipe: Recipe, index: int, first_attempt: int = 0) -> Drawn | None:
+    """Draw graph `index`, from this try on, until no filter rejects it; None after `TRIES` tries."""
+    for attempt in range(first_attempt, TRIES):
+        stream = np.random.SeedSequence(recipe.seed, spawn_key=(index, attempt))
+        rng = np.random.default_rng(stream)
+        graph = recipe.family.draw(index, rng)
+        if all(keep(graph, rng) for keep in recipe.keep):
+            topology = topology_hash(graph)
+            return Drawn(
+                index=index,
+                attempt=attempt,
+                name=graph.name,
+                topology=topology,
+                key=dedup_key(graph, recipe.dedup, topology),
+                ops=graph.num_ops,
+                tensors=graph.num_tensors,
+                data=format_graph(graph, *SUFFIXES[recipe.suffix]),
+            )
+    return None
+
+
+def _draw_chunk(recipe: Recipe, indices: range) -> list[Drawn | None]:
+    return [draw_graph(recipe, index) for index in indices]
+
+
+def generate(recipe: Recipe, count: int, jobs: int = 1) -> Iterator[Drawn]:
+    """Yield `count` graphs of distinct keys in order, the same on any number of jobs.
+
+    A graph that repeats the key of an earlier one is drawn again.
+
+    Parameters
+    ----------
+    recipe
+        What to draw.
+    count
+        How many.
+    jobs
+        Worker processes.
+
+    Raises
+    ------
+    UsageError
+        If 100 draws of one graph were all rejected or duplicates.
+    """
+    size = 1 if recipe.keep else max(1, min(50, count // (4 * jobs)))
+    seen: set[Hashable] = set()
+    for part, drawn_part in zip(
+        chunks(count, size),
+        map_in_order(partial(_draw_chunk, recipe), chunks(count, size), jobs),
+        strict=True,
+    ):
+        for index, first in zip(part, drawn_part, strict=True):
+            drawn, repeated = first, 0
+            while drawn is not None and drawn.key in seen:
+                repeated += 1
+                drawn = draw_graph(recipe, index, drawn.attempt + 1)
+            if drawn is None:
+                raise UsageError(_give_up(recipe, len(seen), repeated))
+            seen.add(drawn.key)
+            yield drawn
+
+
+def _give_up(recipe: Recipe, found: int, repeated: int) -> str:
+    what = "topologies" if recipe.dedup == "topology" else "in-degree sequences"
+    rejected = f" and {TRIES - repeated} were filtered out" if repeated < TRIES else ""
+    remedy = "filter less" if repeated < TRIES else "lower --count or raise --nodes"
+    return (
+        f"found {found} distinct {what}; of {TRIES} more draws {repeated} repeated one of them{rejected}: "
+        f"{remedy}, or change the parameters of the generator"
+    )

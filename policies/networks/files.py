@@ -1,0 +1,84 @@
+"""Networks as safetensors files: their weights, and the parameters that say their shape."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import nn
+
+from ...core.errors import FormatError, UsageError
+from ...core.files.atomic import write_atomically
+from ...core.search.settings import from_plain, plain
+
+Shape = TypeVar("Shape")
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def write_network(path: str | Path, network: nn.Module, parameters: Any) -> None:
+    """Write weights and shape to a safetensors file, whole or not at all.
+
+    Parameters
+    ----------
+    path
+        The file.
+    network
+        Whose weights.
+    parameters
+        The dataclass that it was made from.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be written.
+    """
+    tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    write_atomically(path, save(tensors, {"network": json.dumps(plain(parameters))}))
+
+
+def read_network(
+    path: str | Path, kind: type[Shape], make: Callable[[Shape], Module], command: str, device: str = "cpu"
+) -> Module:
+    """Read what `write_network` wrote; other tensors in the file are left alone.
+
+    Parameters
+    ----------
+    path
+        The file.
+    kind
+        The dataclass of the parameters.
+    make
+        Builds the network from them.
+    command
+        What writes such files, for errors.
+    device
+        Where the weights go.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, or its weights do not fit the shape that it names or are not finite.
+    """
+    try:
+        with safe_open(str(path), "pt", device=device) as file:
+            about = (file.metadata() or {}).get("network", "null")
+            with torch.device("meta"):  # shapes alone: no weights are allocated
+                network = make(from_plain(kind, json.loads(about), "its network"))
+            weights = {name: file.get_tensor(name).float() for name in network.state_dict()}
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (SafetensorError, ValueError, RecursionError, UsageError) as error:
+        raise FormatError(f"{path}: is not a file of {command} ({error})") from error
+    for name, wanted in network.state_dict().items():
+        if weights[name].shape != wanted.shape:
+            found, wanted = list(weights[name].shape), list(wanted.shape)
+            raise FormatError(f"{path}: {name} has the shape {found}, not {wanted}; train the network again")
+        if not weights[name].isfinite().all():
+            raise FormatError(f"{path}: {name} holds numbers that are not finite; train the network again")
+    network.load_state_dict(weights, assign=True)
+    return network.to(device).eval()

@@ -1,0 +1,31 @@
+"""Networks that stop when the search they run for has to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from ...core.search.search import Search
+
+
+class Stopped(Exception):
+    """The search had to stop while a network ran."""
+
+
+@contextmanager
+def heeding(search: Search, network: nn.Module) -> Iterator[None]:
+    """Let a network raise `Stopped` from within, at its next module, once the search must stop."""
+
+    def check(module: nn.Module, inputs: Any) -> None:
+        if search.must_stop():
+            raise Stopped
+
+    hooks = [module.register_forward_pre_hook(check) for module in network.modules()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,81 @@
+"""The weights that the package comes with, and those that are named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import FormatError, UsageError
+
+WEIGHTS = Path(__file__).parents[1] / "weights"
+
+
+def shipped(method: str) -> list[Path]:
+    """Return the weights of a method that the package comes with: the files named after it, a shorter name first.
+
+    `regal-runtime` comes before `regal-runtime-transfers`: the paper's before their extension.
+
+    Raises
+    ------
+    UsageError
+        If there are none.
+    """
+    if files := sorted(WEIGHTS.glob(f"{method}-*.safetensors"), key=lambda file: file.stem):
+        return files
+    raise UsageError(
+        f"{method} has no weights: none are installed; schedopt train {method} makes some, --weights FILE uses them"
+    )
+
+
+def weights_file(name: str) -> Path:
+    """Return the shipped weights of this name, or else the file.
+
+    Raises
+    ------
+    FormatError
+        If there is neither.
+    """
+    file = {file.stem: file for file in WEIGHTS.glob("*.safetensors")}.get(name, Path(name))
+    if file.is_dir():
+        raise FormatError(f"{name}: is a folder; name the weights in it, as {file / 'weights.safetensors'}")
+    if file.exists():
+        return file
+    raise FormatError(f"{name}: cannot be read: no such file, and no weights of this name come with the package")
+
+
+def weights_of(method: str, name: str) -> list[Path]:
+    """Return the weights that are named, or without a name all of a method that are shipped.
+
+    Raises
+    ------
+    FormatError, UsageError
+        If there are none.
+    """
+    return [weights_file(name)] if name else shipped(method)
+
+
+def digests(files: list[Path]) -> list[str]:
+    """Return the hashes of what files hold, which may change under their names."""
+    return [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+
+
+def described(file: Path) -> dict[str, Any]:
+    """Return the parameters of a network that a file of weights names, as plain values."""
+    return _described_as_of(file, modified(file))
+
+
+def modified(file: Path) -> int:
+    """Return when a file was last changed, nanoseconds: what is remembered of it belongs to that time."""
+    return file.stat().st_mtime_ns if file.is_file() else 0
+
+
+@lru_cache(maxsize=64)
+def _described_as_of(file: Path, changed: int) -> dict[str, Any]:
+    from safetensors import safe_open
+
+    with safe_open(str(file), "numpy") as opened:
+        parameters: dict[str, Any] = json.loads(opened.metadata()["network"])
+    return parameters

@@ -1,0 +1,147 @@
+"""What REGAL chooses for each op, and the distributions of genes that it stands for (REGAL A.6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.errors import UsageError
+from ...core.graph import CostGraph
+from ...core.search.parameters import Parameters, parameter
+from ...core.solvers.several_devices.brkga import GeneDistribution
+
+Kind = Literal["placement", "scheduling", "crossover", "transfers"]
+Taken = Literal["expected", "most-likely", "sample"]
+"""Which of a policy's actions: mean levels, rounded; the most probable; or drawn, as the paper's."""
+Levels = TypeVar("Levels", bound=Any)
+
+
+class Head(NamedTuple):
+    """One categorical choice per op.
+
+    Parameters
+    ----------
+    kind
+        Which part of the chromosome it is for.
+    entry
+        Which of the op's genes: device j for an affinity, `devices` for the scheduling priority, and 0 for transfers.
+    what
+        `mean` or `variance` of the gene's beta distribution, or the `bias` of its crossover.
+    choices
+        How many levels there are, k.
+    """
+
+    kind: Kind
+    entry: int
+    what: Literal["mean", "variance", "bias"]
+    choices: int
+
+
+@dataclass(frozen=True)
+class ActionParameters(Parameters):
+    """Which genes the policy chooses distributions for, and in how many levels k; 0 leaves them uniform.
+
+    The defaults are those of the paper's agent for the runtime task (A.15). Transfers are ours: the paper leaves them
+    uniform. Uniform is among the choices for a gene only if 6 divides k + 1 (k = 5, 11, 17, ...).
+
+    Raises
+    ------
+    UsageError
+        If a k is 1 or out of range, or nothing is left to choose.
+    """
+
+    placement: int = parameter(2, "levels of mean and variance of the op's affinity to each device", low=0, high=64)
+    scheduling: int = parameter(16, "levels of mean and variance of the op's priority", low=0, high=64)
+    crossover: int = parameter(
+        0, "levels of the bias by which a child takes each of the op's genes from its elite parent", low=0, high=64
+    )
+    transfers: int = parameter(
+        0, "levels of mean and variance of the priorities of all transfers of the op's outputs", low=0, high=64
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for kind in ("placement", "scheduling", "crossover", "transfers"):
+            if getattr(self, kind) == 1:
+                raise UsageError(f"{kind} must be 0, for no choice, or from 2 to 64, not 1")
+        if not (self.placement or self.scheduling or self.crossover or self.transfers):
+            raise UsageError("placement, scheduling, crossover and transfers must not all be 0: nothing is to choose")
+
+    def heads(self, devices: int) -> tuple[Head, ...]:
+        """Return the choices of each op: as A.6 lists them, the affinities first, then what the paper does not have."""
+        genes: list[tuple[Kind, int, int]] = []
+        if self.placement:
+            genes += [("placement", device, self.placement) for device in range(devices)]
+        if self.scheduling:
+            genes.append(("scheduling", devices, self.scheduling))
+        heads = [Head(kind, entry, what, k) for kind, entry, k in genes for what in ("mean", "variance")]
+        if self.crossover:
+            heads += [Head("crossover", entry, "bias", self.crossover) for entry in range(devices + 1)]
+        if self.transfers:
+            heads += [Head("transfers", 0, what, self.transfers) for what in ("mean", "variance")]
+        return tuple(heads)
+
+
+def beta_parameters(mean: Levels, variance: Levels, k: int) -> tuple[Levels, Levels]:
+    """Return alpha and beta of the beta distribution that two levels stand for (A.6).
+
+    With mu = (m + 1) / (k + 1) and sigma^2 = mu (1 - mu) (v + 1) / (k + 1), the paper's formulas are those of a mean
+    mu and alpha + beta = mu (1 - mu) / sigma^2 - 1 = (k - v) / (v + 1). Computed like this, Beta(1, 1) is exact.
+
+    Parameters
+    ----------
+    mean, variance
+        Levels m and v from 0 to k - 1: numbers, or arrays of one shape.
+    k
+        How many levels there are, at least 2.
+    """
+    mu = (mean + 1) / (k + 1)
+    concentration = (k - variance) / (variance + 1)
+    return mu * concentration, (1 - mu) * concentration
+
+
+def crossover_bias(level: Levels, k: int) -> Levels:
+    """Return the probability that a level of the crossover stands for: `(1 + (c + 1) / k) / 2` (A.6)."""
+    bias: Levels = 0.5 * (1 + (level + 1) / k)
+    return bias
+
+
+def dequantise(
+    actions: NDArray[Any], graph: CostGraph, devices: int, parameters: ActionParameters, bias: float = 0.7
+) -> GeneDistribution:
+    """Turn the choices for every op into the distribution of every gene (A.6).
+
+    The genes are those of `core.solvers.several_devices.random_keys`: `ops * devices` affinities, `ops` priorities and
+    `tensors * devices` transfers. A level for the transfers of an op counts for all its output tensors, control
+    included, to every device.
+
+    Parameters
+    ----------
+    actions
+        Shape `(ops, heads)`: levels, in the order of `parameters.heads(devices)`.
+    graph, devices
+        What is scheduled on how many devices.
+    parameters
+        What the choices are.
+    bias
+        Of the crossover, for genes that no level is chosen for.
+    """
+    ops = graph.num_ops
+    genes = ops * (devices + 1) + graph.num_tensors * devices
+    alpha, beta, biases = np.ones(genes), np.ones(genes), np.full(genes, float(bias))
+    sender = np.repeat(graph.tensor_producer, devices)
+    for at, head in enumerate(parameters.heads(devices)):
+        if head.kind == "transfers":
+            chosen, level = slice(ops * (devices + 1), genes), actions[sender]
+        elif head.entry == devices:
+            chosen, level = slice(ops * devices, ops * (devices + 1)), actions
+        else:
+            chosen, level = slice(head.entry, ops * devices, devices), actions
+        if head.what == "bias":
+            biases[chosen] = crossover_bias(level[:, at], head.choices)
+        elif head.what == "mean":  # its variance is the next head
+            alpha[chosen], beta[chosen] = beta_parameters(level[:, at], level[:, at + 1], head.choices)
+    return GeneDistribution(alpha, beta, biases)

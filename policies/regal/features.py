@@ -1,0 +1,237 @@
+"""Graphs as REGAL's networks see them: multigraphs whose features include what a short search found (REGAL A.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from ...core.graph import CostGraph, FloatArray, IndexArray, IntArray
+from ...core.problem import Problem, Task
+from ...core.schedule import Schedule
+from ...core.search.search import Search
+from ...core.solvers.several_devices import brkga
+from ...core.solvers.several_devices.brkga import GeneDistribution, evolve
+from ...core.solvers.several_devices.random_keys import Chromosomes, Population
+
+Features = NDArray[np.float32]
+EDGE_FEATURES = 3
+EVALUATIONS = 400
+"""Of the search whose results are features."""
+
+
+def node_features(task: Task, devices: int) -> int:
+    """Return how many features an op has: 11 for the makespan on two devices."""
+    return (8 if task == "runtime" else 4) + devices + 1
+
+
+@dataclass(frozen=True, eq=False)
+class SearchedGraph:
+    """What a network sees of a problem, and what the search for it found.
+
+    Parameters
+    ----------
+    problem
+        The graph, the task and the devices.
+    nodes
+        Shape `(ops, node_features(task, devices))`; see `searched_graph`.
+    edges
+        Shape `(edges, EDGE_FEATURES)`.
+    producers, consumers
+        Shape `(edges,)`: one edge per triple of an op, a tensor it produces, and an op that reads it.
+    best
+        The best schedule that the search found.
+    value
+        What it costs: bytes or microseconds.
+    evaluations
+        What the search spent.
+    """
+
+    problem: Problem
+    nodes: Features
+    edges: Features
+    producers: IndexArray
+    consumers: IndexArray
+    best: Schedule
+    value: float
+    evaluations: float
+
+
+def searched_graph(search: Search, evaluations: int = EVALUATIONS, until: float = math.inf) -> SearchedGraph:
+    """Run plain BRKGA for a few evaluations and return the features of the graph (A.2).
+
+    The features of an op:
+
+    - four of memory: the bytes of its inputs, of its outputs, and of its own, which are its workspace and what the
+      paper's model does not have, its persistent bytes; and whether it is the op that needs most, inputs, outputs and
+      workspace together;
+    - for the makespan alone, four of time: the runtimes of its predecessors, of its successors, and its own; and
+      whether it is the longest op;
+    - `devices + 1` of what the search found, averaged over the schedules of the last population: how often
+      the op is on each device, and its place in the order, from 0 to 1.
+
+    Those of an edge: the bytes of its tensor, whether that is a control tensor, and the tensor's index, from 0 to 1.
+    Bytes are divided by the largest number of bytes among these features of nodes and edges, times by the longest
+    runtime. An input read twice counts once, and a view as many bytes as it shows.
+
+    Parameters
+    ----------
+    search
+        It goes on with this search's random numbers, counts its evaluations, and offers what it finds.
+    evaluations
+        How many it may spend, at least 1, of those that the search has left.
+    until
+        `time.monotonic()` value after which it ends with the generation that it is in.
+    """
+    before = search.evaluations
+    with search.limited(evaluations, until):
+        population = evolve(search, brkga.Parameters(), GeneDistribution())
+    assert search.best is not None
+    graph = search.problem.graph
+    pointers, consumers = graph.consumers
+    tensors = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
+    nodes, edges = _costs(search.problem, tensors)
+    return SearchedGraph(
+        search.problem,
+        np.hstack((nodes, _expectation(search, population))).astype(np.float32),
+        edges.astype(np.float32),
+        graph.tensor_producer[tensors],
+        consumers,
+        search.best,
+        search.best_value,
+        search.evaluations - before,
+    )
+
+
+def _costs(problem: Problem, tensors: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
+    """Return the features of nodes and edges that no search is needed for; `tensors` has one entry per edge."""
+    graph = problem.graph
+    read = graph.tensor_size[tensors]
+    memory = np.column_stack(
+        (
+            _sums(graph, graph.consumers[1], read),
+            _sums(graph, graph.tensor_producer, graph.tensor_size),
+            graph.workspace + graph.persistent,
+        )
+    )
+    most = memory.max()  # no tensor is larger than what its producer writes
+    columns = [memory / max(most, 1), _is_op(graph, replace(problem, task="memory").fixed_op)]
+    if problem.task == "runtime":
+        sources, targets = graph.edges
+        times = np.column_stack(
+            (
+                _sums(graph, targets, graph.runtime[sources]),
+                _sums(graph, sources, graph.runtime[targets]),
+                graph.runtime,
+            )
+        )
+        longest = graph.runtime.max()
+        columns += [times / (longest if longest > 0 else 1.0), _is_op(graph, problem.fixed_op)]
+    index = tensors / max(graph.num_tensors - 1, 1)
+    return np.column_stack(columns), np.column_stack((read / max(most, 1), graph.is_control[tensors], index))
+
+
+def _sums(graph: CostGraph, ops: IndexArray, values: IntArray | FloatArray) -> FloatArray:
+    return np.bincount(ops, weights=values.astype(np.float64), minlength=graph.num_ops).astype(np.float64)
+
+
+def _is_op(graph: CostGraph, op: int) -> FloatArray:
+    is_op: FloatArray = (np.arange(graph.num_ops) == op).astype(np.float64)
+    return is_op
+
+
+def _expectation(search: Search, population: Population) -> FloatArray:
+    """Return each op's share of schedules per device and its mean place in the order, shape `(ops, devices + 1)`."""
+    graph, devices = search.problem.graph, search.problem.devices
+    places = np.arange(graph.num_ops) / max(graph.num_ops - 1, 1)
+    found = np.zeros((graph.num_ops, devices + 1))
+    with Chromosomes(search) as chromosomes:
+        for chromosome in population:
+            schedule = chromosomes.decode(chromosome)
+            is_op = schedule.items >= 0
+            ops = schedule.items[is_op]
+            found[ops, schedule.targets[is_op]] += 1
+            found[ops, devices] += places
+    return found / len(population)
+
+
+class MultigraphBatch(NamedTuple):
+    """Several graphs as one, the nodes and edges of each after those of the one before; nothing is padded.
+
+    Parameters
+    ----------
+    nodes, edges
+        Features, shapes `(nodes, inputs)` and `(edges, EDGE_FEATURES)`, float32.
+    producers, consumers
+        Shape `(edges,)`, int64: nodes.
+    graph_of_node
+        Shape `(nodes,)`, int64.
+    sizes
+        Shape `(graphs,)`, int64: nodes of each graph.
+    order
+        Shape `(nodes,)`, int64: the nodes of each graph in topological order, one graph after the other.
+    """
+
+    nodes: Tensor
+    edges: Tensor
+    producers: Tensor
+    consumers: Tensor
+    graph_of_node: Tensor
+    sizes: Tensor
+    order: Tensor
+
+    def means(self, values: Tensor) -> Tensor:
+        """Average values of nodes, shape `(nodes, ...)`, over each graph, shape `(graphs, ...)`."""
+        sums = values.new_zeros(len(self.sizes), *values.shape[1:]).index_add(0, self.graph_of_node, values)
+        return sums / self.sizes.view(-1, *[1] * (values.dim() - 1))
+
+    def to(self, device: torch.device) -> MultigraphBatch:
+        """Return the batch on a device."""
+        return MultigraphBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
+def multigraph_batch(graphs: Sequence[SearchedGraph]) -> MultigraphBatch:
+    """Put graphs of one task and number of devices into one batch."""
+    sizes = np.array([len(graph.nodes) for graph in graphs])
+    first = np.cumsum(sizes) - sizes
+
+    def shifted(arrays: Sequence[IndexArray]) -> Tensor:
+        moved = [array.astype(np.int64) + start for array, start in zip(arrays, first.tolist(), strict=True)]
+        return torch.from_numpy(np.concatenate(moved))
+
+    return MultigraphBatch(
+        torch.from_numpy(np.concatenate([graph.nodes for graph in graphs])),
+        torch.from_numpy(np.concatenate([graph.edges for graph in graphs])),
+        shifted([graph.producers for graph in graphs]),
+        shifted([graph.consumers for graph in graphs]),
+        torch.from_numpy(np.repeat(np.arange(len(graphs)), sizes)),
+        torch.from_numpy(sizes),
+        shifted([graph.problem.graph.input_order for graph in graphs]),
+    )
+
+
+def lines(batch: MultigraphBatch) -> Tensor:
+    """Return the nodes of each graph in topological order, shape `(graphs, longest)`; -1 where there are no more."""
+    of_graphs: tuple[Tensor, ...] = torch.split(batch.order, batch.sizes.tolist())  # type: ignore[no-untyped-call]
+    return pad_sequence(list(of_graphs), batch_first=True, padding_value=-1)
+
+
+def sequences(nodes: Tensor, batch: MultigraphBatch) -> Tensor:
+    """Line up `(..., nodes, width)` by graphs and their topological order, shape `(..., graphs, longest, width)`.
+
+    After a graph's last node comes what must not matter.
+    """
+    return nodes[..., lines(batch).clamp(min=0), :]
+
+
+def nodes_of(sequences: Tensor, batch: MultigraphBatch) -> Tensor:
+    """Undo `sequences`: back from `(..., graphs, longest, width)` to `(..., nodes, width)`."""
+    rows = sequences[..., lines(batch) >= 0, :]
+    return torch.zeros_like(rows).index_copy(-2, batch.order, rows)

@@ -1,0 +1,283 @@
+"""What REGAL's rewards are made of: graphs, the searches for them with a policy's choices, and the plain ones (4.1)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.comparison.resume import graph_hash
+from ...core.costs.bounds import lower_bound
+from ...core.errors import UsageError
+from ...core.files.costgraph import parse_graph
+from ...core.files.json_lines import JsonLines
+from ...core.graph import CostGraph
+from ...core.parallel import Workers
+from ...core.problem import Problem, Task
+from ...core.search.search import Search
+from ...core.solvers.several_devices import brkga
+from ...core.solvers.several_devices.brkga import GeneDistribution, evolve
+from ...datasets.recipe import Recipe, draw_graph
+from .actions import ActionParameters, dequantise
+from .features import SearchedGraph, searched_graph
+from .teachers import TEACHERS
+
+Visit = tuple[int, int]
+"""Number of a graph, and seed."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all searches of a run share.
+
+    Parameters
+    ----------
+    task, devices
+        What is minimised, on how many devices.
+    actions
+        What the policy chooses.
+    features
+        Evaluations of the search that the features come from.
+    """
+
+    task: Task
+    devices: int
+    actions: ActionParameters
+    features: int
+
+
+class Start(NamedTuple):
+    """Where the search with a policy's choices begins: after the one that its features come from.
+
+    Every search from the same start has the same random numbers, whatever was chosen.
+
+    Parameters
+    ----------
+    problem
+        What is solved.
+    bound
+        A value that no schedule can beat.
+    generator
+        State of the random numbers.
+    """
+
+    problem: Problem
+    bound: float
+    generator: dict[str, Any]
+
+    def drawn(self) -> tuple[int, Start]:
+        """Return a seed for drawing actions, and the start after that, as `policies.regal` does it."""
+        rng = np.random.default_rng(0)
+        rng.bit_generator.state = self.generator
+        return int(rng.integers(2**62)), self._replace(generator=dict(rng.bit_generator.state))
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A graph and a seed, and what is known of them.
+
+    Parameters
+    ----------
+    searched
+        What the network sees.
+    start
+        Of the searches with a policy's choices.
+    plain
+        The value that plain BRKGA finds with this seed [o_s]; None if not asked for.
+    target
+        The actions of a teacher, shape `(ops, heads)`; None if not asked for.
+    """
+
+    searched: SearchedGraph
+    start: Start
+    plain: float | None = None
+    target: NDArray[np.int64] | None = None
+
+    def ratio(self, value: float) -> float:
+        """Return o_a / o_s of a value [o_a]: below 1 is better than plain BRKGA; 1 if that costs nothing already."""
+        assert self.plain is not None
+        return value / self.plain if self.plain > 0 else 1.0
+
+
+def plain_value(problem: Problem, evaluations: int, seed: int) -> float:
+    """Return what plain BRKGA finds, as `schedopt solve --method brkga` does: bytes or microseconds [o_s]."""
+    search = Search(problem, seed=seed, max_evaluations=evaluations, lower_bound=lower_bound(problem))
+    evolve(search, brkga.Parameters(), GeneDistribution())
+    return search.best_value
+
+
+def found_value(start: Start, actions: NDArray[Any], parameters: ActionParameters, evaluations: int) -> float:
+    """Return what BRKGA finds with a policy's choices, shape `(ops, heads)`: bytes or microseconds [o_a]."""
+    problem = start.problem
+    search = Search(problem, max_evaluations=evaluations, lower_bound=start.bound)
+    search.rng.bit_generator.state = start.generator
+    evolve(search, brkga.Parameters(), dequantise(actions, problem.graph, problem.devices, parameters))
+    return search.best_value
+
+
+def make_case(
+    known: Case | Callable[[], CostGraph], setting: Setting, seed: int, evaluations: int | None, teacher: str
+) -> Case:
+    """Return a case with what is asked for, in a worker.
+
+    Parameters
+    ----------
+    known
+        The case as far as it is known, or what gives the graph.
+    setting
+        Of the run.
+    seed
+        Of all searches.
+    evaluations
+        Of the plain search; None if it is not asked for.
+    teacher
+        Whose actions are asked for; empty for none.
+    """
+    if not isinstance(known, Case):
+        problem = Problem(known(), task=setting.task, devices=setting.devices)
+        bound = lower_bound(problem)
+        search = Search(problem, seed=seed, max_evaluations=setting.features, lower_bound=bound)
+        searched = searched_graph(search, setting.features)
+        known = Case(searched, Start(problem, bound, dict(search.rng.bit_generator.state)))
+    if evaluations is not None:
+        known = replace(known, plain=plain_value(known.start.problem, evaluations, seed))
+    if teacher:
+        known = replace(known, target=TEACHERS[teacher](known.searched, setting.actions))
+    return known
+
+
+class Graphs(Protocol):
+    """The graphs of a run, by number."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    def name(self, number: int) -> str:
+        """Return what no other graph is called."""
+        ...
+
+    def maker(self, number: int) -> Callable[[], CostGraph]:
+        """Return what gives the graph, in a worker too."""
+        ...
+
+
+class GivenGraphs:
+    """Graphs that are there already."""
+
+    def __init__(self, graphs: Sequence[CostGraph]) -> None:
+        self._graphs = tuple(graphs)
+        self._name = cache(lambda number: graph_hash(self._graphs[number]))
+
+    def __len__(self) -> int:
+        return len(self._graphs)
+
+    def name(self, number: int) -> str:
+        """See `Graphs`."""
+        return self._name(number)
+
+    def maker(self, number: int) -> Callable[[], CostGraph]:
+        """See `Graphs`."""
+        return partial(_itself, self._graphs[number])
+
+
+class DrawnGraphs:
+    """The graphs of a recipe from a number on, each drawn when it is first needed; none is left out as a duplicate."""
+
+    def __init__(self, recipe: Recipe, first: int, count: int) -> None:
+        self._recipe, self._first, self._count = recipe, first, count
+        self._hash = hashlib.sha256(repr(recipe).encode()).hexdigest()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def name(self, number: int) -> str:
+        """See `Graphs`."""
+        return f"{self._hash}-{self._first + number}"
+
+    def maker(self, number: int) -> Callable[[], CostGraph]:
+        """See `Graphs`."""
+        return partial(_drawn, self._recipe, self._first + number)
+
+
+def _itself(graph: CostGraph) -> CostGraph:
+    return graph
+
+
+def _drawn(recipe: Recipe, number: int) -> CostGraph:
+    drawn = draw_graph(recipe, number)
+    if drawn is None:
+        raise UsageError(f"no graph of number {number} was kept; filter less, or change the parameters of the graphs")
+    return parse_graph(drawn.data, drawn.name)
+
+
+class Cases:
+    """The cases of some graphs: made by workers ahead of time, and kept.
+
+    Parameters
+    ----------
+    graphs
+        Where they come from.
+    setting
+        Of the run.
+    workers
+        Make them.
+    file
+        Keeps what plain BRKGA finds, by graph, seed and evaluations.
+    """
+
+    def __init__(self, graphs: Graphs, setting: Setting, workers: Workers, file: JsonLines) -> None:
+        self.graphs, self.setting, self._workers, self._file = graphs, setting, workers, file
+        self._known: dict[Visit, Case] = {}
+        self._targets: dict[tuple[Visit, str], NDArray[np.int64]] = {}
+        self._begun: dict[tuple[Visit, int | None, str], Callable[[], Case]] = {}
+
+    def begin(self, visit: Visit, evaluations: int | None = None, teacher: str = "") -> None:
+        """Let a worker begin with what is not known of a case; see `get`."""
+        asked = (visit, evaluations, teacher)
+        if asked in self._begun:
+            return
+        is_valued = evaluations is None or self._key(visit, evaluations) in self._file.records
+        missing_value = None if is_valued else evaluations
+        missing_teacher = "" if (visit, teacher) in self._targets else teacher
+        if visit not in self._known or missing_value or missing_teacher:
+            known = self._known.get(visit) or self.graphs.maker(visit[0])
+            arguments = known, self.setting, visit[1], missing_value, missing_teacher
+            self._begun[asked] = self._workers.start(make_case, *arguments)
+
+    def get(self, visit: Visit, evaluations: int | None = None, teacher: str = "") -> Case:
+        """Return a case.
+
+        Parameters
+        ----------
+        visit
+            Graph and seed.
+        evaluations
+            Of the plain search whose value the case is to have; None for no value.
+        teacher
+            Whose actions the case is to have; empty for none.
+        """
+        self.begin(visit, evaluations, teacher)
+        if made := self._begun.pop((visit, evaluations, teacher), None):
+            self._keep(visit, made(), evaluations, teacher)
+        value = None if evaluations is None else float(self._file.records[self._key(visit, evaluations)]["value"])
+        return replace(self._known[visit], plain=value, target=self._targets.get((visit, teacher)))
+
+    def _keep(self, visit: Visit, case: Case, evaluations: int | None, teacher: str) -> None:
+        if evaluations is not None and case.plain is not None:
+            key = self._key(visit, evaluations)
+            if key not in self._file.records:
+                self._file.write(key, {"value": case.plain})
+                self._file.records[key] = {"value": case.plain}
+        if case.target is not None:
+            self._targets[visit, teacher] = case.target
+        self._known.setdefault(visit, replace(case, plain=None, target=None))
+
+    def _key(self, visit: Visit, evaluations: int) -> str:
+        setting = self.setting
+        return f"{self.graphs.name(visit[0])}-{setting.task}-{setting.devices}-{visit[1]}-{evaluations}"

@@ -1,0 +1,161 @@
+"""REGAL at work: a network sees what a short search found, and chooses what a longer one draws from (REGAL 4)."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
+
+from ...core.errors import UsageError
+from ...core.problem import Problem
+from ...core.search import parameters as base
+from ...core.search.parameters import parameter
+from ...core.search.search import Search
+from ...core.solvers.several_devices import brkga
+from ...core.solvers.several_devices.brkga import GeneDistribution, evolve
+from ..networks.shipped import described, digests, modified, weights_of
+from .actions import Taken
+
+if TYPE_CHECKING:  # torch is loaded once there is a network to run
+    from .network import RegalNetwork
+
+MOST_DEVICES = 8
+MOST_EDGES = 1_000_000
+"""The messages of a round take about two kilobytes per edge."""
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """Weights that cannot be read are refused before any run; BRKGA has its defaults."""
+
+    method: ClassVar[str] = "regal"
+    encoder: ClassVar[str] = "gnn"
+
+    weights: str = parameter("", "a file of schedopt train, or a shipped one by name (default: what fits)")
+    actions: str = parameter(
+        "", "expected (mean levels, rounded), most-likely, or sample (drawn, the paper's); default: the weights'"
+    )
+    features: int = parameter(400, "evaluations of plain brkga whose results the network sees; paper 400", low=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.actions not in ("", *get_args(Taken)):
+            raise UsageError(f"actions must be one of {', '.join(get_args(Taken))}, not '{self.actions}'")
+        files = weights_of(self.method, self.weights)
+        if self.weights:
+            _network(files[0])
+
+    def identity(self) -> dict[str, Any]:
+        """Return the parameters with the hash of the weights, since a file may change."""
+        return {**asdict(self), "weights": digests(weights_of(self.method, self.weights))}
+
+    def check(self, problem: Problem) -> None:
+        """Raise UsageError if there are no weights for this task on so many devices."""
+        self.file(problem)
+
+    def file(self, problem: Problem) -> Path:
+        """Return the weights for a problem: those that are named, or else the first shipped ones that fit.
+
+        Raises
+        ------
+        UsageError
+            If they are for another method, task or number of devices, or none fit.
+        """
+        files = weights_of(self.method, self.weights)
+        wanted = (self.encoder, problem.task, problem.devices)
+        found = [tuple(described(file)[name] for name in ("encoder", "task", "devices")) for file in files]
+        if wanted in found:
+            return files[found.index(wanted)]
+        remedy = f"schedopt train {self.method} --task {problem.task} --devices {problem.devices} makes some"
+        if problem.devices > MOST_DEVICES:
+            remedy = f"there can be some for 2 to {MOST_DEVICES} devices"
+        if not self.weights:
+            have = ", ".join(dict.fromkeys(f"{task} on {devices} devices" for _, task, devices in found))
+            lacks = f"{self.method} has no weights for {problem.task} on {problem.devices} devices"
+            raise UsageError(f"{lacks}, only for {have}; {remedy}")
+        ((encoder, task, devices),) = found
+        if encoder != self.encoder:
+            made_by = "schedopt train gas" if encoder == "lstm" else "schedopt train regal"
+            raise UsageError(f"{self.weights}: these weights are of {made_by}, not of schedopt train {self.method}")
+        raise UsageError(
+            f"{self.weights}: these weights are for {task} on {devices} devices, "
+            f"not for {problem.task} on {problem.devices}; {remedy}"
+        )
+
+
+def _network(file: Path) -> RegalNetwork:
+    """Return the network of a file, read once by each thread: what stops it belongs to one search."""
+    return _network_as_of(file, modified(file), threading.get_ident())
+
+
+@lru_cache(maxsize=4)
+def _network_as_of(file: Path, changed: int, thread: int) -> RegalNetwork:
+    from .network import load_network
+
+    return load_network(file)
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Run plain BRKGA for the features, then BRKGA with the distributions that the network chooses.
+
+    The network runs on one thread of the processor: it is small, and the last bits of what it gives then do not depend
+    on how many there are.
+
+    Parameters
+    ----------
+    search
+        Problem, budget and random numbers.
+    parameters
+        Weights and features.
+    """
+    distribution = propose(search, parameters)
+    if distribution is not None:
+        evolve(search, brkga.Parameters(), distribution)
+
+
+def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
+    """Spend some evaluations on the features, and return what the policy chooses; None if the search must stop.
+
+    The features take at most half of the evaluations, and end with the generation in which half of the time has passed.
+    Where the graph is too large for the network, all genes stay uniform, and a note says so.
+
+    Parameters
+    ----------
+    search, parameters
+        As for `solve`.
+    """
+    import torch
+
+    from ..networks.interrupts import Stopped, heeding
+    from ..networks.message_passing import using_threads
+    from .actions import dequantise
+    from .distributions import taken_actions
+    from .features import multigraph_batch, searched_graph
+
+    if search.must_stop():
+        return None
+    network = _network(parameters.file(search.problem))
+    evaluations = max(1.0, min(parameters.features, search.evaluations_left / 2))
+    graph = searched_graph(search, int(evaluations), search.share_of_time(0.5))
+    name, edges = search.problem.graph.name, len(graph.edges)
+    no_time = f"{name}: there was no time for {parameters.method}'s network; this is what plain brkga found"
+    if search.must_stop():
+        if search.timed_out:
+            search.notes.append(no_time)
+        return None
+    if edges > MOST_EDGES:
+        too_many = f"{edges:,} edges are too many for {parameters.method}'s network, which takes {MOST_EDGES:,}"
+        search.notes.append(f"{name}: {too_many}; all genes are drawn as plain brkga draws them")
+        return GeneDistribution()
+    try:
+        with torch.inference_mode(), using_threads(1), heeding(search, network):
+            policy = network(multigraph_batch([graph]))
+            taken = cast("Taken", parameters.actions or network.parameters_.taken)
+            actions = taken_actions(policy, taken, lambda: int(search.rng.integers(2**62)))
+    except Stopped:
+        search.notes.append(no_time)
+        return None
+    levels = network.parameters_.actions
+    return dequantise(actions.numpy(), search.problem.graph, search.problem.devices, levels)

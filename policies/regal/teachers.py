@@ -1,0 +1,202 @@
+"""Teachers: rules whose choices REGAL's network can be taught to imitate before it learns from rewards.
+
+They may look at more than the network does: it learns what of their choices its features and messages tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.costs.bounds import earliest_finish
+from ...core.graph import CostGraph, FloatArray, IndexArray
+from ...core.problem import Problem
+from ...core.solve import solve
+from ...core.solvers.several_devices.brkga import Parameters
+from ...core.solvers.several_devices.lazy_keys import bottom_levels
+from .actions import ActionParameters, Head, beta_parameters, crossover_bias
+from .features import SearchedGraph
+
+ROUNDS = (4, 16, 64)
+WINDOW = 161
+ORDER_SEARCH, ORDER_EVALUATIONS = "order-search:proofs=0", 600
+BIAS = Parameters().bias
+
+Teacher = Callable[[SearchedGraph, ActionParameters], NDArray[np.int64]]
+"""From what the network sees, and what it chooses, to actions, shape `(ops, heads)`."""
+
+
+def uniform(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
+    """Return, for every op, the choices nearest to those of plain BRKGA: Beta(1, 1) and a crossover bias of 0.7.
+
+    The mean comes first, the smaller of two as near as each other, so that no device is preferred; then the variance.
+    """
+    chosen: list[int] = []
+    for head in parameters.heads(searched.problem.devices):
+        k = head.choices
+        levels = np.arange(k)
+        if head.what == "bias":
+            distance = np.abs(crossover_bias(levels, k) - BIAS)
+        elif head.what == "mean":
+            distance = np.abs((levels + 1) / (k + 1) - 1 / 2)
+        else:
+            alpha, beta = beta_parameters(np.full(k, chosen[-1]), levels, k)
+            total = alpha + beta
+            distance = np.abs(alpha * beta / (total**2 * (total + 1)) - 1 / 12)
+        chosen.append(int(np.argmin(np.round(distance, 12))))
+    return np.tile(np.array(chosen, np.int64), (searched.problem.graph.num_ops, 1))
+
+
+def cut_and_time(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
+    """Return, for the makespan, choices that keep neighbours on one device and let ops run in the order of time.
+
+    Placement is that of `_cut`. An op's priority falls with its rank by the middle of the earliest and the latest time
+    at which it may start on a critical path's clock, a transfer's with the rank that its op's end would have: so ops
+    run, and tensors are sent, in layers, and devices wait for each other less often. Ranks use all levels alike, which
+    the times themselves, crowded in the middle, do not.
+    """
+    graph = searched.problem.graph
+    level = bottom_levels(graph)
+    middle = (level.max() - level + earliest_finish(graph) - graph.runtime) / 2
+    order = np.argsort(middle, kind="stable")
+    place = _places(order)
+    sent = np.interp(middle + graph.runtime, middle[order], place[order])
+    targets = _Targets(_cut(searched, rounds, graph.runtime), 1 - place, 1 - sent)
+    return _actions(searched, parameters, targets, _Concentrations(4.0, 16.0, 16.0))
+
+
+def ordered(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
+    """Return, for the peak, choices loosely around an order that needs little memory on one device, for any placement.
+
+    The order is that of a short `order-search` without proofs; a transfer's place in it is the mean of those of its
+    op's successors.
+    """
+    graph = searched.problem.graph
+    anywhere = np.full((graph.num_ops, searched.problem.devices), 1 / 2)
+    targets = _Targets(anywhere, *_priorities(graph, _low_order(graph)))
+    return _actions(searched, parameters, targets, _Concentrations(2.0, 1.0, 2.0))
+
+
+def cut_and_order(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
+    """Return, for the peak, choices around the order of `ordered` that keep neighbours on one device.
+
+    Placement is that of `_cut`, for each stretch of the order apart, since devices share the memory of one time.
+    """
+    graph = searched.problem.graph
+    order = _low_order(graph)
+    written = np.bincount(graph.tensor_producer, graph.tensor_size, graph.num_ops)
+    targets = _Targets(_cut(searched, rounds, written, order), *_priorities(graph, order))
+    return _actions(searched, parameters, targets, _Concentrations(2.0, 2.0, 2.0))
+
+
+def _low_order(graph: CostGraph) -> IndexArray:
+    return solve(Problem(graph), ORDER_SEARCH, evaluations=ORDER_EVALUATIONS).schedule.op_order()
+
+
+def _places(order: IndexArray | NDArray[np.intp]) -> FloatArray:
+    """Return the place of each op in an order, from 0 to 1."""
+    place = np.empty(len(order))
+    place[order] = np.linspace(0, 1, len(order))
+    return place
+
+
+def _priorities(graph: CostGraph, order: IndexArray) -> tuple[FloatArray, FloatArray]:
+    """Return mean priorities that fall along an order, of ops and of their transfers."""
+    place = _places(order)
+    sources, consumers = graph.edges
+    readers = np.bincount(sources, minlength=graph.num_ops)
+    read = np.bincount(sources, place[consumers], graph.num_ops) / np.maximum(readers, 1)
+    return 1 - place, 1 - np.where(readers > 0, read, place)
+
+
+class _Targets(NamedTuple):
+    """Means: of the affinities, shape `(ops, devices)`, and of the priorities of ops and their transfers, `(ops,)`."""
+
+    placement: FloatArray
+    scheduling: FloatArray
+    transfers: FloatArray
+
+
+class _Concentrations(NamedTuple):
+    """What alpha + beta is."""
+
+    placement: float
+    scheduling: float
+    transfers: float
+
+
+def _cut(searched: SearchedGraph, rounds: int, weight: NDArray[Any], order: IndexArray | None = None) -> FloatArray:
+    """Return mean affinities that put ops on devices: few edges between devices, about the same weight on each.
+
+    How often the search had an op on each device is averaged over neighbours again and again; what then differs from
+    the mean of all ops changes along few edges, as in spectral partitioning. Prices of the devices even their weights
+    out. With an order, what differs from the mean of the ops around in the order decides.
+    """
+    graph, devices = searched.problem.graph, searched.problem.devices
+    ops = graph.num_ops
+    weight = weight + max(weight.max(), 1e-300) * 1e-9
+    affinity = searched.nodes[:, -devices - 1 : -1].astype(np.float64)
+    ends = np.concatenate((searched.producers, searched.consumers))
+    others = np.concatenate((searched.consumers, searched.producers))
+    degree = np.maximum(np.bincount(ends, minlength=ops), 1)[:, None]
+    for _ in range(rounds):
+        heard = np.stack([np.bincount(ends, affinity[others, device], ops) for device in range(devices)], axis=1)
+        affinity = (affinity + heard / degree) / 2
+        affinity -= np.average(affinity, axis=0, weights=weight)
+    if order is not None:
+        window = np.ones(min(WINDOW, ops))
+        counted = np.convolve(np.ones(ops), window, "same")
+        around = np.stack([np.convolve(column, window, "same") / counted for column in affinity[order].T], axis=1)
+        affinity[order] -= around
+    placement = _balanced(affinity / max(affinity.std(), 1e-300), weight)
+    return np.where(placement[:, None] == np.arange(devices), 0.8, 0.2)
+
+
+def _balanced(affinity: FloatArray, weight: FloatArray) -> NDArray[np.intp]:
+    """Return the device of largest affinity less price, at prices for which the devices' weights are about even."""
+    devices = affinity.shape[1]
+    prices, step = np.zeros(devices), 1.0
+    for _ in range(100):
+        placement: NDArray[np.intp] = (affinity - prices).argmax(1)
+        prices += step * (np.bincount(placement, weight, devices) / weight.sum() - 1 / devices)
+        step *= 0.97
+    return placement
+
+
+def _actions(
+    searched: SearchedGraph, parameters: ActionParameters, targets: _Targets, concentrations: _Concentrations
+) -> NDArray[np.int64]:
+    """Return the levels whose betas are nearest to those wanted, and to the crossover bias of plain BRKGA."""
+    chosen = []
+    for head in parameters.heads(searched.problem.devices):
+        if head.kind == "placement":
+            mean = targets.placement[:, head.entry]
+        else:
+            mean = targets.scheduling if head.kind == "scheduling" else targets.transfers
+        concentration = 0.0 if head.kind == "crossover" else getattr(concentrations, head.kind)
+        chosen.append(_levels(head, mean, concentration))
+    return np.stack(chosen, axis=1)
+
+
+def _levels(head: Head, mean: FloatArray, concentration: float) -> NDArray[np.int64]:
+    k = head.choices
+    if head.what == "mean":
+        wanted = mean * (k + 1) - 1
+    elif head.what == "variance":
+        wanted = np.full(len(mean), (k + 1) / (concentration + 1) - 1)
+    else:
+        wanted = np.full(len(mean), (2 * BIAS - 1) * k - 1)
+    return np.clip(np.round(wanted), 0, k - 1).astype(np.int64)
+
+
+TEACHERS: dict[str, Teacher] = {
+    "uniform": uniform,
+    "ordered": ordered,
+    **{f"cut-and-time-{rounds}": partial(cut_and_time, rounds) for rounds in ROUNDS},
+    **{f"cut-and-order-{rounds}": partial(cut_and_order, rounds) for rounds in ROUNDS},
+}
+"""Cuts of few rounds are easier to learn, those of many are better: a curriculum goes from the former to the latter."""

@@ -1,0 +1,485 @@
+"""Train REGAL's network, or the one of GAS, as a contextual bandit (REGAL 4.1, 4.2, A.14 to A.16)."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from ...core.errors import UsageError
+from ...core.files.json_lines import JsonLines
+from ...core.files.yaml_files import read_yaml
+from ...core.graph import CostGraph, FloatArray
+from ...core.parallel import AHEAD, Workers, chunks
+from ...core.problem import Task
+from ...core.search.parameters import Parameters, parameter
+from ...core.search.settings import from_plain
+from ...datasets.filters import keep_improving
+from ...datasets.recipe import Recipe
+from ...datasets.synthetic import SyntheticParameters, synthetic_graph
+from ..networks.shipped import WEIGHTS as SHIPPED
+from ..networks.shipped import weights_file
+from ..topoformer.training_graphs import given_batches
+from ..training.evolution import centred_ranks, directions, estimated_gradient
+from ..training.phases import PhasedTrainer, check_device
+from ..training.run_folder import Place, RunKind, read_checkpoint
+from .actions import ActionParameters, Kind, Taken
+from .distributions import Choices
+from .features import EVALUATIONS, multigraph_batch
+from .network import BaselineNetwork, RegalNetwork, RegalNetworkParameters, load_network, save_network
+from .rewards import Case, Cases, DrawnGraphs, GivenGraphs, Graphs, Setting, Start, found_value, make_case
+from .teachers import TEACHERS
+
+PLAIN = "plain.jsonl"
+VALIDATED = ("sample", "most_likely", "expected")
+_SAMPLES, _SEEDS, _DIRECTIONS = 0, 2, 3
+_HELD_OUT = 2**31
+_TEACHERS = f"one of {', '.join(TEACHERS)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase(Parameters):
+    """A part of the training; several are a curriculum. The defaults are the paper's (A.14).
+
+    A step's gradient is `reward` times that of the expected reward, by `estimator`, plus `imitation` times that of the
+    log-probability per choice of a teacher's actions.
+    """
+
+    epochs: int = parameter(100, "each ends with a validation and a checkpoint; paper 100,000 steps in all", low=1)
+    steps: int = parameter(1000, "of an epoch", low=1)
+    graphs: int = parameter(4, "of a step; paper 4", low=1)
+    samples: int = parameter(1, "actions drawn of a graph, all for the same random numbers of BRKGA; paper 1", low=1)
+    evaluations: int = parameter(1000, "of BRKGA with the actions drawn, and without any; paper 1000", low=2)
+    learning_rate: float = parameter(1e-4, "of Adam; paper 1e-4", low=0.0, high=1.0)
+    decay: float = parameter(1.0, "factor of the learning rate per epoch; paper 1", low=0.01, high=1.0)
+    reward: float = parameter(1.0, "weight of the reward", low=0.0)
+    estimator: Literal["reinforce", "evolution"] = parameter(
+        "reinforce", "of the reward's gradient: reinforce (4.1), or evolution, from the rewards of perturbed weights"
+    )
+    baseline: Literal["network", "leave-one-out"] = parameter(
+        "network", "of reinforce: the baseline network (4.2), or leave-one-out, the mean of a graph's other samples"
+    )
+    population: int = parameter(16, "pairs of perturbed weights of evolution", low=1)
+    sigma: float = parameter(0.02, "length of their perturbations", low=1e-6)
+    perturbed: Literal["heads", "all"] = parameter("heads", "which weights evolution changes: the last layers, or all")
+    ranks: bool = parameter(True, "whether evolution goes by the ranks of rewards rather than by rewards")
+    imitation: float = parameter(0.0, "weight of imitating a teacher", low=0.0)
+    teacher: str = parameter("", f"whose actions to imitate: {_TEACHERS}")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reward == 0 == self.imitation:
+            raise UsageError("reward and imitation must not both be 0")
+        if self.teacher not in ("", *TEACHERS):
+            raise UsageError(f"teacher must be {_TEACHERS}, not '{self.teacher}'")
+        if self.imitation and not self.teacher:
+            raise UsageError(f"imitation needs a teacher: {_TEACHERS}")
+        if self.by_reinforce and self.baseline == "leave-one-out" and self.samples < 2:
+            raise UsageError("the leave-one-out baseline needs at least 2 samples")
+
+    @property
+    def by_reinforce(self) -> bool:
+        """Whether samples are rewarded."""
+        return self.reward > 0 and self.estimator == "reinforce"
+
+    @property
+    def by_evolution(self) -> bool:
+        """Whether perturbed weights are rewarded."""
+        return self.reward > 0 and self.estimator == "evolution"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingParameters(Parameters):
+    """Everything that decides the weights that a run gives, but for its graphs if they are given."""
+
+    seed: int = parameter(0, "of every random choice", low=0)
+    start: str = parameter("", "weights to start from, which decide the network: a file, or shipped ones by name")
+    network: RegalNetworkParameters = dataclasses.field(default_factory=RegalNetworkParameters)
+    phases: tuple[Phase, ...] = (Phase(),)
+    synthetic: SyntheticParameters = dataclasses.field(default_factory=SyntheticParameters)
+    improving: float = parameter(
+        0.18,
+        "least share by which BRKGA with 10,000 evaluations is faster than with 1,000 on a synthetic graph, 0 for any; "
+        "paper 0.18",
+        low=0.0,
+        high=1.0,
+    )
+    training_graphs: int = parameter(10_000, "synthetic graphs to train on, again and again; paper 10,000", low=1)
+    seeds: int = parameter(1, "of BRKGA per graph to train on; features are kept for each", low=1)
+    features: int = parameter(EVALUATIONS, "evaluations that features come from; paper 400", low=1)
+    validation_graphs: int = parameter(64, "synthetic graphs that no phase trains on; paper 1000", low=1)
+    validation_evaluations: int = parameter(
+        5000, "of a validation's searches, with the features' and without actions; paper 5000", low=2
+    )
+    keep: Literal["", Taken] = parameter(
+        "", "actions whose improvement decides which weights are the best (default: the network's)"
+    )
+    clip: float = parameter(10.0, "largest norm of a gradient; paper 10", low=1e-9)
+    baseline_weight: float = parameter(1e-4, "of the baseline network's squared error; paper 1e-4", low=0.0)
+    threads: int = parameter(1, "of the network on a CPU; with several, the last bits depend on how busy it is", low=1)
+    device: Literal["cpu", "cuda"] = parameter("cpu", "where the network is: cpu or cuda")
+    checkpoint_seconds: float = parameter(60.0, "time between checkpoints", low=0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.phases:
+            raise UsageError("phases must not be empty")
+        if self.validation_evaluations < 2 * self.features:
+            raise UsageError(f"validation_evaluations must be at least twice the {self.features} of the features")
+
+
+KIND = RunKind("regal", TrainingParameters, Place)
+
+
+class Trainer(PhasedTrainer[Phase, list[Case]]):
+    """A run of REGAL's training.
+
+    Each step draws graphs and, for each, actions; BRKGA is run with them, and the reward is -o_a / o_s. BRKGA runs in
+    the workers, which in between prepare the graphs of the next steps. All samples of a graph have the same random
+    numbers of BRKGA, which come after those of its features.
+
+    A validation runs what `schedopt solve --method regal` runs: its budget holds the evaluations of the features.
+
+    Parameters
+    ----------
+    folder
+        Of the run; made if there is none.
+    parameters
+        Everything that decides the weights.
+    graphs, validation
+        Given graphs to train and to validate on instead of synthetic ones.
+    jobs
+        Processes that search; the weights do not depend on it.
+
+    Raises
+    ------
+    UsageError
+        If the checkpoint in the folder is of an older version or a run with other settings or graphs, the weights to
+        start from are for another task, or there is no such device.
+    FormatError
+        If the checkpoint or the weights to start from cannot be read.
+    """
+
+    kind: ClassVar[RunKind[TrainingParameters, Place]] = KIND
+    parameters: TrainingParameters
+    network: RegalNetwork
+    place: Place
+
+    def __init__(
+        self,
+        folder: str | Path,
+        parameters: TrainingParameters,
+        *,
+        graphs: Sequence[CostGraph] = (),
+        validation: Sequence[CostGraph] = (),
+        jobs: int = 1,
+    ) -> None:
+        check_device(parameters)
+        super().__init__(folder, parameters, graphs, validation, jobs)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(parameters.seed)
+            self.network = self._new_network(None if self._checkpoint is None else self._checkpoint.network)
+            self.baseline = BaselineNetwork(self.network.parameters_)
+        for network in (self.network, self.baseline):
+            network.train().to(parameters.device)
+        trained = [*self.network.parameters(), *self.baseline.parameters()]
+        self.optimiser = torch.optim.Adam(trained, lr=1.0, betas=(0.9, 0.999), eps=1e-8)
+        self._resume()
+        if self._last and not {f"{name}_improvement_percent" for name in VALIDATED} <= self._last.keys():
+            raise UsageError(f"{folder}: is a run of an older version, which validated less; name another folder")
+
+    def _new_network(self, known: RegalNetworkParameters | None) -> RegalNetwork:
+        wanted = self.parameters.network
+        if known is None and self.parameters.start:
+            network = load_network(weights_file(self.parameters.start))
+            made_for = network.parameters_
+            for name in ("task", "devices", "encoder"):
+                if getattr(made_for, name) != getattr(wanted, name):
+                    raise UsageError(
+                        f"{self.parameters.start}: is a network of {name} {getattr(made_for, name)}, "
+                        f"not {getattr(wanted, name)}"
+                    )
+            return network
+        return RegalNetwork(known or wanted)
+
+    def _networks(self) -> dict[str, nn.Module]:
+        return {"network": self.network, "baseline": self.baseline}
+
+    def _save(self, path: Path) -> None:
+        save_network(path, self.network)
+
+    @property
+    def _setting(self) -> Setting:
+        shape = self.network.parameters_
+        return Setting(shape.task, shape.devices, shape.actions, self.parameters.features)
+
+    @property
+    def kept(self) -> Taken:
+        """The actions whose improvement decides which weights are the best."""
+        return self.parameters.keep or self.network.parameters_.taken
+
+    def compile(self) -> None:
+        """Run every kernel once, on a tiny graph."""
+        tiny = synthetic_graph(SyntheticParameters(nodes_low=4, nodes_high=4), "erdos-renyi", np.random.default_rng(0))
+        case = make_case(partial(copy.copy, tiny), self._setting, 0, 200, "")
+        nothing = np.zeros((tiny.num_ops, len(self.network.parameters_.heads)), np.int64)
+        found_value(case.start, nothing, self.network.parameters_.actions, 200)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Have workers, the graphs, and the file of what plain BRKGA finds."""
+        file = JsonLines(self.folder / PLAIN, "what plain BRKGA finds", "delete it to search again")
+        with closing(file), Workers(self.jobs) as workers:
+            self._workers = workers
+            self._training = Cases(self._graphs(0), self._setting, workers, file)
+            self._held_out = Cases(self._graphs(_HELD_OUT), self._setting, workers, file)
+            yield
+
+    def _graphs(self, first: int) -> Graphs:
+        """Return the graphs to train on, or those of a high number to validate on."""
+        p = self.parameters
+        if given := self.validation if first else self.graphs:
+            return GivenGraphs(given)
+        keep = (partial(keep_improving, p.improving),) if p.improving else ()
+        return DrawnGraphs(
+            Recipe(p.synthetic, p.seed, keep), first, p.validation_graphs if first else p.training_graphs
+        )
+
+    def _size_of_epoch(self, phase: Phase) -> float:
+        """Return an epoch's evaluations; a phase that only imitates counts those of its features."""
+        runs = phase.samples * (2 * phase.population if phase.by_evolution else 1) if phase.reward else 0
+        return phase.steps * phase.graphs * max(runs * phase.evaluations, self.parameters.features)
+
+    def _batches(self, phase: Phase) -> Generator[list[Case], None, None]:
+        p, place = self.parameters, self.place
+        ranges = chunks(phase.steps * phase.graphs, phase.graphs)
+        numbers = given_batches(range(len(self._training.graphs)), p.seed + place.phase, place.epoch, ranges)
+        seeds = np.random.default_rng([p.seed, _SEEDS, place.phase, place.epoch]).integers(
+            p.seeds, size=(phase.steps, phase.graphs)
+        )
+        visits = [list(zip(*pair, strict=True)) for pair in zip(numbers, seeds.tolist(), strict=True)][place.batch :]
+        wanted = phase.evaluations if phase.reward else None, phase.teacher if phase.imitation else ""
+        for at, batch in enumerate(visits):
+            for visit in itertools.chain(*visits[at : at + 1 + AHEAD]):
+                self._training.begin(visit, *wanted)
+            yield [self._training.get(visit, *wanted) for visit in batch]
+
+    def _generator(self, purpose: int) -> torch.Generator:
+        """Return torch's random numbers of this step for a purpose."""
+        return torch.Generator(self.network.device).manual_seed(int(self._rng(purpose).integers(2**62)))
+
+    def _add_gradients(self, phase: Phase, batch: list[Case]) -> None:
+        if phase.by_reinforce or phase.imitation:
+            super()._add_gradients(phase, batch)
+        if phase.by_evolution:
+            self._add_evolution(phase, batch)
+
+    def _loss(self, phase: Phase, batch: list[Case]) -> Tensor:
+        """Return the weighted sum of the losses of REINFORCE with its baseline, and of imitation."""
+        graphs = multigraph_batch([case.searched for case in batch])
+        policy = self.network(graphs)
+        loss = torch.zeros((), device=self.network.device)
+        if phase.by_reinforce:
+            actions = policy.sample(phase.samples, self._generator(_SAMPLES))
+            rewards = self._rewards(phase, batch, [actions])[0]
+            expected = self.baseline(graphs.to(self.network.device)) if phase.baseline == "network" else None
+            loss = loss + phase.reward * bandit_loss(policy.log_probability(actions), rewards, expected)
+            if expected is not None:
+                error = (torch.from_numpy(rewards).to(expected) - expected).square().mean()
+                loss = loss + self.parameters.baseline_weight * error
+                self._measure("baseline_error", float(error.detach()))
+        if phase.imitation:
+            target = torch.from_numpy(np.concatenate([case.target for case in batch if case.target is not None]))
+            choices = graphs.sizes * target.shape[1]
+            log_probability = policy.log_probability(target[None].to(self.network.device))[0]
+            likelihood = (log_probability / choices.to(log_probability)).mean()
+            loss = loss - phase.imitation * likelihood
+            self._measure("imitated_log_probability", float(likelihood.detach()))
+        self._measure("loss", float(loss.detach()))
+        return loss
+
+    def _rewards(self, phase: Phase, cases: Sequence[Case], actions: Iterable[Tensor]) -> FloatArray:
+        """Return -o_a / o_s for actions, each of shape `(count, nodes, heads)`; shape `(..., count, graphs)`.
+
+        The workers begin with those that are there already.
+        """
+        begun = []
+        ends = np.cumsum([len(case.searched.nodes) for case in cases])[:-1]
+        for of_policy in actions:
+            of_graphs = np.split(of_policy.cpu().numpy().astype(np.uint8), ends, axis=1)
+            begun.append(
+                [
+                    [
+                        self._search(case.start, chosen[at], phase.evaluations)
+                        for case, chosen in zip(cases, of_graphs, strict=True)
+                    ]
+                    for at in range(len(of_policy))
+                ]
+            )
+        rewards = -np.array(
+            [
+                [[case.ratio(result()) for case, result in zip(cases, row, strict=True)] for row in rows]
+                for rows in begun
+            ]
+        )
+        self._measure("reward", float(rewards.mean()))
+        return rewards
+
+    def _search(self, start: Start, actions: NDArray[Any], evaluations: int) -> Callable[[], float]:
+        """Let a worker run BRKGA with the actions for a graph."""
+        return self._workers.start(found_value, start, actions, self.network.parameters_.actions, evaluations)
+
+    def _add_evolution(self, phase: Phase, cases: list[Case]) -> None:
+        """Add a gradient estimated from the rewards of perturbed weights, all of which draw with the same numbers."""
+        graphs = multigraph_batch([case.searched for case in cases])
+        weights, shadow = _moved(self.network, phase), copy.deepcopy(self.network)
+        centre = parameters_to_vector(weights).detach()
+        drawn = directions(phase.population, len(centre), self._rng(_DIRECTIONS)).to(centre)
+
+        def actions() -> Iterator[Tensor]:
+            for sign in (1, -1):
+                for direction in drawn:
+                    vector_to_parameters(centre + sign * phase.sigma * direction, _moved(shadow, phase))
+                    with torch.no_grad():
+                        yield shadow(graphs).sample(phase.samples, self._generator(_SAMPLES))
+
+        fitness = self._rewards(phase, cases, actions()).mean((1, 2)).reshape(2, phase.population)
+        if phase.ranks:
+            fitness = centred_ranks(fitness)
+        gradient = -phase.reward * estimated_gradient(fitness, drawn, phase.sigma)
+        parts = torch.split(gradient, [weight.numel() for weight in weights])
+        for weight, part in zip(weights, parts, strict=True):
+            part = part.view_as(weight)
+            weight.grad = part.clone() if weight.grad is None else weight.grad + part
+
+    def validate(self, network: RegalNetwork, must_stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
+        """Return how much better than plain BRKGA the policy's actions are, in percent; None if stopped.
+
+        For actions drawn, the most likely and the expected ones: the mean improvement, and the share of graphs on which
+        they are at least as good. And the entropy of what is chosen for an op, in nats: all of it, and its joint
+        placement action (figure 4a) if there is one. Each call has the same random choices.
+        """
+        p, cases = self.parameters, self._held_out
+        kinds: dict[str, Kind | None] = {"entropy": None}
+        if network.parameters_.actions.placement:
+            kinds["placement_entropy"] = "placement"
+        visits = [(number, 0) for number in range(len(cases.graphs))]
+        for visit in visits:
+            cases.begin(visit, p.validation_evaluations)
+        begun: list[tuple[Case, list[Callable[[], float]]]] = []
+        entropies = []
+        network.eval()
+        try:
+            for visit in visits:
+                case = cases.get(visit, p.validation_evaluations)
+                with torch.inference_mode():
+                    policy = network(multigraph_batch([case.searched]))
+                    entropies.append([float(policy.entropy(kind)) for kind in kinds.values()])
+                    if not np.isfinite(entropies[-1]).all():
+                        raise self._broken("network's output")
+                    seed, after = case.start.drawn()
+                    generator = torch.Generator(network.device).manual_seed(seed)
+                    chosen = [(after, policy.sample(1, generator)[0])]
+                    chosen += [(case.start, actions) for actions in (policy.most_likely(), policy.expected())]
+                left = p.validation_evaluations - p.features
+                begun.append((case, [self._search(start, actions.cpu().numpy(), left) for start, actions in chosen]))
+                if must_stop():
+                    return None
+            ratios = []
+            for case, results in begun:
+                ratios.append([case.ratio(min(case.searched.value, result())) for result in results])
+                if must_stop():
+                    return None
+        finally:
+            network.train()
+        improvements = dict(zip(VALIDATED, 1 - np.array(ratios).T, strict=True))
+        return {
+            **{f"{name}_improvement_percent": 100 * float(found.mean()) for name, found in improvements.items()},
+            **{f"{name}_matched_percent": 100 * float((found > -1e-9).mean()) for name, found in improvements.items()},
+            **dict(zip(kinds, np.mean(entropies, axis=0).tolist(), strict=True)),
+        }
+
+    def _score(self, validation: dict[str, float]) -> float:
+        return score_of(validation, self.kept)
+
+    def _curves(self, validation: dict[str, float]) -> dict[str, float]:
+        return validation
+
+
+def bandit_loss(log_probability: Tensor, rewards: FloatArray, expected: Tensor | None) -> Tensor:
+    """Return a loss whose gradient is minus that of the expected reward, estimated by REINFORCE (4.1; Williams 1992).
+
+    Parameters
+    ----------
+    log_probability
+        Of the actions drawn, shape `(samples, graphs)`.
+    rewards
+        Of the same shape.
+    expected
+        The baseline b(G), shape `(graphs,)`; None for leave-one-out, the mean of the other samples' rewards.
+    """
+    others = (rewards.sum(0) - rewards) / max(len(rewards) - 1, 1)
+    baseline = others if expected is None else expected.detach().cpu().numpy()
+    advantage = torch.from_numpy(rewards - baseline).to(log_probability)
+    return -(advantage * log_probability).mean()
+
+
+def _moved(network: RegalNetwork, phase: Phase) -> list[nn.Parameter]:
+    """Return the weights that evolution changes."""
+    modules = [module for module in network.modules() if isinstance(module, Choices)]
+    return [
+        weight for module in (modules if phase.perturbed == "heads" else [network]) for weight in module.parameters()
+    ]
+
+
+def score_of(validation: dict[str, float], kept: Taken) -> float:
+    """Return what decides which weights are the best: the least loss to plain BRKGA."""
+    return -validation[f"{kept.replace('-', '_')}_improvement_percent"]
+
+
+def settings_of(folder: str | Path) -> TrainingParameters:
+    """Return the settings of the run in a folder, from its checkpoint.
+
+    Raises
+    ------
+    FormatError
+        If there is none.
+    """
+    return read_checkpoint(folder, KIND).parameters
+
+
+def recipe(method: str, task: Task, devices: int) -> TrainingParameters:
+    """Return the settings that made the shipped weights of a method, but on a CPU; the paper's until there are any.
+
+    Those are A.14's for memory, and A.16's, with the network for synthetic graphs, for the makespan.
+
+    Parameters
+    ----------
+    method
+        `regal` or `gas`.
+    task, devices
+        What for.
+    """
+    file = SHIPPED / f"{method}-{task}.yaml"
+    if file.exists():
+        settings = from_plain(TrainingParameters, read_yaml(file)["recipe"], str(file))
+        network = dataclasses.replace(settings.network, devices=devices)
+        return dataclasses.replace(settings, device="cpu", network=network)
+    encoder: Literal["gnn", "lstm"] = "gnn" if method == "regal" else "lstm"
+    if task == "memory":
+        actions = ActionParameters(placement=2, scheduling=2)
+        network = RegalNetworkParameters(task, devices, actions, encoder, rounds=16, update="mlp", aggregation="mean")
+    else:
+        network = RegalNetworkParameters(task, devices, ActionParameters(2, 16), encoder)
+    return TrainingParameters(network=network)

@@ -1,0 +1,98 @@
+"""Graphs as the networks see them: padded features, edges, and which op must come before which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...core.graph import BoolArray, CostGraph, IndexArray
+from ...core.one_device.partial_order import dense, partial_order
+from .features import op_features
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedGraph:
+    """What a network sees of one graph, as arrays.
+
+    Parameters
+    ----------
+    graph
+        The graph itself.
+    features
+        Shape `(ops, inputs)`, float32: see `op_features`.
+    reduction, other_edges
+        `(producers, consumers)`: the edges of the transitive reduction, and the other edges.
+    before
+        Shape `(ops, ops)`: `before[i, j]` if op j must run before op i.
+    """
+
+    graph: CostGraph
+    features: np.ndarray
+    reduction: tuple[IndexArray, IndexArray]
+    other_edges: tuple[IndexArray, IndexArray]
+    before: BoolArray
+
+
+def encode(graph: CostGraph, eigenvectors: int = 20) -> EncodedGraph:
+    """Compute what a network sees of a graph (Topoformer 4.1, C.5)."""
+    order = partial_order(graph)
+    before = dense(order.before, graph.num_ops)
+    return EncodedGraph(
+        graph, op_features(graph, eigenvectors=eigenvectors), order.reduction, order.other_edges, before
+    )
+
+
+class GraphBatch(NamedTuple):
+    """Several graphs padded to the same number of ops.
+
+    Parameters
+    ----------
+    features
+        Shape `(graphs, ops, inputs)`, float32, zero where padded.
+    is_op
+        Shape `(graphs, ops)`: false where padded.
+    reduction, other_edges
+        Shape `(2, edges)`: producers and consumers, as rows of the flattened `(graphs * ops)`.
+    before
+        Shape `(graphs, ops, ops)`: `before[g, i, j]` if op j must run before op i.
+    """
+
+    features: Tensor
+    is_op: Tensor
+    reduction: Tensor
+    other_edges: Tensor
+    before: Tensor
+
+    def to(self, device: torch.device) -> GraphBatch:
+        """Return the batch on a device."""
+        return GraphBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
+def batch_of(graphs: Sequence[EncodedGraph]) -> GraphBatch:
+    """Pad graphs to the largest of them and stack them."""
+    ops = max(graph.graph.num_ops for graph in graphs)
+    features = np.zeros((len(graphs), ops, graphs[0].features.shape[1]), np.float32)
+    is_op = np.zeros((len(graphs), ops), bool)
+    before = np.zeros((len(graphs), ops, ops), bool)
+    for at, graph in enumerate(graphs):
+        count = graph.graph.num_ops
+        features[at, :count] = graph.features
+        is_op[at, :count] = True
+        before[at, :count, :count] = graph.before
+    return GraphBatch(
+        torch.from_numpy(features),
+        torch.from_numpy(is_op),
+        _flattened([graph.reduction for graph in graphs], ops),
+        _flattened([graph.other_edges for graph in graphs], ops),
+        torch.from_numpy(before),
+    )
+
+
+def _flattened(edges: Sequence[tuple[IndexArray, IndexArray]], ops: int) -> Tensor:
+    rows = [np.stack(pair).astype(np.int64) + at * ops for at, pair in enumerate(edges)]
+    return torch.from_numpy(np.concatenate(rows, axis=1))

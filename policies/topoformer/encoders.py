@@ -1,0 +1,263 @@
+"""Topoformer's encoder: attention masked by the topological relations between ops (Topoformer 4.1, eq. 4-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..networks.message_passing import edge_softmax, sum_messages
+from .batch import GraphBatch
+
+RELATIONS = 7
+DENSE = (False, False, True, False, False, True, True)
+LISTENERS_AT_ONCE = 128
+
+
+@dataclass(frozen=True)
+class Heads:
+    """How many attention heads listen along each relation; zero leaves the relation out.
+
+    Parameters
+    ----------
+    reduction, other_edges, closure
+        Heads that listen to producers: along the transitive reduction, the edges outside it, and the pairs of the
+        transitive closure that no edge joins.
+    reduction_back, other_edges_back, closure_back
+        The same backwards: heads that listen to consumers.
+    incomparable
+        Heads that listen to the ops that need not come before or after.
+    are_tied
+        Whether a relation and its reverse share their parameters, and so their number of heads.
+    """
+
+    reduction: int = 4
+    other_edges: int = 4
+    closure: int = 4
+    reduction_back: int = 4
+    other_edges_back: int = 4
+    closure_back: int = 4
+    incomparable: int = 4
+    are_tied: bool = field(default=False, kw_only=True)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Heads of the seven relations."""
+        forward = (self.reduction, self.other_edges, self.closure)
+        back = forward if self.are_tied else (self.reduction_back, self.other_edges_back, self.closure_back)
+        return (*forward, *back, self.incomparable)
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Which of the groups of heads that have parameters of their own listens along each relation."""
+        return (0, 1, 2, 0, 1, 2, 3) if self.are_tied else tuple(range(RELATIONS))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Heads of each of these groups."""
+        return [self.counts[self.groups.index(group)] for group in range(max(self.groups) + 1)]
+
+
+class Relations(NamedTuple):
+    """Who listens to whom along the seven relations of section 4.1; each pair of distinct ops of a graph is in one.
+
+    Edges have the shape `(2, edges)`: speakers and listeners, as rows of the flattened `(graphs * ops)`. The others
+    are truth values `[graph, listener, speaker]`, shape `(graphs, ops, ops)`. The order is that of `Heads`.
+    """
+
+    reduction: Tensor
+    other_edges: Tensor
+    closure: Tensor
+    reduction_back: Tensor
+    other_edges_back: Tensor
+    closure_back: Tensor
+    incomparable: Tensor
+
+
+def relations_of(batch: GraphBatch) -> Relations:
+    """Split all pairs of distinct ops of each graph into the seven relations."""
+    graphs, ops, _ = batch.before.shape
+    producers, consumers = torch.cat((batch.reduction, batch.other_edges), dim=1)
+    closure = batch.before.clone()
+    closure.view(graphs * ops, ops)[consumers, producers % ops] = False
+    incomparable = batch.is_op[:, :, None] & batch.is_op[:, None, :]
+    incomparable &= ~(batch.before | batch.before.transpose(1, 2))
+    incomparable.diagonal(dim1=1, dim2=2).fill_(False)
+    return Relations(
+        batch.reduction,
+        batch.other_edges,
+        closure,
+        batch.reduction.flip(0),
+        batch.other_edges.flip(0),
+        closure.transpose(1, 2),
+        incomparable,
+    )
+
+
+class Edges:
+    """Attention along a relation of few pairs.
+
+    Parameters
+    ----------
+    edges
+        Speakers and listeners, shape `(2, edges)`, as rows of the flattened `(graphs * ops)`.
+    """
+
+    def __init__(self, edges: Tensor) -> None:
+        self.speakers, self.listeners = edges
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Return what each op hears, zero if there is nobody; all of shape `(graphs, ops, heads, head width)`.
+
+        Half precision would save little here, so none is used inside.
+        """
+        nodes, precision = queries.shape[0] * queries.shape[1], torch.promote_types(queries.dtype, torch.float32)
+        asked, offered, said = (
+            tensor.flatten(0, 1).index_select(0, at).to(precision)
+            for tensor, at in ((queries, self.listeners), (keys, self.speakers), (values, self.speakers))
+        )  # (edges, heads, head width)
+        scores = (asked * offered).sum(-1) * queries.shape[-1] ** -0.5
+        weights = edge_softmax(scores, self.listeners, nodes)
+        return sum_messages(weights[..., None] * said, self.listeners, nodes).view_as(queries).to(queries.dtype)
+
+
+class Pairs:
+    """Attention along a relation of many pairs, a stretch of listeners at a time.
+
+    Each stretch is compared with the ops from its first speaker to its last alone. If the ops stand in a topological
+    order, as those of most graphs do, that leaves out about half of the closure.
+
+    Parameters
+    ----------
+    pairs
+        Whether `[graph, listener, speaker]` is one, shape `(graphs, ops, ops)`.
+    """
+
+    def __init__(self, pairs: Tensor) -> None:
+        self.stretches: list[tuple[slice, Tensor, Tensor]] = []
+        for stretch in torch.split(pairs, LISTENERS_AT_ONCE, dim=1):
+            speakers = stretch.any(1).any(0).nonzero().flatten().tolist() or [0]
+            heard = slice(speakers[0], speakers[-1] + 1)
+            part = stretch[:, None, :, heard]
+            hears = part.any(-1, keepdim=True)
+            self.stretches.append((heard, part | ~hears, hears))
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Return what each op hears, zero if there is nobody; all of shape `(graphs, ops, heads, head width)`."""
+        queries, keys, values = (tensor.transpose(1, 2) for tensor in (queries, keys, values))
+        messages = []
+        of_stretches = torch.split(queries, LISTENERS_AT_ONCE, dim=2)
+        for of_stretch, (heard, mask, hears) in zip(of_stretches, self.stretches, strict=True):
+            message = F.scaled_dot_product_attention(of_stretch, keys[:, :, heard], values[:, :, heard], mask)
+            messages.append(message * hears)
+        return torch.cat(messages, dim=2).transpose(1, 2)
+
+
+class TopologicalAttention(nn.Module):
+    """Multi-head attention, each head masked by one relation; heads concatenated and projected (eq. 4).
+
+    An op that has nobody to listen to along a relation hears zero there. Equation 4 adds the concatenation to the
+    embedding, which fits no width but its own, so it is projected to the width (DESIGN 7).
+
+    Parameters
+    ----------
+    width, heads, head_width
+        Of the embeddings, per relation, and of each head's queries, keys and values.
+    """
+
+    def __init__(self, width: int, heads: Heads, head_width: int) -> None:
+        super().__init__()
+        self.heads, self.head_width = heads, head_width
+        self.query, self.key, self.value = (nn.Linear(width, sum(heads.sizes) * head_width) for _ in range(3))
+        self.project = nn.Linear(sum(heads.counts) * head_width, width)
+
+    def forward(self, embeddings: Tensor, relations: Sequence[Edges | Pairs | None]) -> Tensor:
+        """Return the messages, shape `(graphs, ops, width)`, for embeddings of that shape.
+
+        A relation without heads is None.
+        """
+        queries, keys, values = (
+            torch.split(linear(embeddings).unflatten(-1, (-1, self.head_width)), self.heads.sizes, dim=2)
+            for linear in (self.query, self.key, self.value)
+        )
+        heard = [
+            relation.attend(queries[group], keys[group], values[group])
+            for group, relation in zip(self.heads.groups, relations, strict=True)
+            if relation is not None
+        ]
+        messages: Tensor = self.project(torch.cat(heard, dim=2).flatten(2))
+        return messages
+
+
+class Layer(nn.Module):
+    """One attention layer: messages, then a perceptron per op, both added, both on normalised input (eq. 4, 5)."""
+
+    def __init__(self, width: int, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+        self.attention_norm, self.perceptron_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.perceptron = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+
+    def forward(self, embeddings: Tensor, relations: object) -> Tensor:
+        """Return embeddings of the same shape, `(graphs, ops, width)`."""
+        embeddings = embeddings + self.attention(self.attention_norm(embeddings), relations)
+        changed: Tensor = embeddings + self.perceptron(self.perceptron_norm(embeddings))
+        return changed
+
+
+class AttentionEncoder(nn.Module):
+    """Embeds each op by layers of attention; a subclass says who listens to whom.
+
+    Parameters
+    ----------
+    inputs, width
+        Features per op, and the width of the embeddings.
+    attentions
+        A layer's attention each.
+    """
+
+    def __init__(self, inputs: int, width: int, attentions: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.embed = nn.Linear(inputs, width)
+        self.layers = nn.ModuleList(Layer(width, attention) for attention in attentions)
+
+    def relations(self, batch: GraphBatch) -> Any:
+        """Return who listens to whom, as the attentions take it."""
+        raise NotImplementedError
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Return embeddings, shape `(graphs, ops, width)`; of no meaning where padded."""
+        relations = self.relations(batch)
+        embeddings: Tensor = self.embed(batch.features)
+        for layer in self.layers:
+            embeddings = layer(embeddings, relations)
+        return embeddings
+
+
+class TopoformerEncoder(AttentionEncoder):
+    """Embeds each op, given the others and how they are related to it (Topoformer 4.1).
+
+    Parameters
+    ----------
+    inputs
+        Features per op.
+    layers, width
+        The paper's are 4 and 256.
+    heads, head_width
+        The paper's are 10 per relation, of 64.
+    """
+
+    def __init__(self, inputs: int, layers: int, width: int, heads: Heads, head_width: int) -> None:
+        super().__init__(inputs, width, (TopologicalAttention(width, heads, head_width) for _ in range(layers)))
+        self.heads = heads
+
+    def relations(self, batch: GraphBatch) -> list[Edges | Pairs | None]:
+        """Return the seven relations; None without heads."""
+        return [
+            (Pairs(pairs) if is_dense else Edges(pairs)) if count else None
+            for pairs, is_dense, count in zip(relations_of(batch), DENSE, self.heads.counts, strict=True)
+        ]

@@ -1,0 +1,283 @@
+"""The networks of both parts of Topoformer: an encoder, and a decoder that makes orders of its embeddings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...core.errors import UsageError
+from ...core.kernels.one_device.priority_orders import price_orders, ready_steps
+from ...core.search.parameters import Parameters, parameter
+from ..networks.files import read_network, write_network
+from .ablation_encoders import EdgeTransformerEncoder, GatEncoder, MlpEncoder, TransformerEncoder
+from .autoregressive import GLIMPSE_HEADS, AutoregressiveDecoder, DecodedBatch
+from .batch import EncodedGraph, GraphBatch, batch_of
+from .encoders import DENSE, RELATIONS, Heads, TopoformerEncoder
+from .features import NODE_FEATURES
+from .priorities import (
+    Decoded,
+    decode_beam,
+    decode_greedy,
+    decode_samples,
+    normalised_priorities,
+    order_log_probability,
+)
+
+Encoder = Literal[
+    "topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"
+]
+Decoder = Literal["priorities", "autoregressive"]
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkParameters(Parameters):
+    """What decides a network's shape; the defaults are the small one's, the paper's are in C.2.
+
+    Raises
+    ------
+    UsageError
+        If a value is out of range or does not go with the others.
+    """
+
+    encoder: Encoder = parameter("topoformer", f"one of {', '.join(get_args(Encoder))}")
+    decoder: Decoder = parameter("priorities", "priorities (section 4.2) or autoregressive (appendix B)")
+    layers: int = parameter(4, "attention layers; paper 4", low=1, high=64)
+    width: int = parameter(128, "of the embeddings; paper 256", low=8, high=4096)
+    head_width: int = parameter(16, "of the queries, keys and values of a head; paper 64", low=1, high=1024)
+    heads: int = parameter(4, "heads per relation, or in all where there is one relation; paper 10", low=1, high=64)
+    heads_of: tuple[int, ...] = parameter((), "of each of the seven relations, in the order of `Heads`, 0 for none")
+    tied: bool = parameter(False, "whether a relation and its reverse share parameters")
+    eigenvectors: int = parameter(20, "of the Laplacian, as positions; paper 20", low=0, high=256)
+    alpha: float = parameter(5.0, "standard deviation of the priorities (eq. 17); paper 5", low=0.01, high=100)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, kind in (("encoder", Encoder), ("decoder", Decoder)):
+            if getattr(self, name) not in get_args(kind):
+                raise UsageError(f"{name} must be one of {', '.join(get_args(kind))}, not {getattr(self, name)}")
+        heads, most = self.heads_of, 64
+        if heads and not (len(heads) == RELATIONS and 0 <= min(heads) <= max(heads) <= most):
+            raise UsageError(f"heads_of must be {RELATIONS} numbers of heads from 0 to {most}, not {list(heads)}")
+        if self.tied and heads[:3] != heads[3:6]:
+            raise UsageError(f"heads_of must be the same forwards and backwards for tied heads, not {list(heads)}")
+        if not any(self.topological_heads().counts):
+            raise UsageError(f"heads_of must leave some heads to encoder {self.encoder}, not {list(heads)}")
+        if self.decoder == "autoregressive" and self.width % GLIMPSE_HEADS:
+            raise UsageError(
+                f"width must be a multiple of {GLIMPSE_HEADS} for decoder autoregressive, not {self.width}"
+            )
+
+    def topological_heads(self) -> Heads:
+        """Return the heads of the Topoformer encoder; on edges alone, the relations beyond them have none (Table 3)."""
+        counts = self.heads_of or (self.heads,) * RELATIONS
+        if self.encoder == "topoformer-edges":
+            counts = tuple(0 if dense else count for dense, count in zip(DENSE, counts, strict=True))
+        return Heads(*counts, are_tied=self.tied)
+
+
+def make_encoder(parameters: NetworkParameters) -> nn.Module:
+    """Build the encoder: a module from a batch to embeddings of shape `(graphs, ops, width)`."""
+    p = parameters
+    inputs = NODE_FEATURES + p.eigenvectors
+    if p.encoder in ("topoformer", "topoformer-edges"):
+        return TopoformerEncoder(inputs, p.layers, p.width, p.topological_heads(), p.head_width)
+    if p.encoder == "mlp":
+        return MlpEncoder(inputs, p.layers, p.width)
+    if p.encoder == "transformer":
+        return TransformerEncoder(inputs, p.layers, p.width, p.heads, p.head_width)
+    if p.encoder == "edge-transformer":
+        return EdgeTransformerEncoder(inputs, p.layers, p.width, p.heads, p.head_width)
+    return GatEncoder(inputs, p.layers, p.width, p.heads, p.head_width, p.encoder == "gat-bidirectional")
+
+
+class Policy(Protocol):
+    """A distribution over the orders of each graph of a batch."""
+
+    def is_finite(self) -> bool:
+        """Whether the network gave numbers; if not, nothing else can be asked."""
+        ...
+
+    def greedy(self) -> list[Decoded]:
+        """Return one order per graph: the most probable op at each step."""
+        ...
+
+    def sample(self, count: int, rng: np.random.Generator) -> list[Decoded]:
+        """Return `count` orders per graph, drawn."""
+        ...
+
+    def beam(self, width: int) -> list[Decoded]:
+        """Return what a beam of this width finds per graph, with state collapsing."""
+        ...
+
+    def log_probability(self, orders: Sequence[np.ndarray]) -> Tensor:
+        """Return the log-probability of orders, per graph of shape `(rows, ops)`; shape `(graphs, rows)`."""
+        ...
+
+
+class PriorityPolicy:
+    """Orders from one priority per op (4.2).
+
+    Parameters
+    ----------
+    graphs
+        The graphs of the batch.
+    priorities
+        Normalised, shape `(graphs, ops)`.
+    """
+
+    def __init__(self, graphs: Sequence[EncodedGraph], priorities: Tensor) -> None:
+        self.graphs, self.priorities = graphs, priorities
+
+    def is_finite(self) -> bool:
+        """See `Policy`."""
+        return bool(torch.isfinite(self.priorities).all())
+
+    def _values(self) -> list[tuple[Any, np.ndarray]]:
+        values = self.priorities.detach().double().cpu().numpy()
+        return [(g.graph.buffers, row[: g.graph.num_ops]) for g, row in zip(self.graphs, values, strict=True)]
+
+    def greedy(self) -> list[Decoded]:
+        """See `Policy`."""
+        return [decode_greedy(b, row) for b, row in self._values()]
+
+    def sample(self, count: int, rng: np.random.Generator) -> list[Decoded]:
+        """See `Policy`."""
+        return [decode_samples(b, row, count, rng) for b, row in self._values()]
+
+    def beam(self, width: int) -> list[Decoded]:
+        """See `Policy`."""
+        return [decode_beam(b, row, width) for b, row in self._values()]
+
+    def log_probability(self, orders: Sequence[np.ndarray]) -> Tensor:
+        """See `Policy`."""
+        graphs, ops = self.priorities.shape
+        rows = len(orders[0])
+        steps = np.zeros((graphs, rows, ops), np.int64)
+        for at, (graph, of_graph) in enumerate(zip(self.graphs, orders, strict=True)):
+            steps[at, :, : graph.graph.num_ops] = ready_steps(graph.graph.predecessors, of_graph)
+        device = self.priorities.device
+        padded = torch.from_numpy(_padded(orders, ops)).to(device)
+        priorities = self.priorities.repeat_interleave(rows, 0)
+        ready = torch.from_numpy(steps).flatten(0, 1).to(device)
+        return order_log_probability(priorities, padded.flatten(0, 1), ready).view(graphs, rows)
+
+
+class AutoregressivePolicy:
+    """Orders op by op, each given those before it (appendix B).
+
+    Parameters
+    ----------
+    graphs, batch
+        The graphs, and the batch made of them.
+    embeddings
+        Of the encoder, shape `(graphs, ops, width)`.
+    decoder
+        The decoder.
+    """
+
+    def __init__(
+        self, graphs: Sequence[EncodedGraph], batch: GraphBatch, embeddings: Tensor, decoder: AutoregressiveDecoder
+    ) -> None:
+        self.graphs, self.batch, self.embeddings, self.decoder = graphs, batch, embeddings, decoder
+
+    def is_finite(self) -> bool:
+        """See `Policy`."""
+        return bool(torch.isfinite(self.embeddings[self.batch.is_op]).all())
+
+    def _priced(self, decoded: DecodedBatch) -> list[Decoded]:
+        priced = []
+        for graph, orders in zip(self.graphs, decoded.orders.cpu().numpy(), strict=True):
+            own = np.ascontiguousarray(orders[:, : graph.graph.num_ops], np.int32)
+            priced.append(Decoded(own, price_orders(graph.graph.buffers, own)))
+        return priced
+
+    def greedy(self) -> list[Decoded]:
+        """See `Policy`."""
+        with torch.no_grad():
+            return self._priced(self.decoder.greedy(self.embeddings, self.batch))
+
+    def sample(self, count: int, rng: np.random.Generator) -> list[Decoded]:
+        """See `Policy`."""
+        generator = torch.Generator(self.embeddings.device).manual_seed(int(rng.integers(2**62)))
+        with torch.no_grad():
+            return self._priced(self.decoder.sample(self.embeddings, self.batch, count, generator))
+
+    def beam(self, width: int) -> list[Decoded]:
+        """See `Policy`."""
+        buffers = [graph.graph.buffers for graph in self.graphs]
+        with torch.no_grad():
+            return self._priced(self.decoder.beam(self.embeddings, self.batch, buffers, width))
+
+    def log_probability(self, orders: Sequence[np.ndarray]) -> Tensor:
+        """See `Policy`."""
+        padded = torch.from_numpy(_padded(orders, self.embeddings.shape[1])).to(self.embeddings.device)
+        return self.decoder.log_probability(self.embeddings, self.batch, padded)
+
+
+def _padded(orders: Sequence[np.ndarray], ops: int) -> np.ndarray:
+    padded = np.full((len(orders), len(orders[0]), ops), -1, np.int64)
+    for at, of_graph in enumerate(orders):
+        padded[at, :, : of_graph.shape[1]] = of_graph
+    return padded
+
+
+class Network(nn.Module):
+    """From graphs to a distribution over their orders.
+
+    The embeddings are normalised once more before the decoder, as those that normalise layer inputs do (Xiong et al.
+    2020, which 4.1 follows); the paper does not say.
+
+    Parameters
+    ----------
+    parameters
+        Its shape.
+    """
+
+    def __init__(self, parameters: NetworkParameters) -> None:
+        super().__init__()
+        self.parameters_ = parameters
+        width = parameters.width
+        self.encoder = make_encoder(parameters)
+        self.norm = nn.LayerNorm(width)
+        if parameters.decoder == "autoregressive":
+            self.autoregressive = AutoregressiveDecoder(width)
+        else:
+            self.priority = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))  # eq. 7, C.2
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.norm.weight.device
+
+    def forward(self, graphs: Sequence[EncodedGraph], batch: GraphBatch | None = None) -> Policy:
+        """Return the policy for some graphs.
+
+        Parameters
+        ----------
+        graphs
+            The graphs.
+        batch
+            What `batch_of` makes of them, if it is known or was changed.
+        """
+        batch = (batch_of(graphs) if batch is None else batch).to(self.device)
+        embeddings = self.norm(self.encoder(batch))
+        if self.parameters_.decoder == "autoregressive":
+            return AutoregressivePolicy(graphs, batch, embeddings.float(), self.autoregressive)
+        priorities = self.priority(embeddings).squeeze(-1)
+        return PriorityPolicy(graphs, normalised_priorities(priorities, batch.is_op, self.parameters_.alpha))
+
+
+def save_network(path: str | Path, network: Network) -> None:
+    """Write weights and shape to a safetensors file; see `write_network`."""
+    write_network(path, network, network.parameters_)
+
+
+def load_network(path: str | Path, device: str = "cpu") -> Network:
+    """Read what `save_network` wrote; see `read_network`."""
+    return read_network(path, NetworkParameters, Network, "schedopt train topoformer", device)

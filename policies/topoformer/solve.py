@@ -1,0 +1,176 @@
+"""Topoformer at work: a network sees a graph once, and orders are decoded from what it says (Topoformer 4).
+
+The paper orders ops for one device. On several, `core.solvers.several_devices.placed_orders` places these orders.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...core.costs.graph_summary import levels
+from ...core.errors import UsageError
+from ...core.graph import CostGraph, IndexArray
+from ...core.schedule import Schedule
+from ...core.search import parameters as base
+from ...core.search.parameters import parameter
+from ...core.search.registry import load
+from ...core.search.search import Search
+from ...core.solvers.several_devices.placed_orders import place
+from ..networks.shipped import digests, shipped, weights_file, weights_of
+
+if TYPE_CHECKING:  # torch is loaded once there is something to decode
+    from .network import NetworkParameters, Policy
+
+DECODERS = ("greedy", "sample", "beam")
+MOST_OPS = 20_000
+"""Relations between all pairs of ops take their square in bytes, several times: about 3 GiB here."""
+SECONDS_PER_PAIR = 2.5e-10
+"""Per pair of ops and entry of a query: twice what one core takes, since others may be slower."""
+NEXT_BEST = ("lpmf", "dfs-postorder")
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """Weights that cannot be read are refused before any run."""
+
+    decode: str = parameter("beam", "greedy: the most urgent op; sample: the best of some draws; beam: beam search")
+    width: int = parameter(16, "orders that are drawn, or partial orders in the beam", low=1, high=4096)
+    weights: str = parameter("", "a file of schedopt train topoformer, or a shipped one by name (default: what fits)")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.decode not in DECODERS:
+            raise UsageError(f"decode must be greedy, sample or beam, not '{self.decode}'")
+        if self.weights:
+            from .network import load_network
+
+            load_network(weights_file(self.weights))
+        else:
+            shipped("topoformer")
+
+    def identity(self) -> dict[str, Any]:
+        """Return the parameters with the hash of the weights, since a file may change."""
+        return {**asdict(self), "weights": digests(weights_of("topoformer", self.weights))}
+
+
+def shipped_weights(graph: CostGraph) -> Path:
+    """Return the shipped weights that fit a graph.
+
+    `topoformer-layered` was trained on layered graphs, in which ops at the same depth have the same costs: it is
+    taken for graphs where output bytes and workspace depend on the depth alone, `topoformer-real` for all others. What
+    is missing is replaced by the first that there is.
+
+    Parameters
+    ----------
+    graph
+        What is to be ordered.
+
+    Raises
+    ------
+    UsageError
+        If no weights are shipped.
+    """
+    files = {file.stem: file for file in shipped("topoformer")}
+    name = "topoformer-layered" if _costs_depend_on_depth_alone(graph) else "topoformer-real"
+    return files.get(name, next(iter(files.values())))
+
+
+def _costs_depend_on_depth_alone(graph: CostGraph) -> bool:
+    costs = np.column_stack((levels(graph), graph.buffers.own, graph.workspace))
+    return len(np.unique(costs, axis=0)) == len(np.unique(costs[:, 0]))
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Offer the best of the decoded orders; on several devices, place them all.
+
+    Greedy decoding counts one evaluation, sampling one per order, a beam one per partial order that it keeps: each of
+    these is expanded once per op. On several devices at most half of the budget goes into the orders. Where the
+    network cannot be used, because the graph is too large or time too short, the order is the better one of
+    `NEXT_BEST`, and a note says so.
+
+    The network runs on the processor, on as many threads as torch chooses. Their number can change the last bits of
+    the priorities, and so in rare cases an order. Apart from that the result depends on graph, weights and parameters,
+    and for samples on the seed.
+
+    Parameters
+    ----------
+    search
+        Problem, budget and random numbers.
+    parameters
+        Decoder and weights.
+    """
+    if search.must_stop():
+        return
+    orders = _orders_by_network(search, parameters)
+    if orders is None:
+        orders = _next_best(search)
+    if search.problem.devices > 1:
+        place(search, orders)
+
+
+def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | None:
+    """Offer the best order on one device and return all, the best first, shape `(rows, ops)`; None with a note."""
+    import torch
+
+    from ..networks.interrupts import Stopped, heeding
+    from .batch import encode
+    from .network import load_network
+
+    graph = search.problem.graph
+    instead = f"this is the better order of {' and '.join(NEXT_BEST)}"
+    if graph.num_ops > MOST_OPS:
+        search.notes.append(
+            f"{graph.name}: {graph.num_ops:,} ops are too many for topoformer, which takes {MOST_OPS:,}; {instead}"
+        )
+        return None
+
+    network = load_network(weights_file(parameters.weights) if parameters.weights else shipped_weights(graph))
+    try:
+        if search.has_time_for(_seconds(network.parameters_, graph.num_ops)):
+            with torch.inference_mode(), heeding(search, network):
+                policy = network([encode(graph, network.parameters_.eigenvectors)])
+                return _decode(search, parameters, policy)
+    except Stopped:
+        pass
+    search.notes.append(f"{graph.name}: topoformer's network had no time to finish; {instead}")
+    return None
+
+
+def _seconds(p: NetworkParameters, ops: int) -> float:
+    """Return about how long a network takes: nearly all of it goes into attention between all pairs of ops."""
+    from .encoders import DENSE
+
+    heads = p.heads if p.encoder.endswith("transformer") else 0
+    if p.encoder.startswith("topoformer"):
+        heads = sum(count for count, is_dense in zip(p.topological_heads().counts, DENSE, strict=True) if is_dense)
+    return SECONDS_PER_PAIR * p.layers * heads * p.head_width * ops**2
+
+
+def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArray:
+    share = 1.0 if search.problem.devices == 1 else 0.5
+    width = int(min(parameters.width, max(1.0, share * search.evaluations_left)))
+    if parameters.decode == "greedy":
+        width, (decoded,) = 1, policy.greedy()
+    elif parameters.decode == "sample":
+        (decoded,) = policy.sample(width, search.rng)
+    else:
+        (decoded,) = policy.beam(width)
+    orders = decoded.orders[np.argsort(decoded.peaks, kind="stable")]
+    search.evaluations += width
+    search.offer(Schedule.single_device(orders[0]))
+    return orders
+
+
+def _next_best(search: Search) -> IndexArray:
+    """Offer the better order of the methods that take the network's place; return it, shape `(1, ops)`."""
+    for name in NEXT_BEST:
+        if search.evaluations_left >= 1:
+            search.working = name
+            load(name)(search, base.Parameters())
+    assert search.best is not None
+    search.working = search.found_by
+    return search.best.op_order()[None]

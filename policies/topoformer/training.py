@@ -1,0 +1,375 @@
+"""Train a Topoformer: REINFORCE with a greedy rollout or the other samples as baseline, and imitation (4.3, C.4)."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...core.errors import UsageError
+from ...core.files.yaml_files import read_yaml
+from ...core.graph import CostGraph, FloatArray, IndexArray
+from ...core.parallel import chunks
+from ...core.search.parameters import Parameters, parameter
+from ...core.search.settings import from_plain
+from ..networks.shipped import WEIGHTS as SHIPPED
+from ..networks.shipped import weights_file
+from ..training.phases import PhasedTrainer, check_device
+from ..training.run_folder import Place, RunKind, read_checkpoint
+from .batch import GraphBatch, batch_of
+from .features import NODE_FEATURES
+from .network import Network, NetworkParameters, Policy, load_network, save_network
+from .priorities import Decoded
+from .training_graphs import (
+    MOST_OPS,
+    Example,
+    Source,
+    encoded_examples,
+    given_batches,
+    layered_batches,
+    validation_examples,
+)
+
+RECIPE = SHIPPED / "topoformer-layered.yaml"
+VALIDATED = ("greedy", "sample", "beam")
+_FLIPS, _SAMPLES, _VALIDATION = 0, 1, 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase(Parameters):
+    """A part of the training; several are a curriculum. The defaults are the paper's (C.1, 5.1).
+
+    The loss is `reinforce` times the loss of eq. 9 plus `imitation` times the negative log-probability per op of the
+    order to imitate.
+    """
+
+    epochs: int = parameter(325, "each ends with a validation and a checkpoint; paper 325", low=1)
+    graphs: int = parameter(1000, "of an epoch, new ones, or the given ones again and again; paper 1000", low=1)
+    nodes: tuple[int, int] = parameter((500, 500), "least and most ops of a layered graph; paper 500")
+    batch: int = parameter(8, "graphs of a step; paper 8", low=1)
+    learning_rate: float = parameter(1e-4, "of Adam; paper 1e-4", low=0.0, high=1.0)
+    decay: float = parameter(0.996, "factor of the learning rate per epoch; paper 0.996", low=0.01, high=1.0)
+    reinforce: float = parameter(1.0, "weight of REINFORCE", low=0.0)
+    samples: int = parameter(1, "orders drawn of a graph; paper 1", low=1)
+    baseline: Literal["greedy-rollout", "leave-one-out"] = parameter(
+        "greedy-rollout", "greedy-rollout (eq. 10) or leave-one-out, the mean of a graph's other samples"
+    )
+    imitation: float = parameter(0.0, "weight of imitating the orders of a search", low=0.0)
+    teacher: Literal["search", "policy"] = parameter(
+        "search", "whose orders: a backward beam over sets of ops, or the policy's own beam, where it beats its samples"
+    )
+    teacher_width: int = parameter(200, "width of the teacher's beam", low=1)
+
+    @property
+    def steps(self) -> int:
+        """Of an epoch."""
+        return math.ceil(self.graphs / self.batch)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.nodes[0] <= self.nodes[1] <= MOST_OPS:
+            raise UsageError(f"nodes must be two sizes from 1 to {MOST_OPS}, the smaller first, not {list(self.nodes)}")
+        if self.reinforce == 0 == self.imitation:
+            raise UsageError("reinforce and imitation must not both be 0")
+        if self.reinforce and self.baseline == "leave-one-out" and self.samples < 2:
+            raise UsageError("the leave-one-out baseline needs at least 2 samples")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingParameters(Parameters):
+    """Everything that decides the weights that a run gives, but for its graphs if they are given."""
+
+    seed: int = parameter(0, "of every random choice", low=0)
+    start: str = parameter("", "weights to start from, which decide the network: a file, or shipped ones by name")
+    network: NetworkParameters = dataclasses.field(default_factory=NetworkParameters)
+    phases: tuple[Phase, ...] = (Phase(),)
+    validation_graphs: int = parameter(32, "layered graphs that no phase trains on", low=1)
+    validation_nodes: int = parameter(500, "their ops", low=1, high=MOST_OPS)
+    search_evaluations: int = parameter(
+        2000, "of order-search per given graph, for the orders to imitate and to validate against", low=2
+    )
+    clip: float = parameter(1.0, "largest norm of a gradient", low=1e-9)
+    threads: int = parameter(1, "of the network on a CPU; with several, the last bits depend on how busy it is", low=1)
+    precision: Literal["float32", "bfloat16"] = parameter("float32", "of matrix products; weights stay float32")
+    device: Literal["cpu", "cuda"] = parameter("cpu", "cpu or cuda")
+    checkpoint_seconds: float = parameter(60.0, "time between checkpoints", low=0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.phases:
+            raise UsageError("phases must not be empty")
+
+
+@dataclasses.dataclass
+class RolloutPlace(Place):
+    """How far a run is; the rollout has the weights of the best greedy gap."""
+
+    rollout_best: float = math.inf
+
+
+KIND = RunKind("topoformer", TrainingParameters, RolloutPlace)
+
+
+class Trainer(PhasedTrainer[Phase, list[Example]]):
+    """A run of Topoformer's training.
+
+    Parameters
+    ----------
+    folder
+        Of the run; made if there is none.
+    parameters
+        Everything that decides the weights.
+    graphs, orders
+        Given graphs to train on instead of layered ones, and an order of each to imitate.
+    validation, validation_orders
+        Given graphs to validate on, and the orders that the policy's are compared with; without those, the graphs'
+        input orders.
+    jobs
+        Processes that prepare graphs; the weights do not depend on it.
+
+    Raises
+    ------
+    UsageError
+        If the checkpoint in the folder is of a run with other settings or graphs, a graph has too many ops, there is no
+        order to imitate, or no such device.
+    FormatError
+        If the checkpoint or the weights to start from cannot be read.
+    """
+
+    kind: ClassVar[RunKind[TrainingParameters, RolloutPlace]] = KIND
+    parameters: TrainingParameters
+    network: Network
+    place: RolloutPlace
+
+    def __init__(
+        self,
+        folder: str | Path,
+        parameters: TrainingParameters,
+        *,
+        graphs: Sequence[CostGraph] = (),
+        orders: Sequence[IndexArray] = (),
+        validation: Sequence[CostGraph] = (),
+        validation_orders: Sequence[IndexArray] = (),
+        jobs: int = 1,
+    ) -> None:
+        check_possible(parameters, (*graphs, *validation))
+        if graphs and not orders and any(wants_orders(phase) for phase in parameters.phases):
+            raise UsageError("given graphs need orders to imitate; see searched_orders")
+        super().__init__(folder, parameters, graphs, validation, jobs)
+        self.orders = tuple(orders)
+        self.validation_orders = tuple(validation_orders) or tuple(graph.input_order for graph in validation)
+        self.network = self._new_network(None if self._checkpoint is None else self._checkpoint.network)
+        self.network.train().to(parameters.device)
+        self.rollout = copy.deepcopy(self.network).requires_grad_(False)
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=1.0)
+        self._given: list[Example] = []
+        self._validated: list[Example] = []
+        self._resume()
+
+    def _new_network(self, known: NetworkParameters | None) -> Network:
+        if known is None and self.parameters.start:
+            return load_network(weights_file(self.parameters.start))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.parameters.seed)
+            return Network(known or self.parameters.network)
+
+    def _networks(self) -> dict[str, nn.Module]:
+        return {"network": self.network, "rollout": self.rollout}
+
+    def _save(self, path: Path) -> None:
+        save_network(path, self.network)
+
+    def compile(self) -> None:
+        """Run every kernel once, on a tiny graph."""
+        source = Source(0, (4, 4), self.network.parameters_.eigenvectors, teacher_width=2)
+        with torch.inference_mode():
+            policy = self.network([source.example(0, 0).encoded])
+            policy.greedy(), policy.beam(2)
+            policy.log_probability([policy.sample(1, np.random.default_rng(0))[0].orders])
+
+    def _size_of_epoch(self, phase: Phase) -> float:
+        """Return an epoch's ops, or with given graphs the number of those."""
+        return phase.graphs if self.graphs else phase.graphs * sum(phase.nodes) / 2
+
+    def _batches(self, phase: Phase) -> Generator[list[Example], None, None]:
+        seed = self.parameters.seed + self.place.phase
+        ranges = chunks(phase.graphs, phase.batch)[self.place.batch :]
+        eigenvectors = self.network.parameters_.eigenvectors
+        if self.graphs:
+            if not self._given:
+                self._given = encoded_examples(self.graphs, self.orders, eigenvectors, self.jobs)
+            return given_batches(self._given, seed, self.place.epoch, ranges)
+        source = Source(seed, phase.nodes, eigenvectors, phase.teacher_width if wants_orders(phase) else 0)
+        return layered_batches(source, self.place.epoch, ranges, self.jobs)
+
+    def _policies(self, examples: Sequence[Example], networks: Sequence[Network]) -> list[Policy]:
+        """Return the policy of each network for the same batch, with random signs of the eigenvectors."""
+        encoded = [example.encoded for example in examples]
+        batch = flipped(batch_of(encoded), self._rng(_FLIPS))
+        device = self.parameters.device
+        with torch.autocast(device, torch.bfloat16, enabled=self.parameters.precision == "bfloat16"):
+            policies = [network(encoded, batch) for network in networks]
+        if not all(policy.is_finite() for policy in policies):
+            raise self._broken("network's output")
+        return policies
+
+    def _loss(self, phase: Phase, examples: Sequence[Example]) -> Tensor:
+        """Return the weighted sum of the loss of eq. 9 and that of imitation, for a batch."""
+        uses_rollout = phase.reinforce > 0 and phase.baseline == "greedy-rollout"
+        policy, *rollout = self._policies(examples, [self.network, *[self.rollout] * uses_rollout])
+        loss = torch.zeros((), device=self.network.device)
+        drawn = policy.sample(phase.samples, self._rng(_SAMPLES)) if phase.reinforce else []
+        if drawn:
+            baseline = _peaks(rollout[0].greedy()) if rollout else None
+            advantage = torch.from_numpy(advantages(_peaks(drawn), baseline)).float().to(loss.device)
+            log_probability = policy.log_probability([decoded.orders for decoded in drawn])
+            loss = loss + phase.reinforce * (advantage * log_probability).mean()  # eq. 9
+            self._measure("sampled_mib", _peaks(drawn).mean() / 2**20)
+        if phase.imitation:
+            orders, weights = self._orders_to_imitate(phase, policy, examples, drawn)
+            per_op = policy.log_probability([order[None] for order in orders])[:, 0]
+            ops = torch.tensor([len(order) for order in orders], device=loss.device)
+            likelihood = (per_op / ops * torch.tensor(weights, device=loss.device)).mean()
+            loss = loss - phase.imitation * likelihood
+            self._measure("imitated_log_probability", float(likelihood.detach()))
+        self._measure("loss", float(loss.detach()))
+        return loss
+
+    def _orders_to_imitate(
+        self, phase: Phase, policy: Policy, examples: Sequence[Example], drawn: Sequence[Decoded]
+    ) -> tuple[list[IndexArray], list[float]]:
+        """Return an order per graph, and 1; or 0 where the policy's own beam is no better than its samples."""
+        if phase.teacher == "search":
+            return [example.order for example in examples if example.order is not None], [1.0] * len(examples)
+        found = policy.beam(phase.teacher_width)
+        orders = [decoded.orders[0] for decoded in found]
+        if not drawn:
+            return orders, [1.0] * len(orders)
+        return orders, [float(f.peaks[0] < d.peaks.min()) for f, d in zip(found, drawn, strict=True)]
+
+    def validate(self, network: Network, must_stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
+        """Return the mean gap of greedy, sample-16 and beam-16 to the reference orders, in percent; None if stopped.
+
+        Those of layered graphs are orders of a backward beam of width 200. Each call has the same random choices.
+        """
+        gaps: dict[str, list[float]] = {name: [] for name in VALIDATED}
+        rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
+        network.eval()
+        try:
+            for example in self._validation_examples():
+                with torch.inference_mode():
+                    batch = flipped(batch_of([example.encoded]), rng)
+                    policy = network([example.encoded], batch)
+                    if not policy.is_finite():
+                        raise self._broken("network's output")
+                    found = (policy.greedy(), policy.sample(16, rng), policy.beam(16))
+                for name, decoded in zip(VALIDATED, found, strict=True):
+                    gaps[name].append(gap_percent(int(decoded[0].peaks.min()), example.peak or 0))
+                if must_stop():
+                    return None
+        finally:
+            network.train()
+        return {name: float(np.mean(values)) for name, values in gaps.items()}
+
+    def _validation_examples(self) -> list[Example]:
+        if not self._validated:
+            eigenvectors = self.network.parameters_.eigenvectors
+            if self.validation:
+                self._validated = encoded_examples(self.validation, self.validation_orders, eigenvectors, self.jobs)
+            else:
+                nodes = (self.parameters.validation_nodes,) * 2
+                source = Source(self.parameters.seed, nodes, eigenvectors, teacher_width=200)
+                self._validated = validation_examples(source, self.parameters.validation_graphs, self.jobs)
+        return self._validated
+
+    def _score(self, validation: dict[str, float]) -> float:
+        return score_of(validation)
+
+    def _curves(self, validation: dict[str, float]) -> dict[str, float]:
+        return {f"{name}_gap_percent": value for name, value in validation.items()}
+
+    def _on_validation(self, validation: dict[str, float]) -> None:
+        """Refresh the rollout's weights if greedy got better than theirs (C.4)."""
+        if validation["greedy"] < self.place.rollout_best:
+            self.place.rollout_best = validation["greedy"]
+            self.rollout.load_state_dict(self.network.state_dict())
+
+
+def check_possible(parameters: TrainingParameters, graphs: Sequence[CostGraph]) -> None:
+    """Raise UsageError if there is no such device, or a given graph is too large."""
+    check_device(parameters)
+    for graph in graphs:
+        if graph.num_ops > MOST_OPS:
+            raise UsageError(
+                f"graph {graph.name} has {graph.num_ops:,} ops, and training takes up to {MOST_OPS:,}; leave it out"
+            )
+
+
+def settings_of(folder: str | Path) -> TrainingParameters:
+    """Return the settings of the run in a folder, from its checkpoint.
+
+    Raises
+    ------
+    FormatError
+        If there is none.
+    """
+    return read_checkpoint(folder, KIND).parameters
+
+
+def shipped_recipe() -> TrainingParameters:
+    """Return the settings that made the shipped weights, but on a CPU; the paper's until there are any."""
+    if not RECIPE.exists():
+        return TrainingParameters()
+    settings = from_plain(TrainingParameters, read_yaml(RECIPE)["recipe"], str(RECIPE))
+    return dataclasses.replace(settings, device="cpu")
+
+
+def score_of(validation: dict[str, float]) -> float:
+    """Return what decides which weights are the best: the mean gap of samples and beam."""
+    return (validation["sample"] + validation["beam"]) / 2
+
+
+def wants_orders(phase: Phase) -> bool:
+    """Whether a phase imitates orders of a search."""
+    return phase.imitation > 0 and phase.teacher == "search"
+
+
+def gap_percent(peak: int, reference: int) -> float:
+    """Return by how much a peak is above a reference; a reference without any memory counts as a byte."""
+    return 100 * (peak - reference) / max(reference, 1)
+
+
+def _peaks(decoded: Sequence[Decoded]) -> FloatArray:
+    return np.array([of_graph.peaks for of_graph in decoded], np.float64)
+
+
+def flipped(batch: GraphBatch, rng: np.random.Generator) -> GraphBatch:
+    """Give each graph's eigenvectors random signs, since they have none of their own (Dwivedi and Bresson 2020)."""
+    graphs, _, inputs = batch.features.shape
+    signs = np.ones((graphs, 1, inputs), np.float32)
+    signs[:, :, NODE_FEATURES:] = rng.choice([-1.0, 1.0], (graphs, 1, inputs - NODE_FEATURES))
+    return batch._replace(features=batch.features * torch.from_numpy(signs))
+
+
+def advantages(costs: FloatArray, rollout: FloatArray | None) -> FloatArray:
+    """Return costs above the baseline, as a share of it (eq. 9 without the gradient; the share suits all sizes).
+
+    Parameters
+    ----------
+    costs
+        Peaks of the samples, shape `(graphs, samples)`.
+    rollout
+        Peaks of the baseline's greedy orders, shape `(graphs, 1)` (eq. 10); None for leave-one-out.
+    """
+    baseline = rollout
+    if baseline is None:
+        baseline = (costs.sum(1, keepdims=True) - costs) / (costs.shape[1] - 1)
+    shares: FloatArray = (costs - baseline) / np.maximum(baseline, 1.0)
+    return shares

@@ -1,0 +1,140 @@
+"""Graphs to train on: drawn afresh or from files, encoded, and with an order of a search to imitate."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TypeVar
+
+import numpy as np
+
+from ...core.graph import CostGraph, IndexArray, IntArray
+from ...core.kernels.one_device.priority_orders import price_orders
+from ...core.parallel import map_in_order
+from ...core.problem import Problem
+from ...core.search.search import Search
+from ...core.solvers.one_device.approximate_dp import UNLIMITED, run_beam
+from ...datasets.layered import LayeredParameters, layered_graph
+from .batch import EncodedGraph, encode
+
+Given = TypeVar("Given")
+VALIDATION = 2**31
+MOST_OPS = 10_000
+"""Ops of the largest graph to train on: attention among all of them takes memory in their square, per layer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """A graph to train on.
+
+    Parameters
+    ----------
+    encoded
+        What the network sees of it.
+    order
+        An order to imitate, shape `(ops,)`, and its peak in bytes, persistent ones left out; None if not asked for.
+    """
+
+    encoded: EncodedGraph
+    order: IndexArray | None
+    peak: int | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Layered graphs, each drawn afresh.
+
+    Parameters
+    ----------
+    seed
+        Of all random choices.
+    nodes
+        The least and the most ops, both included; each graph draws its own number.
+    eigenvectors
+        See `op_features`.
+    teacher_width
+        Width of the beam that finds orders to imitate; 0 for none.
+    """
+
+    seed: int
+    nodes: tuple[int, int]
+    eigenvectors: int = 20
+    teacher_width: int = 0
+
+    def example(self, epoch: int, index: int) -> Example:
+        """Return a graph of an epoch: the same one for the same numbers, in any process."""
+        rng = np.random.default_rng([self.seed, epoch, index])
+        ops = int(rng.integers(self.nodes[0], self.nodes[1] + 1))
+        graph = layered_graph(LayeredParameters(nodes=ops), rng, f"layered-{epoch}-{index}")
+        order = good_order(graph, self.teacher_width, rng) if self.teacher_width else None
+        return make_example(self.eigenvectors, (graph, order))
+
+    def examples(self, epoch: int, graphs: range) -> list[Example]:
+        """Return several graphs of an epoch."""
+        return [self.example(epoch, index) for index in graphs]
+
+
+def make_example(eigenvectors: int, pair: tuple[CostGraph, IndexArray | None]) -> Example:
+    """Encode a graph, and price the order to imitate if there is one."""
+    graph, order = pair
+    peak = None if order is None else int(price_orders(graph.buffers, order[None])[0])
+    return Example(encode(graph, eigenvectors), order, peak)
+
+
+def layered_batches(
+    source: Source, epoch: int, ranges: Sequence[range], jobs: int = 1
+) -> Generator[list[Example], None, None]:
+    """Yield batches of layered graphs.
+
+    Parameters
+    ----------
+    source
+        Of the graphs.
+    epoch
+        Its number, which decides its graphs.
+    ranges
+        Numbers of the graphs of each batch.
+    jobs
+        Worker processes that draw ahead, on which the graphs do not depend; with 1 there are none.
+    """
+    yield from map_in_order(partial(source.examples, epoch), ranges, jobs)
+
+
+def given_batches(
+    examples: Sequence[Given], seed: int, epoch: int, ranges: Sequence[range]
+) -> Generator[list[Given], None, None]:
+    """Yield batches of given graphs as `layered_batches` does: all in a random order, then again in another one."""
+    count = len(examples)
+    for indices in ranges:
+        places = (divmod(index, count) for index in indices)
+        yield [examples[_shuffled(count, seed, epoch, turn)[place]] for turn, place in places]
+
+
+@lru_cache(maxsize=1)
+def _shuffled(count: int, seed: int, epoch: int, turn: int) -> IntArray:
+    return np.random.default_rng([seed, epoch, turn]).permutation(count)
+
+
+def validation_examples(source: Source, graphs: int, jobs: int = 1) -> list[Example]:
+    """Return layered graphs that no epoch trains on."""
+    return list(map_in_order(partial(source.example, 0), range(VALIDATION, VALIDATION + graphs), jobs))
+
+
+def encoded_examples(
+    graphs: Sequence[CostGraph], orders: Sequence[IndexArray], eigenvectors: int, jobs: int = 1
+) -> list[Example]:
+    """Encode given graphs, with an order of each or none at all."""
+    known: Sequence[IndexArray | None] = orders or [None] * len(graphs)
+    pairs = zip(graphs, known, strict=True)
+    return list(map_in_order(partial(make_example, eigenvectors), pairs, jobs))
+
+
+def good_order(graph: CostGraph, width: int, rng: np.random.Generator) -> IndexArray:
+    """Return an order of low peak: a backward beam over sets of last ops, with safe moves up to the largest op need."""
+    b = graph.buffers
+    search = Search(Problem(graph))
+    search.rng = rng
+    beam = run_beam(search, b, width, UNLIMITED, is_backward=True, floor=int((b.own + b.workspace).max()))
+    assert beam.chosen is not None
+    return np.ascontiguousarray(beam.chosen[::-1])

@@ -1,0 +1,399 @@
+"""Training in phases of epochs: steps of Adam, a validation after each epoch, checkpoints that lose nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...core.errors import TrainingError, UsageError
+from ...core.graph import CostGraph
+from ..networks.message_passing import using_threads
+from .run_folder import (
+    WEIGHTS,
+    Place,
+    RunKind,
+    RunSettings,
+    add_to_curve,
+    board_of,
+    has_checkpoint,
+    hash_of,
+    open_folder,
+    read_checkpoint,
+    write_checkpoint,
+)
+
+
+class PhaseSettings(Protocol):
+    """What every part of a training has."""
+
+    @property
+    def epochs(self) -> int:
+        """Each ends with a validation and a checkpoint."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """Of an epoch."""
+        ...
+
+    @property
+    def learning_rate(self) -> float:
+        """Of Adam, in the first epoch."""
+        ...
+
+    @property
+    def decay(self) -> float:
+        """Factor of the learning rate per epoch."""
+        ...
+
+
+class TrainingSettings(RunSettings, Protocol):
+    """What the settings of every training have."""
+
+    @property
+    def phases(self) -> Sequence[PhaseSettings]:
+        """Done one after the other."""
+        ...
+
+    @property
+    def clip(self) -> float:
+        """Largest norm of a gradient."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """Of the network on a CPU."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """Where the network is, `cpu` or `cuda`."""
+        ...
+
+
+Phase = TypeVar("Phase", bound=PhaseSettings)
+Batch = TypeVar("Batch")
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress(Generic[Phase]):
+    """What a run says after each step.
+
+    Parameters
+    ----------
+    place
+        Where it is.
+    phase
+        What it does there.
+    share_done
+        Of the whole run's work.
+    measured
+        Means of the last steps, by name.
+    validation
+        The last one, see `validate` of the trainer.
+    """
+
+    place: Place
+    phase: Phase
+    share_done: float
+    measured: dict[str, float]
+    validation: dict[str, float]
+
+    @property
+    def batches(self) -> int:
+        """Steps of this epoch."""
+        return self.phase.steps
+
+
+class PhasedTrainer(ABC, Generic[Phase, Batch]):
+    """A run: its folder holds the config, the last checkpoint, the best weights and the curve.
+
+    A folder with a checkpoint is gone on with: killed at any moment and started again, a run gives the same weights,
+    bit for bit on one thread of a CPU. A trainer sets up what it trains, then calls `_resume`; all random choices of a
+    step come from `_rng`.
+
+    Parameters
+    ----------
+    folder
+        Of the run; made if there is none.
+    parameters
+        Everything that decides the weights.
+    graphs, validation
+        Given graphs to train and to validate on.
+    jobs
+        Worker processes; the weights do not depend on it.
+
+    Attributes
+    ----------
+    kind
+        What tells these runs from others.
+    network
+        What is trained; its `parameters_` decide its shape.
+    optimiser
+        Of all that is trained.
+    """
+
+    kind: ClassVar[RunKind[Any, Any]]
+    network: nn.Module
+    optimiser: torch.optim.Optimizer
+
+    def __init__(
+        self,
+        folder: str | Path,
+        parameters: TrainingSettings,
+        graphs: Sequence[CostGraph],
+        validation: Sequence[CostGraph],
+        jobs: int,
+    ) -> None:
+        self.folder, self.parameters, self.jobs = Path(folder), parameters, jobs
+        self.graphs, self.validation = tuple(graphs), tuple(validation)
+        self._hash = hash_of(self.graphs, self.validation)
+        self.place: Any = self.kind.place()
+        self._checkpoint = read_checkpoint(self.folder, self.kind) if has_checkpoint(self.folder) else None
+        self._measured: dict[str, list[float]] = {}
+        self._last: dict[str, float] = {}
+        self._clock = self._checkpointed = 0.0
+
+    def _resume(self) -> None:
+        """Take up the run of the checkpoint, if there is one."""
+        if self._checkpoint is not None:
+            self._checkpoint.check_same(self.parameters, self._hash)
+            self._checkpoint.restore(self._networks(), self.optimiser)
+            self.place = dataclasses.replace(self._checkpoint.place)
+            self._measured, self._last = self._checkpoint.measured, self._checkpoint.validation
+            self._checkpoint = None
+
+    @abstractmethod
+    def _networks(self) -> dict[str, nn.Module]:
+        """Return what a checkpoint keeps, by name."""
+
+    @abstractmethod
+    def _batches(self, phase: Phase) -> Generator[Batch, None, None]:
+        """Yield what is left of the current epoch, from `place.batch` on."""
+
+    @abstractmethod
+    def _loss(self, phase: Phase, batch: Batch) -> Tensor:
+        """Return what a step makes smaller."""
+
+    @abstractmethod
+    def validate(self, network: Any, must_stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
+        """Return how good the network is, or None if told to stop."""
+
+    @abstractmethod
+    def _score(self, validation: dict[str, float]) -> float:
+        """Return what decides which weights are the best: the smallest."""
+
+    @abstractmethod
+    def _curves(self, validation: dict[str, float]) -> dict[str, float]:
+        """Return what the curve says of a validation."""
+
+    @abstractmethod
+    def _save(self, path: Path) -> None:
+        """Write the network's weights."""
+
+    def compile(self) -> None:
+        """Run every kernel once, so that none is compiled while it is waited for."""
+
+    def _at_work(self) -> AbstractContextManager[None]:
+        """Hold what a run needs from its first step to its last."""
+        return nullcontext()
+
+    def _size_of_epoch(self, phase: Phase) -> float:
+        """Return how much work an epoch is, in any unit."""
+        return float(phase.steps)
+
+    def _on_validation(self, validation: dict[str, float]) -> None:
+        """Take note of a validation."""
+
+    def _add_gradients(self, phase: Phase, batch: Batch) -> None:
+        """Add a step's gradients to those of the parameters."""
+        self._loss(phase, batch).backward()  # type: ignore[no-untyped-call]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is no step left to do."""
+        return bool(self.place.phase == len(self.parameters.phases))
+
+    def _phase(self, number: int | None = None) -> Any:
+        return self.parameters.phases[self.place.phase if number is None else number]
+
+    def run(
+        self,
+        on_step: Callable[[Progress[Phase]], None] = lambda progress: None,
+        must_stop: Callable[[], bool] = lambda: False,
+        on_epoch: Callable[[dict[str, float]], None] = lambda line: None,
+    ) -> bool:
+        """Train from where the run is to the end; whether it got there.
+
+        Parameters
+        ----------
+        on_step
+            Called after each step.
+        must_stop
+            Asked after each step and each graph of a validation; then a checkpoint is written.
+        on_epoch
+            Called with each new line of the curve: after each epoch, and before the first.
+
+        Raises
+        ------
+        TrainingError
+            If a step's loss or gradient is not a number; the last checkpoint stays.
+        FormatError
+            If the folder cannot be written to.
+        """
+        if self.is_finished:
+            return True
+        open_folder(self.folder, self.parameters, self.place)
+        self._clock = self._checkpointed = time.monotonic()
+        with board_of(self.folder, self.place) as board, _repeatable(self.parameters), self._at_work():
+            if not self.place.step and not self.place.is_validated:
+                self._write_checkpoint()
+                if not self._end_epoch(board, on_epoch, must_stop):
+                    return False
+            while not self.is_finished:
+                if not self._train_epoch(on_step, must_stop) or not self._end_epoch(board, on_epoch, must_stop):
+                    return False
+        return True
+
+    def _train_epoch(self, on_step: Callable[[Progress[Phase]], None], must_stop: Callable[[], bool]) -> bool:
+        """Do the steps of this epoch that are left; False if told to stop."""
+        phase = self._phase()
+        with closing(self._batches(phase)) as batches:
+            for batch in batches:
+                self._step(phase, batch)
+                self.place.batch += 1
+                self.place.step += 1
+                self._count_time()
+                on_step(self._progress(phase))
+                is_stopped = must_stop()
+                if is_stopped or time.monotonic() - self._checkpointed >= self.parameters.checkpoint_seconds:
+                    self._write_checkpoint()
+                if is_stopped:
+                    return False
+        return True
+
+    def _step(self, phase: Phase, batch: Batch) -> None:
+        """One step of Adam on the phase's loss."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = phase.learning_rate * phase.decay**self.place.epoch
+        self.optimiser.zero_grad()
+        self._add_gradients(phase, batch)
+        trained = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        norm = nn.utils.clip_grad_norm_(trained, self.parameters.clip)
+        if not torch.isfinite(norm):
+            raise self._broken("loss or its gradient")
+        self.optimiser.step()
+
+    def _broken(self, what: str) -> TrainingError:
+        return TrainingError(
+            f"step {self.place.step + 1}: the {what} is not a number any more; the last checkpoint stays in "
+            f"{self.folder}, but would end here again: start a run with a lower learning_rate or clip"
+        )
+
+    def _rng(self, purpose: int) -> np.random.Generator:
+        """Return the random numbers of this step for a purpose."""
+        return np.random.default_rng([self.parameters.seed, purpose, self.place.step])
+
+    def _measure(self, name: str, value: float) -> None:
+        self._measured.setdefault(name, []).append(value)
+
+    def _count_time(self) -> float:
+        """Add the time since the last call to that of the run, and return it."""
+        before, self._clock = self._clock, time.monotonic()
+        self.place.seconds += self._clock - before
+        return self._clock - before
+
+    def _progress(self, phase: Phase) -> Progress[Phase]:
+        sizes = [p.epochs * self._size_of_epoch(p) for p in map(self._phase, range(len(self.parameters.phases)))]
+        done = sum(sizes[: self.place.phase])
+        done += self._size_of_epoch(phase) * (self.place.epoch + self.place.batch / phase.steps)
+        measured = {name: float(np.mean(values[-20:])) for name, values in self._measured.items()}
+        return Progress(dataclasses.replace(self.place), phase, done / sum(sizes), measured, self._last)
+
+    def _end_epoch(
+        self, board: Any, on_epoch: Callable[[dict[str, float]], None], must_stop: Callable[[], bool]
+    ) -> bool:
+        """Validate, keep the weights if they are the best so far, and go on to the next epoch; False if told to stop.
+
+        So a run begins, too.
+        """
+        validation = self.validate(self.network, must_stop)
+        seconds = self._count_time()
+        if validation is None:
+            self._write_checkpoint()
+            return False
+        self._last = validation
+        self._on_validation(validation)
+        score = self._score(validation)
+        if score < self.place.best:
+            self.place.best = score
+            self._save(self.folder / WEIGHTS)
+        add_to_curve(self.folder, board, self._line(seconds), on_epoch)
+        self._measured = {}
+        if self.place.step:
+            self.place.epoch += 1
+            self.place.batch = 0
+        if self.place.epoch == self._phase().epochs:
+            self.place.phase += 1
+            self.place.epoch = 0
+        self._write_checkpoint()
+        return True
+
+    def _line(self, seconds: float) -> dict[str, float]:
+        """Return a line of the curve; before the first epoch it has the number 0."""
+        place, is_start = self.place, self.place.step == 0
+        phase = self._phase()
+        return {
+            "phase": place.phase + 1,
+            "epoch": 0 if is_start else place.epoch + 1,
+            "step": place.step,
+            **{name: round(float(np.mean(values)), 5) for name, values in self._measured.items()},
+            **({} if is_start else {"learning_rate": phase.learning_rate * phase.decay**place.epoch}),
+            **{name: round(value, 3) for name, value in self._curves(self._last).items()},
+            "seconds": round(place.seconds, 1),
+            "validation_seconds": round(seconds, 1),
+        }
+
+    def _write_checkpoint(self) -> None:
+        write_checkpoint(
+            self.folder,
+            self._networks(),
+            self.optimiser,
+            self.parameters,
+            self.network.parameters_,
+            self.place,
+            self._hash,
+            self._measured,
+            self._last,
+        )
+        self._checkpointed = time.monotonic()
+
+
+def check_device(parameters: TrainingSettings) -> None:
+    """Raise UsageError if there is no such device."""
+    if parameters.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device cuda is not available here; use cpu")
+
+
+@contextmanager
+def _repeatable(parameters: TrainingSettings) -> Iterator[None]:
+    """Make sums on a CPU come out the same each time, which gradients of indexing otherwise do not on two threads.
+
+    Products of matrices do so on one thread alone: on several, their shares differ with how many cores are free.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(before or parameters.device == "cpu")
+    try:
+        with using_threads(parameters.threads):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before)

@@ -1,0 +1,267 @@
+"""The folder of a training run: its config, last checkpoint, best weights, and curve."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, get_type_hints
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn, optim
+
+from ...core.comparison.resume import graph_hash
+from ...core.errors import FormatError, UsageError
+from ...core.files.atomic import write_atomically
+from ...core.graph import CostGraph
+from ...core.search.settings import differences, from_plain, plain, write_config
+from ...version import VERSION
+
+CHECKPOINT, WEIGHTS, CONFIG, CURVE = "checkpoint.safetensors", "weights.safetensors", "config.yaml", "curve.jsonl"
+
+
+@dataclasses.dataclass
+class Place:
+    """How far a run is: the next step to do, the time that the steps before took, and the best score so far."""
+
+    phase: int = 0
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    best: float = math.inf
+
+    @property
+    def is_validated(self) -> bool:
+        """Whether there was a validation already; the first one comes before the first step."""
+        return self.best < math.inf
+
+
+class RunSettings(Protocol):
+    """What the settings of every kind of run have; those of its network are in a field `network`."""
+
+    @property
+    def seed(self) -> int:
+        """Of every random choice."""
+        ...
+
+    @property
+    def checkpoint_seconds(self) -> float:
+        """Time between checkpoints, in which alone a run may differ from the one that it goes on with."""
+        ...
+
+
+Settings = TypeVar("Settings", bound=RunSettings)
+At = TypeVar("At", bound=Place)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunKind(Generic[Settings, At]):
+    """What tells the runs of one trainer from those of another.
+
+    Parameters
+    ----------
+    command
+        Its subcommand of `schedopt train`.
+    settings, place
+        The dataclasses of everything that decides the weights, and of how far a run is.
+    """
+
+    command: str
+    settings: type[Settings]
+    place: type[At]
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint(Generic[Settings, At]):
+    """What a checkpoint holds; `network` are the network's parameters, `graphs` is the hash of given graphs."""
+
+    path: Path
+    tensors: dict[str, Tensor]
+    parameters: Settings
+    network: Any
+    place: At
+    graphs: str
+    measured: dict[str, list[float]]
+    validation: dict[str, float]
+
+    def check_same(self, parameters: Settings, graphs: str) -> None:
+        """Raise UsageError if the checkpoint is of a run with other settings or graphs."""
+        before, now = plain(self.parameters), plain(parameters)
+        if others := differences(before, now | {"checkpoint_seconds": before["checkpoint_seconds"]}):
+            raise UsageError(
+                f"{self.path}: is of a run with another {', '.join(others)}; "
+                "go on with the same settings, or name another folder"
+            )
+        if self.graphs != graphs:
+            raise UsageError(
+                f"{self.path}: is of a run on other graphs; go on with the same ones, or name another folder"
+            )
+
+    def restore(self, networks: Mapping[str, nn.Module], optimiser: optim.Optimizer) -> None:
+        """Give the networks their weights and the optimiser its moments.
+
+        Raises
+        ------
+        FormatError
+            If they do not fit.
+        """
+        try:
+            for prefix, network in networks.items():
+                network.load_state_dict({name: self.tensors[f"{prefix}.{name}"] for name in network.state_dict()})
+            moments: dict[int, dict[str, Tensor]] = {}
+            for name, value in self.tensors.items():
+                if name.startswith("adam."):
+                    _, number, moment = name.split(".")
+                    moments.setdefault(int(number), {})[moment] = value
+            groups = optimiser.state_dict()["param_groups"]
+            optimiser.load_state_dict({"state": moments, "param_groups": groups})
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise FormatError(f"{self.path}: is damaged ({error})") from error
+
+
+def write_checkpoint(
+    folder: Path,
+    networks: Mapping[str, nn.Module],
+    optimiser: optim.Optimizer,
+    parameters: RunSettings,
+    network: Any,
+    place: Place,
+    graphs: str,
+    measured: dict[str, list[float]],
+    validation: dict[str, float],
+) -> None:
+    """Write all that a run needs to go on: see `Checkpoint`."""
+    tensors: dict[str, Tensor] = {}
+    for prefix, module in networks.items():
+        tensors |= {f"{prefix}.{name}": value for name, value in module.state_dict().items()}
+    for number, state in optimiser.state_dict()["state"].items():
+        tensors |= {f"adam.{number}.{name}": value for name, value in state.items()}
+    kept = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    about = {
+        "schedopt": VERSION,
+        "place": json.dumps(dataclasses.asdict(place)),
+        "config": json.dumps(plain(parameters)),
+        "shape": json.dumps(plain(network)),
+        "graphs": graphs,
+        "measured": json.dumps(measured),
+        "validation": json.dumps(validation),
+    }
+    write_atomically(folder / CHECKPOINT, save(kept, about))
+
+
+def read_checkpoint(folder: str | Path, kind: RunKind[Settings, At]) -> Checkpoint[Settings, At]:
+    """Read the checkpoint of a run.
+
+    Raises
+    ------
+    FormatError
+        If there is none, or the file is something else.
+    """
+    path = Path(folder) / CHECKPOINT
+    try:
+        with safe_open(str(path), "pt") as file:
+            about = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        config = json.loads(about["config"])
+        parameters = from_plain(kind.settings, config, str(path))
+        shape = json.loads(about["shape"]) if "shape" in about else plain(parameters)["network"]
+        return Checkpoint(
+            path,
+            tensors,
+            parameters,
+            from_plain(get_type_hints(kind.settings)["network"], shape, str(path)),
+            kind.place(**json.loads(about["place"])),
+            about.get("graphs", ""),
+            json.loads(about["measured"]),
+            json.loads(about["validation"]),
+        )
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, UsageError) as error:
+        raise FormatError(f"{path}: is not a checkpoint of schedopt train {kind.command} ({error})") from error
+
+
+def check_same(
+    folder: str | Path,
+    kind: RunKind[Settings, At],
+    parameters: Settings,
+    graphs: Sequence[CostGraph] = (),
+    validation: Sequence[CostGraph] = (),
+) -> None:
+    """Check that the run in a folder can be gone on with like this, before any work is done for it.
+
+    Raises
+    ------
+    UsageError
+        If it was begun with other settings, but for `checkpoint_seconds`, or graphs.
+    FormatError
+        If there is none.
+    """
+    read_checkpoint(folder, kind).check_same(parameters, hash_of(graphs, validation))
+
+
+def hash_of(graphs: Sequence[CostGraph], validation: Sequence[CostGraph]) -> str:
+    """Return a hash of given graphs, to train and to validate on; empty without any."""
+    if not (graphs or validation):
+        return ""
+    hashes = [[graph_hash(graph) for graph in given] for given in (graphs, validation)]
+    return hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
+
+
+def has_checkpoint(folder: str | Path) -> bool:
+    """Whether a run in this folder can be gone on with."""
+    return (Path(folder) / CHECKPOINT).exists()
+
+
+def open_folder(folder: Path, parameters: RunSettings, place: Place) -> None:
+    """Make the folder, write the config, and drop what a run that was killed wrote after its last checkpoint.
+
+    Raises
+    ------
+    FormatError
+        If it cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for unfinished in folder.glob(".*.safetensors.*"):
+            unfinished.unlink()
+    except OSError as error:
+        raise FormatError(f"{folder}: cannot be written to: {error.strerror or error}") from error
+    write_config(folder / CONFIG, parameters)
+    done = (place.phase + 1, place.epoch) if place.is_validated else (0, 0)
+    kept = [line for line in curve_of(folder) if (line["phase"], line["epoch"]) <= done]
+    write_atomically(folder / CURVE, "".join(f"{json.dumps(line)}\n" for line in kept))
+
+
+def board_of(folder: Path, place: Place) -> Any:
+    """Return a writer of TensorBoard's curves, which drops what a killed run wrote after its last checkpoint."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    first_event = place.step + (place.batch == 0) if place.is_validated else 0
+    return SummaryWriter(str(folder), purge_step=first_event)
+
+
+def add_to_curve(
+    folder: Path, board: Any, line: dict[str, float], on_epoch: Callable[[dict[str, float]], None]
+) -> None:
+    """Add a line to the curve, and to TensorBoard's all of it but the place: `phase`, `epoch`, `step`."""
+    try:
+        with (folder / CURVE).open("a", encoding="utf-8") as curve:
+            curve.write(json.dumps(line) + "\n")
+    except OSError as error:
+        raise FormatError(f"{folder / CURVE}: cannot be written: {error.strerror or error}") from error
+    for name, value in line.items():
+        if name not in ("phase", "epoch", "step"):
+            board.add_scalar(name, value, line["step"])
+    board.flush()
+    on_epoch(line)
+
+
+def curve_of(folder: str | Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's curve, one per epoch and one before the first; a torn last line is left out."""
+    path = Path(folder) / CURVE
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

@@ -1,0 +1,287 @@
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import types
+from dataclasses import replace
+
+import pytest
+from schedopt.core.files.costgraph import write_graph
+from schedopt.core.search.registry import METHODS, Method
+
+MEMORY = {"input": 26, "approximate-dp": 19}  # of the diamond, as in test_solve.py
+
+
+@pytest.fixture
+def folder(run, diamond, tmp_path):
+    """Return a folder of two graphs: the diamond, and a layered one of 12 ops."""
+    folder = tmp_path / "graphs"
+    folder.mkdir()
+    write_graph(diamond, folder / "diamond.pbtxt")
+    assert run("gen", "layered", "--nodes", 12, "--seed", 1, folder / "layered.pb.gz", "--quiet").exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def fails(monkeypatch):
+    """Register a method that always raises, with brackets that markup would eat."""
+
+    def solve(search, parameters):
+        raise ZeroDivisionError("nothing [bold] left")
+
+    code = types.ModuleType("failing_method")
+    code.solve = solve
+    monkeypatch.setitem(sys.modules, "failing_method", code)
+    monkeypatch.setitem(METHODS, "fails", Method("failing_method:solve", "", ""))
+
+
+def row(text, method):
+    """Return the cells of a method's line in the printed table."""
+    line = next(line for line in text.splitlines() if re.match(rf"{re.escape(method)}\s", line))
+    return re.split(r"\s{2,}", line.strip())
+
+
+def pairs_of_cells(run, folder, methods):
+    """Return the cells of two methods, graph by graph."""
+    cells = json.loads(run("compare", folder, "--methods", methods, "--json").stdout)["cells"]
+    return list(zip(cells[::2], cells[1::2], strict=True))
+
+
+def test_table_by_hand(run, diamond_file):
+    result = run("compare", diamond_file, "--methods", "input,approximate-dp")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("peak memory, 1 graph, 1 device, seed 0\n")
+    assert row(result.stdout, "input")[1:6] == ["reference", "36.84%", "36.84%", "–", "0"]  # 26 / 19
+    assert row(result.stdout, "approximate-dp")[1:6] == ["+26.92%", "0.00%", "0.00%", "1/0/0", "1"]  # 19 / 26
+    assert "±" not in result.stdout  # no interval of one graph
+
+
+def test_another_reference_turns_the_signs(run, diamond_file):
+    result = run("compare", diamond_file, "--methods", "input,approximate-dp", "--reference", "approximate-dp")
+    assert row(result.stdout, "input")[1:5] == ["-36.84%", "36.84%", "36.84%", "0/0/1"]
+    assert row(result.stdout, "approximate-dp")[1] == "reference"
+
+
+def test_several_graphs_have_an_interval_and_a_row_each(run, folder):
+    result = run("compare", folder, "--methods", "input,approximate-dp", "--per-graph", "--seeds", 2)
+    assert "2 graphs, 1 device, seeds 0 to 1" in result.stdout
+    assert row(result.stdout, "diamond") == ["diamond", "6", "19 B", "26 B", "19 B*"]
+    assert row(result.stdout, "layered")[1] == "12"
+    assert "±" in row(result.stdout, "input")[2]
+    assert "95% confidence interval over graphs (Student t): 12.71 standard errors of 2 graphs" in result.stdout
+    deviation = "standard deviation over seeds of the mean improvement, percentage points: input 0, approximate-dp 0"
+    assert deviation in result.stdout
+    improvements = sorted(
+        100 * (1 - cell["value"] / base["value"]) for base, cell in pairs_of_cells(run, folder, "input,approximate-dp")
+    )
+    share = 100 * sum(improvement >= 0 for improvement in improvements) / 2
+    assert (
+        "graphs no worse than the reference, least and largest improvement: "
+        f"approximate-dp {share:.1f}%, {improvements[0]:+.2f}% to {improvements[1]:+.2f}%\n"
+    ) in result.stdout
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_tables_fit_the_terminal(run, folder, width, monkeypatch):
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    arguments = ["--methods", "input,dfs,random,approximate-dp,brkga:evaluations=100", "--per-graph", "--quiet"]
+    result = run("compare", folder, *arguments, env={"COLUMNS": str(width), "NO_COLOR": "1", "TERM": "xterm"})
+    lines = re.sub(r"\x1b\[\d*m", "", result.stdout).splitlines()
+    assert max(map(len, lines)) <= width
+    assert re.search(r"[34]\dm", result.stdout) is None  # no colour
+    assert "…" not in result.stdout
+    assert any("time, s" in line and line.rstrip().endswith("CPU, s") for line in lines)
+
+
+def test_json_and_its_file_are_one_document(run, folder, tmp_path):
+    output = tmp_path / "all.json"
+    arguments = ["--methods", "input,approximate-dp", "--memory-limit", "1GiB", "--json", "--output", output]
+    printed = json.loads(run("compare", folder, *arguments).stdout)
+    assert printed == json.loads(output.read_text())
+    assert (printed["memory_limit"], printed["reference"], printed["runs"]) == (2**30, "input", 4)
+    assert printed["summary"][1]["improvement"]["graphs"] == 2
+    values = {cell["method"]: cell["value"] for cell in printed["cells"] if cell["graph"] == "diamond"}
+    assert values == MEMORY
+
+
+def test_a_limit_relative_to_the_input_order(run, folder):
+    diamond = folder / "diamond.pbtxt"
+    result = run("compare", diamond, "--methods", "input,approximate-dp", "--memory-limit", "75%")
+    assert "at most 75% of the input order's peak each" in result.stdout
+    assert "runs infeasible" in result.stdout
+    assert "no run of any method" not in result.stdout
+    result = run("compare", diamond, "--methods", "input,dfs", "--memory-limit", "50%")
+    assert result.exit_code == 1
+    assert "graphs on which no run of any method kept the memory limit: 1" in result.stdout
+
+
+def test_csv_has_a_row_per_run(run, folder, tmp_path):
+    output = tmp_path / "runs.csv"
+    assert run("compare", folder, "--methods", "input,dfs", "--seeds", 2, "--output", output).exit_code == 0
+    with output.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2 * 2
+    assert (rows[0]["graph"], rows[0]["method"], rows[0]["seed"], rows[0]["value"]) == ("diamond", "input", "0", "26")
+
+
+def test_html_is_a_page_with_the_printed_tables(run, diamond_file, tmp_path):
+    output = tmp_path / "page.html"
+    result = run("compare", diamond_file, "--methods", "input,dfs", "--per-graph", "--output", output)
+    page = output.read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert "http" not in page
+    text = re.sub(r"<[^>]*>", "", page[page.index("<pre") :])
+    assert [line.strip() for line in result.stdout.splitlines()] == [line.strip() for line in text.strip().splitlines()]
+
+
+def test_runtime_task_and_own_budgets(run, diamond_file):
+    arguments = ["--methods", "input,brkga:evaluations=200", "--task", "runtime", "--json", "--evaluations", 9]
+    printed = json.loads(run("compare", diamond_file, *arguments).stdout)
+    assert (printed["devices"], [cell["value"] for cell in printed["cells"]]) == (2, [8, 5])
+    assert 9 < printed["cells"][1]["evaluations"] <= 200
+
+
+def test_graphs_without_runtimes_are_pointed_out(run, folder):
+    notice = "every makespan is 0"
+    assert notice in run("compare", folder / "layered.pb.gz", "--methods", "input", "--task", "runtime").stdout
+    assert notice not in run("compare", folder, "--methods", "input", "--task", "runtime").stdout
+
+
+def test_a_failing_method_is_shown_with_its_reason(run, diamond_file, fails):
+    result = run("compare", diamond_file, "--methods", "input,fails", "--seeds", 2, "--per-graph")
+    assert result.exit_code == 0
+    assert row(result.stdout, "fails")[1:6] == ["–", "–", "–", "0/0/0", "0"]
+    reason = "fails: 2 of 2 runs failed (first diamond, seed 0): ZeroDivisionError: nothing [bold] left"
+    assert reason in result.stdout
+    assert row(result.stdout, "diamond")[-1] == "failed"
+    assert run("compare", diamond_file, "--methods", "fails").exit_code == 1
+
+
+def test_what_a_method_notes_is_said_once_per_graph(run, folder, tiny_shipped, monkeypatch):
+    monkeypatch.setattr("schedopt.policies.topoformer.solve.MOST_OPS", 11)
+    methods = f"dfs,topoformer:decode=greedy,topoformer:decode=sample:weights={tiny_shipped}"
+    arguments = ["--methods", methods, "--seeds", 3]
+    result = run("compare", folder, *arguments)
+    lines = [line for line in result.stdout.splitlines() if "are too many for topoformer" in line]
+    greedy, sample = methods.split(",")[1:]
+    assert [line.partition(": layered: 12 ops")[0] for line in lines] == [greedy, sample]
+    cells = json.loads(run("compare", folder, *arguments, "--json").stdout)["cells"]
+    assert {(c["graph"], c["method"]) for c in cells if c["note"]} == {("layered", greedy), ("layered", sample)}
+
+
+def test_infeasible_is_told_apart_and_exits_1_if_all_are(run, diamond_file):
+    result = run("compare", diamond_file, "--methods", "input,approximate-dp", "--memory-limit", 20, "--per-graph")
+    assert result.exit_code == 0
+    assert row(result.stdout, "diamond")[-2:] == ["infeasible", "19 B*"]
+    assert "and worse than any feasible run): input 1 of 1\n" in result.stdout
+    assert row(result.stdout, "approximate-dp")[1:5] == ["–", "0.00%", "0.00%", "1/0/0"]
+    none = run("compare", diamond_file, "--methods", "input", "--memory-limit", 5)
+    assert (none.exit_code, none.stderr) == (1, "")
+
+
+def test_resume_skips_what_is_done(run, folder, tmp_path):
+    file = tmp_path / "runs.jsonl"
+    first = run("compare", folder, "--methods", "input", "--resume", file)
+    assert "0 of 2 runs are taken from" in first.stderr
+    again = run("compare", folder, "--methods", "input,dfs", "--resume", file, "--jobs", 1)
+    assert "2 of 4 runs are taken from" in again.stderr
+    assert len(file.read_text().splitlines()) == 4
+    third = run("compare", folder, "--methods", "input,dfs", "--resume", file, "--quiet")
+    assert (third.stdout, third.stderr) == (again.stdout, "")  # times as well
+
+
+def test_files_are_taken_once_and_named_apart(run, diamond, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write_graph(diamond, tmp_path / name / "same.pbtxt")
+    again = tmp_path / "two" / "same.pbtxt"
+    result = run("compare", tmp_path / "one", tmp_path / "two", again, "--methods", "input", "--json")
+    names = [cell["graph"] for cell in json.loads(result.stdout)["cells"]]
+    assert names == [str(tmp_path / "one" / "same.pbtxt"), str(again)]
+    assert "named twice and taken once" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--methods", "nonsense"], ["unknown method 'nonsense'", "auto"]),
+        (["--methods", ","], ["no method to compare"]),
+        (["--methods", "dfs,dfs"], ["'dfs' is given twice"]),
+        (["--methods", "brkga:elites=500"], ["elites"]),
+        (["--methods", "input", "--reference", "dfs"], ["'dfs' must be one of the methods: input"]),
+        (["--methods", "input,approximate-dp", "--evaluations", "5"], ["leave --evaluations out"]),
+        (["--methods", "approximate-dp", "--task", "runtime"], ["one device"]),
+        (["--methods", "input", "--output", "x.md"], ["x.md", ".csv", ".json", ".html"]),
+        (["--methods", "input", "--output", "no/such/x.csv"], ["no/such/x.csv", "folder"]),
+        (["--methods", "input", "--resume", "no/such/x.jsonl"], ["no/such/x.jsonl", "cannot be used to resume"]),
+        (["--methods", "input", "--time-limit", "soon"], ["time limit 'soon'"]),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_exit_2(run, diamond_file, arguments, words):
+    result = run("compare", diamond_file, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    for word in words:
+        assert word in result.stderr
+
+
+def test_a_foreign_file_is_not_resumed(run, diamond_file):
+    before = diamond_file.read_bytes()
+    result = run("compare", diamond_file, "--methods", "input", "--resume", diamond_file)
+    assert result.exit_code == 2
+    assert "is not of a comparison; name a new file" in result.stderr
+    assert diamond_file.read_bytes() == before
+
+
+@pytest.mark.parametrize("backend", ["dask", "ray"])
+def test_a_backend_that_is_not_installed_names_the_package(run, diamond_file, backend, monkeypatch):
+    for name in ("dask", "distributed", "ray"):
+        monkeypatch.setitem(sys.modules, name, None)
+    result = run("compare", diamond_file, "--methods", "input", "--backend", backend)
+    assert result.exit_code == 2
+    assert f"--backend {backend} needs a package" in result.stderr
+    assert "pip install" in result.stderr
+
+
+def test_a_name_like_markup_is_printed_as_it_is(run, diamond, tmp_path):
+    write_graph(diamond, tmp_path / "[red]x.pbtxt")
+    result = run("compare", tmp_path / "[red]x.pbtxt", "--methods", "input", "--per-graph")
+    assert row(result.stdout, "[red]x")[1] == "6"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, diamond, tmp_path, jobs):
+    """Free transfers, or ops without runtimes, would let BRKGA meet the bound and end."""
+    folder = tmp_path / "graphs"
+    folder.mkdir()
+    for factor in (1, 2):
+        write_graph(replace(diamond, runtime=factor * diamond.runtime), folder / f"{factor}.pbtxt")
+    file, output = tmp_path / "runs.jsonl", tmp_path / "runs.csv"
+    methods = "input,brkga:evaluations=100000000"
+    slow = ["compare", folder, "--task", "runtime", "--methods", methods, "--resume", file]
+    command = [sys.executable, "-c", "from schedopt.cli.main import main; main()", *map(str, slow)]
+    command += ["--jobs", str(jobs), "--output", str(output), "--bandwidth", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        for _ in range(1200):
+            if process.poll() is not None or (file.exists() and file.read_bytes().count(b"\n")):
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    said = re.search(r"interrupted: (\d) of 4 runs are done and kept in .*; the same command goes on", stderr)
+    assert said, stderr
+    assert int(said[1]) == output.read_text().count("\n") - 1 <= file.read_text().count("\n") < 4
+    assert "Traceback" not in stderr
+    assert "makespan, 2 graphs" in stdout
+    with file.open("a") as torn:
+        torn.write('{"key": "torn')
+    again = run("compare", folder, "--task", "runtime", "--methods", "input", "--resume", file, "--bandwidth", "1")
+    assert again.exit_code == 0
+    assert [json.loads(line)["method"] for line in file.read_text().splitlines()] == ["input", "input"]

@@ -1,0 +1,376 @@
+"""`schedopt import`: every kind of model through the command, and one clear sentence for each that cannot be read."""
+
+import gzip
+import json
+import textwrap
+
+import networkx as nx
+import pytest
+from schedopt.core.files.costgraph import SUFFIXES, read_graph
+from schedopt.core.programs.graph_files.dot import format_dot
+from schedopt.core.programs.graph_files.node_link import format_node_link
+from schedopt.core.programs.importers import IMPORTERS, kind_of
+
+DOT = 'digraph { node [runtime=2]; a [size="4KiB"]; b [size=100]; a -> b }'
+BUFFERS = {
+    "nodes": [{"name": "op0", "buffer_names": ["buf0"]}],
+    "buffers": [
+        {"name": "buf0", "size_alloc": 8, "size_free": 8, "is_input": False, "is_output": True, "deps": []},
+    ],
+}
+TRACE_HEAD = 'V1121 22:50:38.238000 7886 torch/_inductor/memory.py:1186] {"artifact": {"name": "m_fused"}}\n\t'
+
+
+@pytest.fixture
+def dot_file(tmp_path):
+    path = tmp_path / "model.dot"
+    path.write_text(DOT)
+    return path
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Make the temporary folder the current one, where Python functions are looked for."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# What is printed ------------------------------------------------------------------------------------------------
+
+
+def test_the_graph_goes_to_standard_output_and_remarks_to_the_other(run, dot_file, tmp_path):
+    result = run("import", dot_file)
+    assert result.exit_code == 0
+    (tmp_path / "read.pbtxt").write_text(result.stdout)
+    graph = read_graph(tmp_path / "read.pbtxt")
+    assert graph.op_names == ("a", "b")
+    assert graph.tensor_size.tolist() == [4096, 100]
+    assert graph.runtime.tolist() == [2, 2]
+    assert "2 ops, 2 tensors of 4.10 KiB; peak 4.10 KiB in program order" in result.stderr
+    assert run("import", dot_file, "--quiet").stderr == ""
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_an_output_file_chooses_its_format(run, dot_file, tmp_path, suffix):
+    target = tmp_path / f"graph{suffix}"
+    result = run("import", dot_file, "--output", target)
+    assert result.stdout == ""
+    assert f"wrote {target}" in result.stderr
+    assert read_graph(target).tensor_size.tolist() == [4096, 100]
+
+
+def test_json_says_what_was_imported(run, dot_file, tmp_path):
+    result = run("import", dot_file, "--json", "-o", tmp_path / "graph.pb")
+    assert json.loads(result.stdout) == {
+        "graph": "model",
+        "kind": "dot",
+        "ops": 2,
+        "tensors": 2,
+        "tensor_bytes": 4196,
+        "persistent_bytes": 0,
+        "input_peak": 4196,
+        "runtime_us": 4.0,
+        "output": str(tmp_path / "graph.pb"),
+    }
+
+
+def test_runtimes_that_rounding_changes_are_said(run, tmp_path):
+    path = tmp_path / "quick.dot"
+    path.write_text(DOT.replace("runtime=2", "runtime=0.3"))
+    assert "whole microseconds, so the sum of the runtimes goes from 0.6 us to 0 us" in run("import", path).stderr
+    path.write_text(DOT.replace("runtime=2", "runtime=200.3"))
+    assert "whole microseconds" not in run("import", path).stderr
+
+
+def test_convert_writes_what_import_reads(run, diamond_file, diamond, tmp_path):
+    for name in ("out.dot", "out.gv", "out.json"):
+        assert run("convert", diamond_file, tmp_path / name).exit_code == 0
+        assert run("import", tmp_path / name, "-o", tmp_path / "again.pbtxt").exit_code == 0
+        assert read_graph(tmp_path / "again.pbtxt") == diamond
+    assert (tmp_path / "out.gv").read_text() == format_dot(diamond)
+
+
+# Which importer --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("m.onnx", "", "onnx"),
+        ("m.pt2", "", "pytorch"),
+        ("m.gv", "", "dot"),
+        ("m.DOT", "", "dot"),
+        ("m.txt", f"# of some tool\n/* it */ {DOT}", "dot"),
+        ("m.json", json.dumps(BUFFERS), "inductor"),
+        ("m.json", json.dumps(BUFFERS)[:50], "inductor"),
+        ("m.json", '{"nodes": [], "links": []}', "node-link"),
+        ("m.json", '\ufeff{"nodes": [], "edges": []}', "node-link"),
+        ("m.json", '{"directed": true, "nodes": [{"id"', "node-link"),
+        ("dedicated_log_torch_trace_x.log", TRACE_HEAD, "inductor"),
+    ],
+)
+def test_the_kind_of_a_model_is_told_by_suffix_or_content(tmp_path, name, content, kind):
+    path = tmp_path / name
+    path.write_text(content)
+    assert kind_of(str(path)) == kind
+    assert kind in IMPORTERS
+
+
+def test_folders_and_functions(tmp_path):
+    assert kind_of(str(tmp_path)) == "inductor"
+    assert kind_of("package.module:function") == "pytorch"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("m.json", '{"steps": [], "nodes": []}', "a schedule, not a model"),
+        ("m.json", "[1, 2]", "JSON, but neither networkx node-link"),
+        ("m.pb", "", "a CostGraphDef needs no import"),
+        ("m.bin", b"\x08\x07\x12\x07", "no model that can be imported; give an .onnx or .pt2 file"),
+        ("m.txt", "", "no model that can be imported"),
+    ],
+)
+def test_other_files_are_refused(run, tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    result = run("import", path)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {path}: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("model", ["nothing.onnx", "no/folder", "C:\\x:y z", "module:"])
+def test_a_missing_file_is_said(run, here, model):
+    result = run("import", model)
+    assert result.exit_code == 2
+    assert result.stderr == (f"error: {model}: no such file or folder; a Python function is written module:function\n")
+
+
+# Options -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--training", "sgd"), "is a DOT graph, which has no use for --training; it is for a PyTorch model"),
+        (("--shape", "n=2"), "no use for --shape; it is for a PyTorch model or an ONNX model"),
+        (("--costs", "measured"), "no use for --costs"),
+        (("--flops", "1G"), "no use for --flops"),
+        (("--memory-bandwidth", "1GB/s"), "no use for --memory-bandwidth"),
+        (("--device", "cuda"), "no use for --device"),
+        (("--graph", "x"), "no use for --graph; it is for a buffer graph of Inductor"),
+        (("--flops", "0"), "--flops must be more than 0"),
+        (("--flops", "1GB"), "unknown unit; use one of k, M, G"),
+        (("--memory-bandwidth", "1GB"), "has no time unit; write it like 10GB/s"),
+        (("--default-size", "big"), "default size 'big' is not understood"),
+        (("--shape", "n"), "--shape 'n' is not understood"),
+        (("--output", "x.dot"), "the name must end in"),
+        (("--output", "no/x.pb"), "no/x.pb: the folder does not exist"),
+        (("--json",), "name an output file"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused_before_the_model_is_read(run, tmp_path, options, message):
+    path = tmp_path / "never.dot"
+    path.write_text("not DOT at all")
+    result = run("import", path, *options)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "is not DOT" not in result.stderr
+
+
+def test_a_default_size_and_a_graphs_name_reach_their_importers(run, tmp_path):
+    path = tmp_path / "sizes.dot"
+    path.write_text("digraph { a -> b }")
+    assert "node 'a' has no size" in run("import", path).stderr
+    assert "2 tensors of 2.00 KiB" in run("import", path, "--default-size", "1KiB").stderr
+    log = tmp_path / "trace.log"
+    payload = json.dumps(BUFFERS) + "\n"
+    log.write_text(TRACE_HEAD + payload + TRACE_HEAD.replace("m_fused", "n_fused") + payload)
+    assert "holds 2 graphs; choose one by --graph: m, n" in run("import", log).stderr
+    assert json.loads(run("import", log, "--graph", "n", "--json", "-o", tmp_path / "n.pb").stdout)["graph"] == "n"
+
+
+# PyTorch -----------------------------------------------------------------------------------------------------------
+
+MODELS = """
+    import torch
+
+    class Simple(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(8, 4)
+
+        def forward(self, x):
+            return self.linear(x).relu()
+
+    class Branching(torch.nn.Module):
+        def forward(self, x):
+            return x * 2 if x.sum() > 0 else x
+
+    class Conditional(torch.nn.Module):
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    @torch.library.custom_op("schedopt_tests::opaque", mutates_args=())
+    def opaque(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    class Custom(torch.nn.Module):
+        def forward(self, x):
+            return opaque(x)
+
+    def simple():
+        return Simple().eval(), (torch.ones(16, 8),)
+
+    def branching():
+        return Branching().eval(), (torch.ones(3),)
+
+    def conditional():
+        return Conditional().eval(), (torch.ones(3),)
+
+    def custom():
+        return Custom().eval(), (torch.ones(3),)
+
+    def failing():
+        raise ValueError("there are no weights")
+"""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "models_of_test_import.py").write_text(textwrap.dedent(MODELS))
+    return folder
+
+
+@pytest.fixture
+def run_on(run, models, monkeypatch):
+    """Run `import` on a function of the module above."""
+    monkeypatch.chdir(models)
+    return lambda function, *options: run("import", f"models_of_test_import:{function}", *options)
+
+
+def test_a_python_function_gives_its_models_graph(run_on, tmp_path):
+    shown = json.loads(run_on("simple", "--json", "-o", tmp_path / "g.pb").stdout)
+    # linear and relu, 16 x 4 floats each; weights, bias and the input are the caller's
+    assert (shown["kind"], shown["tensor_bytes"]) == ("pytorch", 2 * 256)
+    assert shown["persistent_bytes"] == 4 * (8 * 4 + 4 + 16 * 8)
+    step = json.loads(run_on("simple", "--training", "sgd", "--json", "-o", tmp_path / "s.pb").stdout)
+    assert step["ops"] > shown["ops"]
+
+
+def test_the_roofline_is_that_of_the_options(run_on, tmp_path):
+    def runtime(*options):
+        return json.loads(run_on("simple", "--json", "-o", tmp_path / "g.pb", *options).stdout)["runtime_us"]
+
+    flops = 2 * 16 * 8 * 4  # of linear; relu's and the bytes cost nothing at this bandwidth
+    assert runtime("--flops", "1k", "--memory-bandwidth", "1EB/s") == pytest.approx((flops + 64) * 1e3, rel=0.1)
+    slow = runtime("--flops", "1E", "--memory-bandwidth", "1kB/s")
+    moved = 4 * (16 * 8 + 8 * 4 + 4 + 16 * 4) + 2 * 4 * 16 * 4
+    assert slow == pytest.approx(moved * 1e3)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("branching", "reads the value of a tensor to decide what to do at models_of_test_import.py:14"),
+        ("conditional", "node 'cond'"),
+        ("custom", "schedopt_tests::opaque"),
+        ("failing", "there are no weights"),
+        ("absent", "module 'models_of_test_import' has no function 'absent'"),
+    ],
+)
+def test_models_that_have_no_graph_say_where_and_why(run_on, function, message):
+    result = run_on(function)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+# ONNX --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def onnx_file(tmp_path):
+    """Return a function that writes a model of some nodes from `x` (batch, 4) to `y`, with a weight `w` (4, 4)."""
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+
+    def make(*nodes, **options):
+        ends = [helper.make_tensor_value_info(name, kind, ["batch", 4]) for name in "xy"]
+        raw = bytes(64)
+        weight = helper.make_tensor("w", kind, [4, 4], raw, raw=True)
+        graph = helper.make_graph([helper.make_node(*node) for node in nodes], "g", ends[:1], ends[1:], [weight])
+        domains = [helper.make_opsetid("", 17), helper.make_opsetid("my.ops", 1)]
+        onnx.save(helper.make_model(graph, opset_imports=domains), tmp_path / "model.onnx", **options)
+        return tmp_path / "model.onnx"
+
+    return make
+
+
+SIMPLE = (("MatMul", ["x", "w"], ["a"], "first"), ("Relu", ["a"], ["y"], "second"))
+
+
+def test_an_onnx_model_asks_for_its_dynamic_sizes(run, onnx_file, tmp_path):
+    path = onnx_file(*SIMPLE)
+    assert "--shape batch=VALUE" in run("import", path).stderr
+    result = run("import", path, "--shape", "batch=8", "-o", tmp_path / "g.pb")
+    assert result.exit_code == 0
+    graph = read_graph(tmp_path / "g.pb")
+    assert graph.op_names == ("first", "second")
+    assert graph.persistent.sum() == 4 * (4 * 4 + 8 * 4)
+
+
+def test_a_truncated_onnx_file_is_said(run, onnx_file):
+    path = onnx_file(*SIMPLE)
+    path.write_bytes(path.read_bytes()[:-30])
+    result = run("import", path, "--shape", "batch=8")
+    assert (result.exit_code, result.stderr) == (2, f"error: {path}: not an ONNX file, or truncated\n")
+
+
+def test_missing_external_data_is_named(run, onnx_file, tmp_path):
+    path = onnx_file(*SIMPLE, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert run("import", path, "--shape", "batch=8").exit_code == 0
+    (tmp_path / "weights.bin").unlink()
+    result = run("import", path, "--shape", "batch=8")
+    assert result.exit_code == 2
+    assert "weights.bin, which is missing" in result.stderr
+
+
+def test_a_custom_op_names_its_node_and_domain(run, onnx_file):
+    path = onnx_file(("Magic", ["x", "w"], ["a"], "spell", "", "my.ops"), SIMPLE[1])
+    result = run("import", path, "--shape", "batch=8")
+    assert result.exit_code == 2
+    assert "node 'spell' (Magic) is of the custom domain 'my.ops'" in result.stderr
+
+
+def test_control_flow_in_onnx_names_its_node(run, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    ends = [helper.make_tensor_value_info(name, kind, [4]) for name in "xyte"]
+    flag = helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, [])
+    branches = {
+        "then_branch": helper.make_graph([helper.make_node("Relu", ["x"], ["t"])], "then", [], [ends[2]]),
+        "else_branch": helper.make_graph([helper.make_node("Neg", ["x"], ["e"])], "else", [], [ends[3]]),
+    }
+    choice = helper.make_node("If", ["c"], ["y"], "choice", **branches)
+    onnx.save(helper.make_model(helper.make_graph([choice], "g", [ends[0], flag], [ends[1]])), tmp_path / "if.onnx")
+    result = run("import", tmp_path / "if.onnx")
+    assert result.exit_code == 2
+    assert "node 'choice' (If) is control flow" in result.stderr
+
+
+# From one end to the other -----------------------------------------------------------------------------------------
+
+
+def test_what_other_tools_write_is_solved(run, diamond, tmp_path):
+    (tmp_path / "d.json").write_text(format_node_link(diamond))
+    loaded = nx.node_link_graph(json.loads((tmp_path / "d.json").read_text()), edges="edges")
+    (tmp_path / "d.json").write_text(json.dumps(nx.node_link_data(loaded, edges="links")))
+    assert run("import", tmp_path / "d.json", "-o", tmp_path / "d.pb.gz").exit_code == 0
+    assert gzip.decompress((tmp_path / "d.pb.gz").read_bytes())
+    solved = run("solve", tmp_path / "d.pb.gz", "--method", "depth-first-dp", "--json")
+    assert json.loads(solved.stdout)["peak_memory"] == 19  # 10 + 8 + 1

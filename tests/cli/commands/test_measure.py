@@ -1,0 +1,125 @@
+"""`schedopt apply` and `schedopt measure` from the command line."""
+
+import json
+
+import pytest
+from schedopt.core.errors import UsageError
+from schedopt.core.programs import importers, runners
+from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
+
+
+@pytest.fixture(scope="module")
+def scheduled(tmp_path_factory):
+    """Return a schedule of the model with branches, and the peaks that it should have before and after."""
+    from models import torch_models
+    from schedopt.core.files.costgraph import read_graph, write_graph
+    from schedopt.core.files.schedule_json import format_document, result_document
+    from schedopt.core.problem import Problem
+    from schedopt.core.programs.pytorch.importer import graph_of
+    from schedopt.core.programs.pytorch.program import program_of
+    from schedopt.core.solve import solve
+
+    folder = tmp_path_factory.mktemp("scheduled")
+    write_graph(graph_of(program_of(*torch_models.branches())), folder / "g.pb.gz")
+    result = solve(Problem(read_graph(folder / "g.pb.gz")), "lpmf")
+    (folder / "s.json").write_text(format_document(result_document(result)))
+    return folder / "s.json"
+
+
+def test_measured_peaks_are_those_predicted_and_lower(run, scheduled):
+    """The whole way, in real processes: within 1%, bitwise equal, and the schedule saves memory."""
+    done = run("measure", "torch_models:branches", "-s", scheduled, "--repeats", "1", "--json")
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["model"], document["repeats"]) == ("torch_models:branches", 1)
+    before, after = document["orders"]
+    assert (before["order"], after["order"]) == (PROGRAM_ORDER, str(scheduled))
+    for row in (before, after):
+        assert row["equal"]
+        assert abs(row["error"]) < 0.01
+        assert row["measured_peaks"] == [row["measured_peak"]]
+        assert row["microseconds"][0] > 0
+    assert after["measured_peak"] < 0.7 * before["measured_peak"]
+
+
+def test_apply_writes_a_model(run, scheduled, tmp_path):
+    output = tmp_path / "o.pt2"
+    done = run("apply", "torch_models:branches", scheduled, "-o", output, "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["output"] == str(output)
+    assert output.stat().st_size > 1000
+
+
+ROWS = [
+    Measurement(PROGRAM_ORDER, 2048, (2048, 2040), (10.0, 30.0), True),
+    Measurement("[s].json", 1000, (1024, 1024), (20.0, 20.0), False),
+]
+
+
+@pytest.fixture
+def faked(monkeypatch):
+    """Let the table of runners name functions that record how they are called."""
+    calls = []
+    monkeypatch.setattr(
+        importers,
+        "load",
+        lambda entry: lambda *arguments: calls.append((entry, *arguments)) or ROWS[: 1 + len(arguments[1])],
+    )
+    return calls
+
+
+def test_the_table_says_what_was_measured(run, faked):
+    done = run("measure", "net.onnx", "-s", "[s].json", "--repeats", "2", "--shape", "batch=3")
+    assert done.exit_code == 1, "results that differ are a failure"
+    (entry, model, schedules, repeats, options, _) = faked[0]
+    assert entry == runners.ONNX.measure
+    assert (model, schedules, repeats) == ("net.onnx", ["[s].json"], 2)
+    assert (options.training, options.shapes, options.device) == ("none", {"batch": 3}, "cpu")
+    lines = [" ".join(line.replace("│", " ").split()) for line in done.stdout.splitlines()]
+    assert "net.onnx: peak memory, 2 runs of each order, each in a new process" in lines
+    assert "program order 2.00 KiB 2.00 KiB +0.00% 20 us 20 us equal" in lines
+    assert "[s].json 1000 B 1.00 KiB -2.34% -50.00% 20 us 0 us differ" in lines
+
+
+@pytest.mark.parametrize(
+    ("model", "runner"),
+    [
+        ("a/b.onnx", runners.ONNX),
+        ("a.b.pt2", runners.TORCH),
+        ("package.module:function", runners.TORCH),
+    ],
+)
+def test_the_models_name_says_its_kind(model, runner):
+    assert runners.runner_of(model) == runner
+    for entry in runner:
+        assert entry.startswith("schedopt.core.programs.")
+
+
+@pytest.mark.parametrize("model", ["graph.pb.gz", "net", "a:b:c", "a b:c", ":f", "m:", "x.dot"])
+def test_other_models_are_refused(model):
+    with pytest.raises(UsageError, match="not a program that can be run"):
+        runners.runner_of(model)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("measure", "m:f", "--shape", "batch"), "--shape 'batch' is not understood; write it like batch=8"),
+        (("measure", "m:f", "--shape", "batch=-1"), "is not understood"),
+        (("measure", "m:f", "--device", "tpu"), "--device 'tpu' is unknown; use cpu or cuda"),
+        (("measure", "net.onnx", "--training", "sgd"), "net.onnx is an ONNX model, which has no use for --training"),
+        (("apply", "net.onnx", "s.json", "-o", "o.onnx", "--device", "cuda"), "no use for --device"),
+        (("measure", "m.txt"), "m.txt: not a program that can be run"),
+        (("measure", "no_such_module:f"), "no_such_module"),
+        (("apply", "torch_models:linear", "s.json", "-o", "nowhere/o.pt2"), "nowhere/o.pt2: the folder does not exist"),
+        (("apply", "torch_models:linear", "none.json", "-o", "o.pt2"), "none.json: cannot be read"),
+        (("apply", "torch_models:linear", "none.json", "-o", "o.txt"), "must end in .pt2"),
+        (("apply", "torch_models:linear", "s.json", "-o", "o.pt2", "--training", "magic"), "magic"),
+    ],
+)
+def test_bad_input_is_one_sentence(run, arguments, message):
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
+    assert len(errors) == 1, errors

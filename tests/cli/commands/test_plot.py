@@ -1,0 +1,200 @@
+"""`schedopt plot`, and the pictures of `solve` and `compare`: what is written, what is said, what is refused."""
+
+import json
+import re
+
+import pytest
+from schedopt.core.files.costgraph import write_graph
+from schedopt.core.graph import GraphBuilder
+
+PNG = b"\x89PNG"
+
+
+@pytest.fixture
+def schedules(run, diamond_file, tmp_path):
+    """Return files of schedules of the diamond: on one device, and on two."""
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    assert run("solve", diamond_file, "--method", "approximate-dp", "-o", one, "-q").exit_code == 0
+    assert run("solve", diamond_file, "--method", "brkga", "--task", "runtime", "-o", two, "-q").exit_code == 0
+    return one, two
+
+
+def page_data(path):
+    return json.loads(re.search(r'id="data">(.*?)</script>', path.read_text(), re.DOTALL)[1])
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".html", ".json"])
+def test_the_ending_chooses_what_is_drawn(run, diamond_file, schedules, tmp_path, suffix):
+    target = tmp_path / f"drawn{suffix}"
+    result = run("plot", diamond_file, "input", *schedules, "-o", target)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines()[:2] == [
+        "input: peak 26 B at step 3 of 6, wide2",
+        "one: peak 19 B at step 3 of 6, narrow1",
+    ]
+    assert result.stderr.strip() == f"note: wrote {target}"
+    start = {".png": PNG, ".svg": b"<?xml", ".html": b"<!DOCTYPE html>", ".json": b'{"displayTimeUnit"'}
+    assert target.read_bytes().startswith(start[suffix])
+
+
+def test_the_peaks_drawn_are_those_of_the_files(run, diamond_file, schedules, tmp_path):
+    claimed = [json.loads(path.read_text())["peak_memory_per_device"] for path in schedules]
+    printed = json.loads(run("plot", diamond_file, *schedules, "-o", tmp_path / "x.html", "--json").stdout)
+    assert [schedule["peak_memory_per_device"] for schedule in printed["schedules"]] == claimed
+    drawn = page_data(tmp_path / "x.html")["schedules"]
+    assert [[max(device["during"], default=0) for device in s["memory"]] for s in drawn] == claimed
+    assert run("plot", diamond_file, *schedules, "-o", tmp_path / "x.json").exit_code == 0
+    events = json.loads((tmp_path / "x.json").read_text())["traceEvents"]
+    for number, peaks in enumerate(claimed):
+        counters = [e for e in events if e["ph"] == "C" and e["pid"] == number]
+        found = {e["name"]: 0 for e in counters}
+        for event in counters:
+            found[event["name"]] = max(found[event["name"]], event["args"]["bytes"])
+        assert list(found.values()) == peaks
+
+
+def test_without_schedule_and_file_the_input_order_is_drawn_here(run, diamond_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("plot", diamond_file)
+    assert result.stdout == "input: peak 26 B at step 3 of 6, wide2\n"
+    assert (tmp_path / "diamond.png").read_bytes().startswith(PNG)
+
+
+def test_kinds_of_picture_differ(run, diamond_file, schedules, tmp_path):
+    pictures = []
+    for path, kind in (
+        (schedules[0], "memory"),
+        (schedules[0], "gantt"),
+        (schedules[1], None),
+        (schedules[1], "gantt"),
+    ):
+        target = tmp_path / "kind.svg"
+        assert run("plot", diamond_file, path, "-o", target, *(["--kind", kind] if kind else [])).exit_code == 0
+        pictures.append(target.read_bytes())
+    assert pictures[2] == pictures[3]  # several devices
+    assert pictures[0] != pictures[1]
+
+
+def test_schedules_whose_files_share_a_name_are_told_apart(run, diamond_file, schedules, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other" / "one.json"
+    other.write_bytes(schedules[0].read_bytes())
+    printed = json.loads(run("plot", diamond_file, schedules[0], other, "-o", tmp_path / "x.png", "--json").stdout)
+    assert [schedule["label"] for schedule in printed["schedules"]] == [str(schedules[0]), str(other)]
+
+
+def other_graph(tmp_path, **sizes):
+    """Write a graph with the diamond's names and other sizes, or with an op more."""
+    builder = GraphBuilder("other")
+    builder.add_op("start", outputs=[sizes.get("start", 10)], runtime=1)
+    builder.add_op("wide1", inputs=[(0, 0)], outputs=[8], runtime=2)
+    builder.add_op("wide2", inputs=[(0, 0)], outputs=[8], runtime=2)
+    builder.add_op("narrow1", inputs=[(1, 0)], outputs=[1], runtime=1)
+    builder.add_op("narrow2", inputs=[(2, 0)], outputs=[1], runtime=1)
+    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[1], is_final=True, runtime=1)
+    if "more" in sizes:
+        builder.add_op("more", inputs=[(5, 0)], outputs=[1])
+    path = tmp_path / "other.pbtxt"
+    write_graph(builder.build(), path)
+    return path
+
+
+def refused(result, target, *parts):
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert len(result.stderr.splitlines()) == 1
+    assert "Traceback" not in result.stderr
+    for part in parts:
+        assert part in result.stderr
+    assert not target.exists()
+
+
+def test_a_schedule_of_another_graph_is_refused(run, diamond_file, schedules, tmp_path):
+    target = tmp_path / "x.png"
+    for sizes, part in (
+        ({"start": 11}, "claims peaks of [19] bytes, but takes [20]"),
+        ({"more": 1}, "op 'more' never runs"),
+    ):
+        result = run("plot", other_graph(tmp_path, **sizes), schedules[0], "-o", target)
+        refused(result, target, f"{schedules[0]}: not a schedule of other: ", part)
+    alone = GraphBuilder("alone")
+    alone.add_op("start", outputs=[10])
+    write_graph(alone.build(), tmp_path / "alone.pbtxt")
+    result = run("plot", tmp_path / "alone.pbtxt", schedules[0], "-o", target)
+    refused(result, target, f"{schedules[0]}: step", "which alone does not have")
+
+
+def test_damaged_files_are_refused(run, diamond_file, schedules, tmp_path):
+    target, damaged = tmp_path / "x.png", tmp_path / "damaged.json"
+    whole = schedules[0].read_text()
+    for text, part in (
+        (whole[:-20], "not a JSON file, or truncated"),
+        ("[]", "not a schedule JSON, which is an object"),
+        (whole.replace('"devices"', '"device_count"'), "the field 'devices' is missing"),
+        (whole.replace('{"op": "start", "device": 0},', ""), "op 'wide1' runs on device 0 without its input"),
+    ):
+        assert text != whole
+        damaged.write_text(text)
+        refused(run("plot", diamond_file, damaged, "-o", target), target, str(damaged))
+        if "without" not in part:
+            assert part in run("plot", diamond_file, damaged, "-o", target).stderr
+    refused(run("plot", diamond_file, tmp_path / "none.json", "-o", target), target, "none.json: cannot be read")
+    refused(run("plot", tmp_path / "none.pb", "-o", target), target, "none.pb")
+
+
+@pytest.mark.parametrize("name", ["x.gif", "x", "x.png.txt"])
+def test_unknown_endings_are_refused_before_anything_is_read(run, tmp_path, name):
+    for command in (["plot", "no-such-graph"], ["solve", "no-such-graph", "--plot", tmp_path / name]):
+        options = [] if "--plot" in command else ["-o", tmp_path / name]
+        result = run(*command, *options)
+        refused(result, tmp_path / name, "the name must end in one of .png (a picture), .svg")
+    result = run("compare", "no-such-graph", "-m", "input", "--plot", tmp_path / name)
+    refused(result, tmp_path / name, "the name must end in one of .png (a picture), .svg")
+
+
+def test_folders_and_kinds_are_checked(run, diamond_file, tmp_path):
+    target = tmp_path / "none" / "x.png"
+    refused(run("plot", diamond_file, "-o", target), target, "the folder does not exist")
+    target = tmp_path / "x.png"
+    refused(run("plot", diamond_file, "-o", target, "--kind", "pie"), target, "unknown kind 'pie'")
+    target = tmp_path / "x.html"
+    refused(run("plot", diamond_file, "-o", target, "--kind", "gantt"), target, "--kind is for pictures")
+
+
+def test_solve_draws_its_result_beside_the_input_order(run, diamond_file, tmp_path):
+    target = tmp_path / "solved.html"
+    result = run("solve", diamond_file, "--method", "approximate-dp", "--plot", target)
+    assert result.exit_code == 0
+    assert f"wrote {target}" in result.stderr
+    drawn = [(schedule["label"], schedule["peak"]) for schedule in page_data(target)["schedules"]]
+    assert drawn == [("input", 26), ("approximate-dp", 19)]
+    assert run("solve", diamond_file, "--method", "input", "--plot", target).exit_code == 0
+    assert [schedule["label"] for schedule in page_data(target)["schedules"]] == ["input"]
+    assert run("solve", diamond_file, "--task", "runtime", "--plot", tmp_path / "s.png", "-q").exit_code == 0
+    assert (tmp_path / "s.png").read_bytes().startswith(PNG)
+
+
+def test_an_infeasible_result_is_drawn_too(run, diamond_file, tmp_path):
+    target = tmp_path / "x.svg"
+    result = run("solve", diamond_file, "--memory-limit", 5, "--method", "lpmf", "--plot", target)
+    assert result.exit_code == 1
+    assert "memory limit 5 B" in target.read_text()
+
+
+def test_compare_draws_new_and_resumed_runs(run, diamond_file, tmp_path):
+    arguments = ("compare", diamond_file, "-m", "input,approximate-dp", "--resume", tmp_path / "runs.jsonl")
+    targets = [tmp_path / "new.svg", tmp_path / "resumed.svg"]
+    for target in targets:
+        result = run(*arguments, "--plot", target)
+        assert result.exit_code == 0
+        assert f"wrote {target}" in result.stderr
+    assert "2 of 2 runs are taken" in result.stderr
+    assert targets[0].read_bytes() == targets[1].read_bytes()
+    for text in (
+        "performance profile",
+        "improvement over input, %",
+        "approximate-dp: 1 better",
+        "quality against time",
+    ):
+        assert text in targets[0].read_text()

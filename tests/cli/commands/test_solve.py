@@ -1,0 +1,232 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from schedopt.core.files.costgraph import format_graph
+
+DIAMOND_INPUT_PEAK = 26  # start 10, wide1 8, wide2 8
+DIAMOND_BEST_PEAK = 19  # start 10, narrow1 1, wide2 8
+
+
+def test_summary_states_peak_input_order_and_bound(run, diamond_file):
+    result = run("solve", diamond_file)
+    assert result.exit_code == 0
+    assert f"{DIAMOND_INPUT_PEAK} B" in result.stdout
+    assert f"{DIAMOND_BEST_PEAK} B" in result.stdout
+    assert "-26.92%" in result.stdout
+    assert "optimal" in result.stdout
+
+
+def test_output_is_the_schedule_json_and_check_accepts_it(run, diamond_file, tmp_path):
+    output = tmp_path / "schedule.json"
+    assert run("solve", diamond_file, "--output", output).exit_code == 0
+    document = json.loads(output.read_text())
+    assert document["peak_memory"] == document["lower_bound"] == DIAMOND_BEST_PEAK
+    assert document["status"] == "optimal"
+    assert document["steps"][0] == {"op": "start", "device": 0}
+    assert run("check", diamond_file, output).exit_code == 0
+
+
+def test_json_and_output_are_the_same_document(run, diamond_file, tmp_path):
+    output = tmp_path / "schedule.json"
+    printed = json.loads(run("solve", diamond_file, "--json", "--method", "bfs", "--output", output).stdout)
+    assert printed == json.loads(output.read_text())
+    assert printed["method"] == printed["found_by"] == "bfs"
+
+
+def test_order_format_prints_every_op_once(run, diamond_file, diamond):
+    lines = run("solve", diamond_file, "--format", "order").stdout.split()
+    assert sorted(lines) == sorted(diamond.op_names)
+    assert lines[0] == "start"
+
+
+def test_reads_standard_input(run, diamond):
+    result = run("solve", "-", "--json", input=format_graph(diamond, "binary", compress=True))
+    assert json.loads(result.stdout)["peak_memory"] == DIAMOND_BEST_PEAK
+
+
+def test_gen_pipes_into_solve(run):
+    made = run("gen", "layered", "--nodes", 30, "--seed", 5, "-")
+    document = json.loads(run("solve", "-", "--json", "--quiet", input=made.stdout).stdout)
+    assert len(document["steps"]) == 30
+
+
+def test_runtime_defaults_to_two_devices(run, diamond_file):
+    document = json.loads(run("solve", diamond_file, "--task", "runtime", "--json", "--evaluations", 500).stdout)
+    assert document["devices"] == 2
+    assert document["runtime_us"] == 5  # both branches side by side, the transfers free
+    assert document["status"] == "optimal"
+
+
+def test_transfer_costs_and_limits_reach_the_problem(run, diamond_file):
+    arguments = ["--task", "runtime", "--bandwidth", "1MB/s", "--latency", "2us", "--memory-limit", "1KiB", "--json"]
+    document = json.loads(run("solve", diamond_file, *arguments, "--evaluations", 100).stdout)
+    assert (document["bandwidth"], document["latency_us"], document["memory_limit"]) == (1e6, 2.0, 1024)
+    assert document["runtime_us"] > 5
+
+
+def test_a_limit_may_be_a_share_of_the_input_order(run, diamond_file):
+    document = json.loads(run("solve", diamond_file, "--memory-limit", "75%", "--json").stdout)
+    assert document["memory_limit"] == int(0.75 * DIAMOND_INPUT_PEAK)
+    assert run("solve", diamond_file, "--memory-limit", "70%").exit_code == 1
+
+
+def test_an_impossible_limit_exits_1_with_the_least_excess(run, diamond_file, tmp_path):
+    output = tmp_path / "schedule.json"
+    result = run("solve", diamond_file, "--memory-limit", 5, "--output", output)
+    assert result.exit_code == 1
+    assert "exceeded by 14 B" in result.stdout
+    assert json.loads(output.read_text())["status"] == "infeasible"
+    assert run("check", diamond_file, output).exit_code == 0
+
+
+def test_says_when_the_input_order_is_better(run, tmp_path, diamond_file):
+    best = tmp_path / "best.pbtxt"
+    order = run("solve", diamond_file, "--format", "order").stdout.split()
+    text = diamond_file.read_text()
+    nodes = {block.split('"')[1]: "node {" + block for block in text.split("node {")[1:]}
+    best.write_text("".join(nodes[name] for name in order))
+    result = run("solve", best, "--method", "bfs")
+    assert result.exit_code == 0
+    assert "input order is better" in result.stderr
+
+
+def test_initial_schedule_starts_brkga(run, diamond_file, tmp_path):
+    output = tmp_path / "schedule.json"
+    run("solve", diamond_file, "--task", "runtime", "--evaluations", 500, "--output", output)
+    arguments = ["--task", "runtime", "--initial", output, "--method", "brkga", "--json", "--evaluations", 100]
+    assert json.loads(run("solve", diamond_file, *arguments).stdout)["runtime_us"] == 5
+
+
+@pytest.mark.parametrize("decoder", ["lazy", "queue"])
+def test_the_decoder_can_be_given_as_a_flag(run, diamond_file, decoder):
+    arguments = ["--devices", 2, "--evaluations", 60, "--json"]
+    documents = [
+        json.loads(run("solve", diamond_file, *arguments, *method).stdout)
+        for method in (["--method", "brkga", "--decoder", decoder], ["--method", f"brkga:decoder={decoder}"])
+    ]
+    assert documents[0]["steps"] == documents[1]["steps"]
+    assert documents[0]["evaluations"] == documents[1]["evaluations"]
+
+
+@pytest.mark.parametrize("decode", ["greedy", "sample", "beam"])
+def test_topoformer_by_flags(run, diamond_file, tiny_shipped, decode):
+    flags = ["--method", "topoformer", "--decode", decode, "--width", 3, "--weights", tiny_shipped]
+    document = json.loads(run("solve", diamond_file, "--json", *flags).stdout)
+    method = f"topoformer:decode={decode}:width=3"
+    same = json.loads(run("solve", diamond_file, "--json", "--method", method).stdout)
+    assert document["steps"] == same["steps"]
+    assert document["evaluations"] == same["evaluations"] == (1 if decode == "greedy" else 3)
+    assert document["method"] == document["found_by"] == "topoformer"
+
+
+def test_a_note_of_the_method_is_printed_beside_the_result(run, diamond_file, tiny_shipped, monkeypatch):
+    monkeypatch.setattr("schedopt.policies.topoformer.solve.MOST_OPS", 5)
+    result = run("solve", diamond_file, "--method", "topoformer", "--format", "order")
+    assert (result.exit_code, len(result.stdout.split())) == (0, 6)
+    assert "note: diamond: 6 ops are too many for topoformer, which takes 5" in " ".join(result.stderr.split())
+    assert run("solve", diamond_file, "--method", "topoformer", "--quiet").stderr == ""
+
+
+def test_topoformer_without_weights_names_how_to_make_some(run, diamond_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("schedopt.policies.networks.shipped.WEIGHTS", tmp_path)
+    result = run("solve", diamond_file, "--method", "topoformer")
+    assert (result.exit_code, result.stdout, len(result.stderr.strip().splitlines())) == (2, "", 1)
+    assert "schedopt train topoformer" in result.stderr
+    assert "--weights" in result.stderr
+
+
+def test_a_method_that_builds_one_schedule_refuses_initial(run, diamond_file, tmp_path):
+    output = tmp_path / "schedule.json"
+    run("solve", diamond_file, "--output", output)
+    result = run("solve", diamond_file, "--method", "dfs", "--initial", output)
+    assert result.exit_code == 2
+    assert "'dfs' builds one schedule" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--decoder", "lazy"], ["--decoder is not for method 'auto'", "brkga"]),
+        (["--method", "dfs", "--decoder", "queue"], ["--decoder is not for method 'dfs'", "brkga"]),
+        (["--method", "brkga:decoder=lazy", "--decoder", "queue"], ["decoder", "twice"]),
+        (["--method", "brkga", "--decoder", "eager"], ["decoder must be queue or lazy, not 'eager'"]),
+        (["--decode", "beam"], ["--decode is not for method 'auto'", "topoformer"]),
+        (["--method", "brkga", "--width", "3"], ["--width is not for method 'brkga'", "topoformer"]),
+        (["--method", "topoformer", "--weights", "no.safetensors"], ["no.safetensors: cannot be read", "o such file"]),
+        (["--method", "topoformer", "--weights", "."], [".: is a folder", "name the weights in it"]),
+        (["--method", "topoformer", "--width", "0"], ["width must be from 1 to 4096"]),
+        (["--method", "nonsense"], ["unknown method 'nonsense'", "auto"]),
+        (["--task", "speed"], ["unknown task 'speed'", "runtime"]),
+        (["--devices", "65"], ["1 to 64"]),
+        (["--memory-limit", "16 bananas"], ["memory limit '16 bananas'", "unknown unit"]),
+        (["--memory-limit", "0%"], ["memory limit '0%'", "60%"]),
+        (["--bandwidth", "10GB"], ["bandwidth '10GB'", "10GB/s"]),
+        (["--time-limit", "soon"], ["time limit 'soon'"]),
+        (["--time-limit", "0s"], ["time limit", "more than 0"]),
+        (["--method", "approximate-dp", "--evaluations", "5"], ["does not count evaluations", "--time-limit"]),
+        (["--method", "approximate-dp", "--devices", "2"], ["one device"]),
+        (["--method", "brkga:elites=200"], ["elites"]),
+        (["--method", "brkga:wings=2"], ["no parameter 'wings'", "elites"]),
+        (["--output", "no/such/folder/x.json"], ["no/such/folder/x.json", "folder"]),
+        (["--initial", "missing.json"], ["missing.json"]),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_exit_2(run, diamond_file, arguments, words):
+    result = run("solve", diamond_file, *arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    for word in words:
+        assert word in result.stderr
+
+
+def test_a_missing_file_is_named(run):
+    result = run("solve", "nowhere.pb")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: nowhere.pb: cannot be read")
+
+
+def test_quiet_silences_notes(run, diamond_file, tmp_path):
+    assert run("solve", diamond_file, "--quiet", "--output", tmp_path / "s.json").stderr == ""
+    assert "wrote" in run("solve", diamond_file, "--output", tmp_path / "s.json").stderr
+
+
+SAYS_WHEN_IT_SEARCHES = """
+from schedopt.cli.main import main
+import schedopt.core.solve as module
+
+lower_bound = module.lower_bound
+
+
+def said(problem):
+    print("searching", flush=True)
+    return lower_bound(problem)
+
+
+module.lower_bound = said
+main()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_ctrl_c_prints_and_writes_the_best_so_far(run, tmp_path):
+    graph, output = tmp_path / "graph.pbtxt", tmp_path / "schedule.json"
+    assert run("gen", "layered", "--nodes", 200, "--seed", 1, graph).exit_code == 0
+    arguments = ["solve", graph, "--devices", "2", "--method", "brkga", "--time-limit", "60s", "--output", output]
+    command = [sys.executable, "-c", SAYS_WHEN_IT_SEARCHES, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "searching\n"
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "interrupted" in stdout
+    assert json.loads(Path(output).read_text())["status"] == "interrupted"
+    assert run("check", graph, output).exit_code == 0

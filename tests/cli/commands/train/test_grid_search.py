@@ -1,0 +1,178 @@
+"""`schedopt train`: a tiny grid end to end, resumed, interrupted, in parallel, and misused."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from schedopt.core.comparison import grid_search
+from schedopt.core.comparison.grid_search import Grid
+from schedopt.core.search.tuned import read_tuned
+from schedopt.core.solvers.several_devices import brkga
+
+TINY = tuple(
+    {"alpha": alpha, "chromosomes": chromosomes, "elites": 2, "mutants": 1}
+    for alpha in (1.0, 3.0)
+    for chromosomes in (10, 6, 20)
+)
+
+
+@pytest.fixture
+def small_grid(monkeypatch):
+    monkeypatch.setitem(grid_search.GRIDS, "brkga", lambda: Grid("brkga", TINY))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Return two data sets: four graphs to search on, and two others."""
+    from schedopt.cli.main import app
+    from typer.testing import CliRunner
+
+    folder = tmp_path_factory.mktemp("graphs")
+    for name, count, seed in (("train", 4, 7), ("held-out", 2, 8)):
+        arguments = ["gen", "synthetic", folder / name, "--count", count, "--seed", seed, "--nodes", "10-15"]
+        assert CliRunner().invoke(app, [*map(str, arguments), "--quiet"]).exit_code == 0
+    return folder / "train", folder / "held-out"
+
+
+def search(folders, *options):
+    train, held_out = folders
+    common = ["--task", "runtime", "--evaluations", 40, "--first", 2, "--keep", 0.5, "--quiet"]
+    return ["train", "brkga", train, "--held-out", held_out, *common, *options]
+
+
+def entry(path, task="runtime"):
+    return yaml.safe_load(path.read_text())[task]
+
+
+def test_the_winner_is_written_with_how_it_was_found(run, folders, small_grid, tmp_path):
+    output = tmp_path / "tuned.yaml"
+    result = run(*search(folders, "--output", output))
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    found = entry(output)["found"]
+    assert found["command"] == (
+        "schedopt train brkga GRAPHS --task runtime --evaluations 40 --seed 0 --first 2 --keep 0.5"
+    )
+    assert found["rounds"] == ["6 settings on 2 graphs", "3 settings on 4 graphs"]
+    assert found["training"]["made_by"] == ["schedopt gen synthetic --nodes 10-15 --count 4 --seed 7"]
+    assert (found["training"]["graphs"], found["held_out"]["graphs"]) == (4, 2)
+    assert found["training"]["improvement_percent"] >= 0  # the defaults are in it
+    assert entry(output)["settings"] in TINY
+    assert read_tuned(output, "brkga", brkga.Parameters).parameters("runtime") == brkga.Parameters(
+        **entry(output)["settings"]
+    )
+    assert "brkga: improvement over its defaults, 4 graphs" in result.stdout
+    assert "the first on 2 held-out graphs: " in result.stdout
+    graph = next(folders[0].glob("*.pb.gz"))
+    solved = run("solve", graph, "--task", "runtime", "--method", f"brkga-tuned:settings={output}", "--evaluations", 40)
+    assert solved.exit_code == 0, solved.stderr
+
+
+def test_the_other_task_in_the_file_stays(run, folders, small_grid, tmp_path):
+    output = tmp_path / "tuned.yaml"
+    assert run(*search(folders, "--output", output)).exit_code == 0
+    before = entry(output)
+    assert run(*search(folders, "--output", output), "--task", "memory").exit_code == 0
+    assert entry(output) == before
+    assert "--task" not in entry(output, "memory")["found"]["command"]
+
+
+def test_its_numbers_are_those_of_compare(run, folders, small_grid):
+    winner = json.loads(run(*search(folders, "--json")).stdout)
+    specs = [":".join(["brkga", *(f"{k}={v}" for k, v in s.items())]) for s in (TINY[0], winner["settings"])]
+    compared = run(
+        "compare",
+        folders[1],
+        "--task",
+        "runtime",
+        "--evaluations",
+        40,
+        "--methods",
+        ",".join(dict.fromkeys(specs)),
+        "--json",
+    )
+    expected = json.loads(compared.stdout)["summary"][-1]["improvement"]
+    assert winner["found"]["held_out"]["improvement_percent"] == pytest.approx(expected["mean"], abs=1e-4)
+    assert winner["found"]["held_out"]["standard_error"] == pytest.approx(expected["standard_error"], abs=1e-4)
+
+
+def test_neither_jobs_nor_a_stop_change_the_result(run, folders, small_grid, tmp_path):
+    """Stopped after any number of runs, the file as it is then gives the same result, without repeating them."""
+    whole = run(*search(folders, "--json", "--resume", tmp_path / "whole.jsonl"))
+    assert run(*search(folders, "--json", "--jobs", 2)).stdout == whole.stdout
+    lines = (tmp_path / "whole.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(lines) == 6 * 2 + 3 * 2 + 2 * 2
+    for kept in (5, 12, 20):
+        part = tmp_path / f"{kept}.jsonl"
+        part.write_bytes(b"".join(lines[:kept]) + b'{"key": "torn')
+        assert run(*search(folders, "--json", "--resume", part)).stdout == whole.stdout
+        assert part.read_bytes().count(b"\n") == len(lines)
+
+
+def test_local_search_is_searched_the_same_way(run, folders, tmp_path):
+    result = run("train", "local-search", folders[0], "--evaluations", 60, "--first", 1, "--json", "--quiet")
+    document = json.loads(result.stdout)
+    assert document["method"] == "local-search"
+    assert set(document["settings"]) == {"patience"}
+    assert "held_out" not in document["found"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--task", "speed"], ["unknown task 'speed'"]),
+        (["--output", "x.json"], ["x.json", ".yaml"]),
+        (["--output", "no/such/x.yaml"], ["no/such/x.yaml", "folder does not exist"]),
+        (["--resume", "no/such/x.jsonl"], ["no/such/x.jsonl", "cannot be used to resume"]),
+        (["--devices", "0"], ["devices must be from 1"]),
+        (["--held-out", "no-such-folder"], ["no-such-folder", "no such file"]),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_exit_2(run, folders, small_grid, options, words):
+    result = run(*search(folders, *options))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert len(result.stderr.strip().splitlines()) == 1
+    for word in words:
+        assert word in result.stderr
+
+
+def test_another_methods_file_is_not_overwritten(run, folders, small_grid, tmp_path):
+    output = tmp_path / "tuned.yaml"
+    output.write_text("method: local-search\nmemory: {settings: {patience: 3}}\n")
+    result = run(*search(folders, "--output", output))
+    assert result.exit_code == 2
+    assert "is not a file that schedopt train brkga wrote" in result.stderr
+    assert "patience" in output.read_text()
+
+
+def test_held_out_graphs_must_be_others(run, folders, small_grid):
+    result = run(*search(folders, "--held-out", folders[0]))
+    assert result.exit_code == 2
+    assert "the held-out graph" in result.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_keeps_what_is_done(folders, tmp_path, jobs):
+    file, output = tmp_path / "runs.jsonl", tmp_path / "tuned.yaml"
+    arguments = ["train", "brkga", folders[0], "--task", "runtime", "--evaluations", 2000, "--bandwidth", 1]
+    arguments += ["--resume", file, "--output", output, "--jobs", jobs]
+    command = [sys.executable, "-c", "from schedopt.cli.main import main; main()", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        for _ in range(1200):
+            if process.poll() is not None or (file.exists() and file.read_bytes().count(b"\n")):
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (130, ""), stderr
+    assert re.search(r"interrupted: the runs done so far are kept in .*; the same command goes on", stderr)
+    assert "Traceback" not in stderr
+    assert 1 <= file.read_bytes().count(b"\n") < 648 * 4
+    assert not output.exists()

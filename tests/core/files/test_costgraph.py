@@ -1,0 +1,208 @@
+"""CostGraphDef files: exact round trips, the conventions of the format, and every way for a file to be wrong."""
+
+import gzip
+import io
+import sys
+from types import SimpleNamespace
+
+import naive
+import numpy as np
+import pytest
+from google.protobuf import text_format
+from schedopt.core.costs.simulator import simulate
+from schedopt.core.errors import FormatError, SchedoptError
+from schedopt.core.files.costgraph import (
+    encoding_of,
+    find_graphs,
+    format_graph,
+    graph_name,
+    parse_graph,
+    read_graph,
+    write_graph,
+)
+from schedopt.core.graph import INT64_MAX, GraphBuilder
+from schedopt.core.problem import Problem
+from schedopt.core.schedule import Schedule
+from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
+
+SUFFIXES = (".pbtxt", ".pb", ".pbtxt.gz", ".pb.gz")
+
+
+def through_protobuf(text):
+    """Let the protobuf library read a text and write it as binary."""
+    return text_format.Parse(text, CostGraphDef()).SerializeToString()
+
+
+# Round trips --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("seed", range(15))
+def test_a_round_trip_changes_nothing(tmp_path, seed, suffix):
+    """Ids, order, repeated inputs and control edges, views, zero sizes: all as they were, and the bytes too."""
+    rng = np.random.default_rng([30, seed])
+    graph, _ = naive.random_graph(rng, int(rng.integers(1, 25)), per_port_final=False, whole_runtimes=True)
+    path = tmp_path / f"some.graph{suffix}"
+    write_graph(graph, path)
+    again = read_graph(path)
+    assert again == graph
+    assert again.name == "some.graph"
+    assert again.input_order.tolist() == graph.input_order.tolist()
+    write_graph(again, tmp_path / f"again{suffix}")
+    assert (tmp_path / f"again{suffix}").read_bytes() == path.read_bytes()
+    assert path.read_bytes().startswith(b"\x1f\x8b\x08\0\0\0\0\0") == suffix.endswith(".gz")  # without a time
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_text_is_what_protobuf_prints_and_binary_what_it_reads(seed):
+    graph, _ = naive.random_graph(np.random.default_rng([31, seed]), 15)
+    text, binary = format_graph(graph, "text").decode(), format_graph(graph, "binary")
+    assert through_protobuf(text) == binary
+    assert text_format.MessageToString(CostGraphDef.FromString(binary)) == text
+
+
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("encoding", ["text", "binary"])
+def test_one_final_tensor_among_others_becomes_a_final_view_of_no_bytes(seed, encoding):
+    """The format knows final ops only; the added ops, run last, change no peak."""
+    rng = np.random.default_rng([32, seed])
+    spec = naive.random_spec(rng, 10, whole_runtimes=True)
+    spec.append({**spec[0], "name": "two", "op_id": 2**31 - 1, "outputs": [5, 6], "aliases": [-1, -1]})
+    spec[-1] |= {"inputs": [], "control": [], "is_final": [False, True]}
+    graph, plain = naive.build(spec), naive.plain_of_spec(spec)
+    data = format_graph(graph, encoding)
+    read = parse_graph(data, "g")
+    assert format_graph(read, encoding) == data
+    assert read.op_names[: graph.num_ops] == graph.op_names
+    kept = {graph.tensor_name(t) for t in np.flatnonzero(graph.is_final)}
+    for op in range(graph.num_ops, read.num_ops):
+        (tensor,) = read.outputs(op)
+        original = read.tensor_name(read.alias_of[tensor])
+        assert read.op_names[op] == f"{original}/final"
+        assert (read.tensor_size[tensor], read.is_final[tensor]) == (0, True)
+        kept.discard(original)
+    assert "two:1/final" in read.op_names
+    assert kept <= {read.tensor_name(t) for t in np.flatnonzero(read.is_final)}
+    order = naive.random_order(rng, plain)
+    longer = Schedule.single_device(np.array([*order, *range(graph.num_ops, read.num_ops)]))
+    assert simulate(Problem(read), longer).peak == naive.order_peak(plain, order)
+
+
+@pytest.mark.parametrize("encoding", ["text", "binary"])
+@pytest.mark.parametrize(
+    "name", ["a" * 9, "n" * 32, 'quo"te\\', "line\nbreak\t", "µ/名\x85\u2028", " x ", "#", "node {"]
+)
+def test_names_of_any_kind_survive(name, encoding):
+    builder = GraphBuilder("g")
+    builder.add_op(name)
+    alone = builder.build()
+    builder.add_op("b", inputs=[], outputs=[3])
+    for graph in (alone, builder.build()):
+        assert parse_graph(format_graph(graph, encoding), "g") == graph
+
+
+def test_runtimes_are_rounded_and_the_largest_stay_readable():
+    builder = GraphBuilder("g")
+    for name, runtime in (("a", 2.5), ("b", 3.49)):
+        builder.add_op(name, runtime=runtime)
+    assert parse_graph(format_graph(builder.build()), "g").runtime.tolist() == [2, 3]
+    largest = f"node {{ compute_cost: {INT64_MAX} }}".encode()
+    data = format_graph(parse_graph(largest, "g"))
+    assert f"compute_cost: {INT64_MAX}\n".encode() in data
+    assert format_graph(parse_graph(data, "g")) == data
+
+
+def test_standard_input_and_output(monkeypatch, capsysbinary):
+    graph, _ = naive.random_graph(np.random.default_rng(33), 8, per_port_final=False, whole_runtimes=True)
+    write_graph(graph, "-")
+    text = capsysbinary.readouterr().out
+    assert text == format_graph(graph, "text")
+    for data in (text, gzip.compress(format_graph(graph, "binary"))):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+        read = read_graph("-")
+        assert (read, read.name) == (graph, "stdin")
+
+
+# Conventions --------------------------------------------------------------------------------------------------
+
+SOURCE = 'node { name: "a" id: 1 output_info { size: 8 alias_input_port: -1 } output_info { size: 4 } }\n'
+
+
+def reader_of(alias, inputs=2):
+    ports = "input_info { preceding_node: 1 }\n" * (inputs - 1) + "input_info { preceding_node: 1 preceding_port: 1 }"
+    return f'node {{ name: "b" id: 2 {ports if inputs else ""} output_info {{ size: 8 alias_input_port: {alias} }} }}'
+
+
+@pytest.mark.parametrize(
+    ("alias", "inputs", "root"),
+    [(-1, 2, "b:0"), (0, 2, "a:0"), (1, 2, "a:1"), (2, 3, "a:1"), (0, 0, "b:0"), (-1, 0, "b:0")],
+)
+def test_alias_input_port_counts_inputs_as_written(alias, inputs, root):
+    graph = parse_graph((SOURCE + reader_of(alias, inputs)).encode(), "g")
+    (tensor,) = graph.outputs(1)
+    assert graph.tensor_name(graph.root[tensor]) == root
+    assert graph.root[:2].tolist() == [0, 1]
+
+
+def test_a_file_without_any_non_zero_alias_does_not_use_the_field():
+    notes = []
+    text = (SOURCE + reader_of(0)).replace("alias_input_port: -1", "")
+    assert parse_graph(text.encode(), "net", notes.append).alias_of.tolist() == [-1, -1, -1]
+    (note,) = notes
+    assert note.startswith("net: ")
+    assert "alias_input_port" in note
+    # With no op that has both inputs and outputs there is nothing to remark.
+    parse_graph(b"node { output_info { size: 1 } }", "net", notes.append)
+    assert len(notes) == 1
+
+
+def test_missing_and_repeated_names_are_made_unique_and_stay_so():
+    ids = zip(["", "x", "x", "7", "x#3", "", "x"], [7, 2, 3, 4, 5, 6, 9], strict=True)
+    text = "".join(f'node {{ name: "{name}" id: {op_id} }}\n' for name, op_id in ids)
+    graph = parse_graph(text.encode(), "g")
+    assert graph.op_names == ("7#7", "x", "x#3#3", "7", "x#3", "6", "x#9")
+    assert parse_graph(format_graph(graph), "g") == graph
+
+
+def test_fields_that_the_model_does_not_hold_are_dropped_with_one_note():
+    text = """node { device: "/gpu:0" compute_time: 4 inaccurate: true output_info { dtype: DT_FLOAT shape { } } }
+      node { id: 1 is_final: true } cost { cost: 1 }"""
+    for data in (text.encode(), through_protobuf(text)):
+        notes = []
+        assert parse_graph(data, "net", notes.append) == parse_graph(b"node { output_info { } } node { id: 1 }", "")
+        (note,) = notes
+        for field in ("device", "compute_time", "inaccurate", "dtype", "shape", "cost", "is_final of an op without"):
+            assert field in note
+
+
+# Names of files -----------------------------------------------------------------------------------------------
+
+
+def test_names_of_graphs_and_encodings():
+    assert [graph_name(f"x/net.v2{suffix}") for suffix in SUFFIXES] == ["net.v2"] * 4
+    assert (graph_name("-"), graph_name(".pb"), graph_name("a/net")) == ("stdin", ".pb", "net")
+    assert encoding_of("a.pb.gz") == ("binary", True)
+    assert encoding_of("-") == ("text", False)
+    with pytest.raises(FormatError, match=r"a\.onnx.*\.pbtxt"):
+        encoding_of("a.onnx")
+
+
+def test_find_graphs_searches_folders_in_order(tmp_path):
+    for name in ("b.pb", "a/c.pbtxt.gz", "notes.txt", "a/dataset.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    inside = [tmp_path / "a/c.pbtxt.gz", tmp_path / "b.pb"]
+    assert find_graphs([tmp_path / "b.pb", tmp_path]) == [inside[1], *inside]
+    (tmp_path / "empty").mkdir()
+    for missing in ("empty", "nowhere.pb"):
+        with pytest.raises(FormatError, match=missing):
+            find_graphs([tmp_path / missing])
+
+
+def test_unwritable_and_unreadable_paths(tmp_path):
+    graph, _ = naive.random_graph(np.random.default_rng(35), 3)
+    with pytest.raises(SchedoptError, match=r"nowhere/a\.pb: cannot be written"):
+        write_graph(graph, tmp_path / "nowhere/a.pb")
+    for path in (tmp_path, tmp_path / "none.pb"):
+        with pytest.raises(FormatError, match=f"{path.name}: cannot be read"):
+            read_graph(path)

@@ -1,0 +1,178 @@
+"""The schedule JSON: what `solve` writes is what a reader gets back, and every way for a file to be wrong."""
+
+import copy
+import json
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.costs.verifier import verify
+from schedopt.core.errors import FormatError, ScheduleError
+from schedopt.core.files.schedule_json import format_document, read_schedule, result_document
+from schedopt.core.problem import Problem
+from schedopt.core.solve import solve
+from schedopt.version import VERSION
+
+
+def solved(seed, method="brkga", **values):
+    graph, _ = naive.random_graph(np.random.default_rng([70, seed]), 9)
+    return solve(Problem(graph, **values), method, evaluations=30, seed=seed)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"devices": 2, "memory_limit": 90},
+        {"task": "runtime", "devices": 3, "bandwidth": 1e6, "latency": 0.25},
+        {"task": "runtime", "devices": 2, "memory_limit": 1},
+    ],
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_result_survives_its_file(tmp_path, seed, values):
+    result = solved(seed, **values)
+    document = result_document(result)
+    path = tmp_path / "schedule.json"
+    path.write_text(format_document(document))
+    assert json.loads(path.read_text()) == document
+
+    loaded = read_schedule(path, result.problem.graph)
+    assert loaded.problem == result.problem
+    assert loaded.schedule.items.tolist() == result.schedule.items.tolist()
+    assert loaded.schedule.sources.tolist() == result.schedule.sources.tolist()
+    assert loaded.schedule.targets.tolist() == result.schedule.targets.tolist()
+    assert loaded.status == result.status
+    totals = verify(
+        loaded.problem,
+        loaded.schedule,
+        peak_per_device=loaded.peak_per_device,
+        runtime=loaded.runtime,
+        enforce_limit=loaded.status != "infeasible",
+    )
+    assert totals.peak == document["peak_memory"]
+
+
+def test_the_document_of_a_result():
+    """Every field of the format, by name and value."""
+    result = solved(1, "auto", task="runtime", devices=2, memory_limit=1, latency=0.5)
+    graph = result.problem.graph
+    document = result_document(result)
+    peaks = result.simulation.peak_per_device.tolist()
+    steps = document.pop("steps")
+    seconds = document.pop("seconds")
+    assert 0 <= seconds < 1000
+    assert document == {
+        "schedopt": VERSION,
+        "graph": "random",
+        "task": "runtime",
+        "method": "auto",
+        "status": "infeasible",
+        "devices": 2,
+        "memory_limit": 1,
+        "bandwidth": None,
+        "latency_us": 0.5,
+        "seed": 1,
+        "repeatable": True,
+        "peak_memory": max(peaks),
+        "peak_memory_per_device": peaks,
+        "runtime_us": result.value,
+        "lower_bound": result.lower_bound,
+        "evaluations": round(result.evaluations, 3),
+        "found_by": result.found_by,
+    }
+    ops = {step["op"]: step["device"] for step in steps if "op" in step}
+    assert ops == dict(zip(graph.op_names, result.schedule.placement(graph).tolist(), strict=True))
+    for step in steps:
+        if "tensor" in step:
+            assert ops[step["tensor"].rpartition(":")[0]] == step["from"] != step["to"]
+    assert all(set(step) in ({"op", "device"}, {"tensor", "from", "to"}) for step in steps)
+
+
+def test_bytes_are_whole_numbers():
+    document = result_document(solved(2, "lpmf"))
+    for field in ("peak_memory", "lower_bound", "evaluations"):
+        assert isinstance(document[field], int)
+    assert document["evaluations"] == 1
+
+
+DELETED = object()
+WRONG = {
+    "no task": ("task", DELETED, "field 'task' is missing"),
+    "no steps": ("steps", DELETED, "field 'steps' is missing"),
+    "task": ("task", "speed", "unknown task 'speed'"),
+    "task is a number": ("task", 3, "'task' has the wrong type: 3"),
+    "devices is text": ("devices", "2", "'devices' has the wrong type"),
+    "devices is a fraction": ("devices", 1.5, "'devices' has the wrong type"),
+    "devices is true": ("devices", True, "'devices' has the wrong type"),
+    "no devices": ("devices", 0, "devices must be from 1 to 64"),
+    "negative limit": ("memory_limit", -5, "memory limit"),
+    "limit out of range": ("memory_limit", 10**30, "'memory_limit' is out of range"),
+    "no bandwidth": ("bandwidth", 0, "bandwidth must be positive"),
+    "bandwidth out of range": ("bandwidth", 10**400, "'bandwidth' is out of range"),
+    "infinite bandwidth": ("bandwidth", float("inf"), "'bandwidth' is out of range"),
+    "latency is NaN": ("latency_us", float("nan"), "'latency_us' is out of range"),
+    "negative latency": ("latency_us", -1.0, "latency"),
+    "status is a list": ("status", [], "'status' has the wrong type"),
+    "runtime is text": ("runtime_us", "1", "'runtime_us' has the wrong type"),
+    "runtime is NaN": ("runtime_us", float("nan"), "'runtime_us' is out of range"),
+    "peaks is a number": ("peak_memory_per_device", 4, "'peak_memory_per_device' has the wrong type"),
+    "peaks are fractions": ("peak_memory_per_device", [4.5], "whole numbers"),
+    "steps is an object": ("steps", {}, "'steps' has the wrong type"),
+    "step is a number": ("steps", [7], "step 0 is neither an op .* nor a tensor .*: 7"),
+    "step without device": ("steps", [{"op": "op1"}], "step 0 is neither"),
+    "device is text": ("steps", [{"op": "op1", "device": "0"}], "step 0 is neither"),
+    "transfer without target": ("steps", [{"tensor": "op1:0", "from": 0}], "step 0 is neither"),
+    "unknown op": ("steps", [{"op": "conv", "device": 0}], "step 0 names the op 'conv', which random does not have"),
+    "unknown tensor": ("steps", [{"tensor": "op1:9", "from": 0, "to": 1}], "step 0 names the tensor 'op1:9'"),
+    "device out of range": ("steps", [{"op": "op1", "device": 2**40}], "step 0 names a device out of range"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_each_way_to_be_wrong_has_a_message_that_names_file_and_field(tmp_path, case):
+    field, value, message = WRONG[case]
+    result = solved(3)
+    document = copy.deepcopy(result_document(result))
+    if value is DELETED:
+        del document[field]
+    else:
+        document[field] = value
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(FormatError, match=rf"s\.json: .*{message}"):
+        read_schedule(path, result.problem.graph)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "not a JSON file, or truncated"),
+        (b'{"task": "memory", ', "not a JSON file, or truncated"),
+        (b"\x1f\x8b\x00", "not a JSON file"),
+        (b"\xff\xfe", "not a JSON file"),
+        (b"[" * 200_000, "not a JSON file"),
+        (b'{"devices": ' + b"9" * 5000 + b"}", "not a JSON file"),
+        (b"[]", "not a schedule JSON, which is an object"),
+        (b"{}", "field 'task' is missing"),
+        (None, "cannot be read"),
+    ],
+)
+def test_files_that_are_no_schedule(tmp_path, data, message):
+    path = tmp_path / "s.json"
+    if data is not None:
+        path.write_bytes(data)
+    graph, _ = naive.random_graph(np.random.default_rng(71), 3)
+    with pytest.raises(FormatError, match=rf"s\.json: .*{message}"):
+        read_schedule(path, graph)
+
+
+def test_a_schedule_that_claims_what_it_does_not_keep_is_read_and_then_rejected(tmp_path):
+    result = solved(4, devices=2)
+    document = result_document(result)
+    path = tmp_path / "s.json"
+    for change in ({"steps": document["steps"][::-1]}, {"peak_memory_per_device": [0, 0]}, {"runtime_us": 0.0}):
+        path.write_text(json.dumps({**document, **change}))
+        loaded = read_schedule(path, result.problem.graph)
+        claims = {"peak_per_device": loaded.peak_per_device, "runtime": loaded.runtime}
+        with pytest.raises(ScheduleError):
+            verify(loaded.problem, loaded.schedule, **claims)

@@ -1,0 +1,305 @@
+"""ONNX programs in other orders: predicted against real memory, the order that ONNX Runtime keeps, equal results."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from models.onnx_models import branches, model_of, random_model, random_order, save, value, write_schedule  # noqa: E402
+from onnx import helper  # noqa: E402
+from schedopt.core.costs.simulator import simulate  # noqa: E402
+from schedopt.core.errors import FormatError, ProgramError, ScheduleError, UsageError  # noqa: E402
+from schedopt.core.problem import Problem  # noqa: E402
+from schedopt.core.programs.measurement import PROGRAM_ORDER  # noqa: E402
+from schedopt.core.programs.onnx.apply import apply, check_equal, reorder  # noqa: E402
+from schedopt.core.programs.onnx.importer import IN_PLACE, VIEWS, graph_of, read  # noqa: E402
+from schedopt.core.programs.onnx.measure import measure  # noqa: E402
+from schedopt.core.programs.onnx.program import load_program  # noqa: E402
+from schedopt.core.programs.onnx.session import kernel_times, random_inputs, session_of, session_options  # noqa: E402
+from schedopt.core.programs.options import ImportOptions  # noqa: E402
+from schedopt.core.schedule import Schedule  # noqa: E402
+
+PAGE = 4096
+SIDE = 128
+TENSOR = 4 * 4 * SIDE * SIDE
+CHILD = """
+import json, sys
+from schedopt.core.programs.onnx.costs import run_each
+from schedopt.core.programs.onnx.run import run_order
+for path, orders in json.load(sys.stdin).items():
+    print(json.dumps([run_each(path, {}), [run_order(path, {}, order) for order in orders]]))
+"""
+COPIES = {"Abs", "Neg", "Exp", "Sqrt", "Erf", "Floor", "HardSwish", "Dropout", "BatchNormalization", "Transpose", "Add"}
+ATTRIBUTES = {
+    "Cast": {"to": onnx.TensorProto.INT32},
+    "Transpose": {"perm": [0, 2, 1]},
+    "Softmax": {"axis": -1},
+    "LogSoftmax": {"axis": -1},
+}
+OPERANDS = {
+    **{"Reshape": ["shape"], "Squeeze": ["axis"], "Unsqueeze": ["axis"], "Add": ["one"]},
+    **{"Clip": ["one", "one"], "BatchNormalization": ["vector"] * 4},
+}
+
+
+def run_all(orders_of_path):
+    """Costs and runs of many programs, measured in one other process."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        input=json.dumps(orders_of_path),
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": ":".join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(zip(orders_of_path, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+def predicted_peak(graph, order):
+    """The peak beside persistent bytes."""
+    peak = simulate(Problem(graph), Schedule.single_device(np.array(order))).peak
+    return int(peak - graph.persistent.sum())
+
+
+def single_op_model(op):
+    """A fresh tensor, the op that alone reads it, and a reader of what the op gives."""
+    first = helper.make_node("Transpose", ["x"], ["a"], perm=[0, 1, 3, 2] if op == "Squeeze" else [0, 2, 1])
+    node = helper.make_node(op, ["a", *OPERANDS.get(op, [])], ["b"], **ATTRIBUTES.get(op, {}))
+    constants = {
+        "shape": np.array([SIDE, -1], np.int64),
+        "axis": np.array([0], np.int64),
+        "one": np.array(0.5, np.float32),
+        "vector": np.ones(SIDE, np.float32),
+    }
+    used = {name: constants[name] for name in OPERANDS.get(op, [])}
+    shape = [1, 4, SIDE, SIDE] if op == "Squeeze" else [4, SIDE, SIDE]
+    last = helper.make_node("ReduceMax", ["b"], ["y"], keepdims=0)
+    element = onnx.TensorProto.INT32 if op == "Cast" else onnx.TensorProto.FLOAT
+    return model_of([first, node, last], [value("x", shape)], [value("y", [], element)], used)
+
+
+def test_ops_share_buffers_as_onnx_runtime_does(tmp_path):
+    """Views and ops in place take no buffer of their own when run, and the others do: nothing is in the wrong table."""
+    orders, graphs = {}, {}
+    for op in sorted(VIEWS | IN_PLACE | COPIES):
+        path = save(tmp_path / f"{op}.onnx", single_op_model(op))
+        orders[path] = [None]
+    for path, (costs, (run,)) in run_all(orders).items():
+        graph = graph_of(load_program(path, {}), measured={name: tuple(cost) for name, cost in costs.items()})
+        graphs[path] = graph
+        assert predicted_peak(graph, range(graph.num_ops)) == pytest.approx(run["peak"], abs=4 * PAGE), path
+    taken = {Path(path).stem: predicted_peak(graph, range(graph.num_ops)) for path, graph in graphs.items()}
+    assert all(taken[op] < 1.9 * TENSOR for op in VIEWS)
+    assert all(taken[op] >= 2 * TENSOR for op in COPIES)
+
+
+def test_memory_of_random_orders_is_predicted(tmp_path):
+    """Predictions for random programs in random orders are never too small, mostly exact, and results always equal."""
+    random = np.random.default_rng(1)
+    orders, programs = {}, {}
+    for seed in range(8):
+        path = save(tmp_path / f"{seed}.onnx", random_model(seed))
+        programs[path] = load_program(path, {})
+        graph = graph_of(programs[path])
+        drawn = [list(range(graph.num_ops)), *(random_order(graph, random) for _ in range(4))]
+        orders[path] = [[graph.op_names[op] for op in order] for order in drawn]
+    exact = []
+    for path, (costs, runs) in run_all(orders).items():
+        graph = graph_of(programs[path], measured={name: tuple(cost) for name, cost in costs.items()})
+        index = {name: op for op, name in enumerate(graph.op_names)}
+        for order, run in zip(orders[path], runs, strict=True):
+            predicted = predicted_peak(graph, [index[name] for name in order])
+            slack = PAGE * graph.num_tensors
+            assert run["peak"] <= predicted + slack
+            assert run["digests"] == runs[0]["digests"]
+            exact.append(run["peak"] >= predicted - slack)
+    assert np.mean(exact) > 0.9
+
+
+def test_onnx_runtime_follows_the_file(tmp_path):
+    """In priority order the profile shows the kernels in the order of the file; in the default order it does not."""
+    program = load_program(save(tmp_path / "model.onnx", branches()), {})
+    graph = graph_of(program)
+    followed = []
+    for seed in range(5):
+        order = random_order(graph, np.random.default_rng(seed))
+        asked = [graph.op_names[op] for op in order]
+        for execution_order in ("PRIORITY_BASED", "DEFAULT"):
+            options = session_options(str(tmp_path))
+            options.execution_order = getattr(onnxruntime.ExecutionOrder, execution_order)
+            session = session_of(reorder(program, order), tmp_path, options)
+            session.run(None, random_inputs(program))
+            ran = [name for name, _ in kernel_times(session)]
+            assert sorted(ran) == sorted(asked)
+            followed.append((execution_order, ran == asked))
+    assert all(is_kept for execution_order, is_kept in followed if execution_order == "PRIORITY_BASED")
+    assert not all(is_kept for execution_order, is_kept in followed if execution_order == "DEFAULT")
+
+
+def depth_first(graph):
+    """The order that finishes one branch before it starts the next."""
+    return sorted(range(graph.num_ops), key=lambda op: graph.op_names[op][-2] if op < graph.num_ops - 3 else f"z{op}")
+
+
+def test_applied_order_saves_what_was_predicted(tmp_path):
+    """From import to measure: a better order by prediction is better by measurement, by as much, with equal results."""
+    path = save(tmp_path / "model.onnx", branches(5))
+    graph = read(path, ImportOptions(costs="measured"), print)
+    order = depth_first(graph)
+    schedule = write_schedule(tmp_path / "schedule.json", graph, order)
+    rows = measure(path, [schedule], 1, ImportOptions(), print)
+    assert [row.order for row in rows] == [PROGRAM_ORDER, schedule]
+    assert all(row.is_equal for row in rows)
+    for row, ops in zip(rows, (range(graph.num_ops), order), strict=True):
+        assert row.predicted_peak - graph.persistent.sum() == pytest.approx(predicted_peak(graph, ops), abs=4 * PAGE)
+        assert abs(row.error) < 0.05
+    assert rows[1].measured_peak < 0.9 * rows[0].measured_peak
+
+
+def test_apply_changes_the_order_alone(tmp_path):
+    """The new file has the schedule's order, and everything else as it was; each constant is just before its reader."""
+    model = branches()
+    model.metadata_props.add(key="author", value="tests")
+    del model.graph.initializer[0]  # the shape, now made by a node
+    shape = helper.make_node("Constant", [], ["shape"], "shape", value_ints=[1, -1])
+    model.graph.node.insert(0, shape)
+    path = save(tmp_path / "model.onnx", model)
+    graph = read(path, ImportOptions(), print)
+    order = random_order(graph, np.random.default_rng(3))
+    output = tmp_path / "ordered.onnx"
+    apply(path, write_schedule(tmp_path / "s.json", graph, order), str(output), ImportOptions(), print)
+    ordered = onnx.load(output)
+    names = [node.name for node in ordered.graph.node]
+    assert [name for name in names if name != "shape"] == [graph.op_names[op] for op in order]
+    assert names.index("shape") == names.index("flat") - 1
+    key = lambda node: node.output[0]  # noqa: E731
+    assert sorted(ordered.graph.node, key=key) == sorted(model.graph.node, key=key)
+    for changed in (ordered, model):
+        changed.graph.ClearField("node")
+    assert ordered == model
+    again = read(str(output), ImportOptions(), print)
+    assert list(again.op_names) == [graph.op_names[op] for op in order]
+
+
+def test_a_node_without_a_name_gets_the_schedules(tmp_path):
+    model = branches()
+    for node in model.graph.node:
+        node.name = ""
+    path = save(tmp_path / "model.onnx", model)
+    graph = read(path, ImportOptions(), print)
+    schedule = write_schedule(tmp_path / "s.json", graph, list(range(graph.num_ops)))
+    output = tmp_path / "ordered.onnx"
+    apply(path, schedule, str(output), ImportOptions(), print)
+    assert set(read(str(output), ImportOptions(), print).op_names) == set(graph.op_names)
+    assert measure(str(output), [schedule], 1, ImportOptions(), print)[1].is_equal
+
+
+def test_external_data_are_kept(tmp_path):
+    """The new file finds its tensors wherever it is written, and another model's data are never overwritten."""
+    path = tmp_path / "model.onnx"
+    onnx.save_model(branches(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    graph = read(str(path), ImportOptions(), print)
+    schedule = write_schedule(tmp_path / "s.json", graph, depth_first(graph))
+    folder = tmp_path / "other"
+    folder.mkdir()
+    for output in (tmp_path / "ordered.onnx", folder / "ordered.onnx"):
+        apply(str(path), schedule, str(output), ImportOptions(), print)
+        assert (output.parent / "weights.bin").read_bytes() == (tmp_path / "weights.bin").read_bytes()
+        assert read(str(output), ImportOptions(), print).persistent.sum() == graph.persistent.sum()
+    assert measure(str(output), [], 1, ImportOptions(), print)[0].is_equal
+    (folder / "weights.bin").write_bytes(b"another model's")
+    (folder / "ordered.onnx").unlink()
+    with pytest.raises(FormatError, match=r"weights.bin: is not the data of .*model.onnx; write .* another folder"):
+        apply(str(path), schedule, str(folder / "ordered.onnx"), ImportOptions(), print)
+    assert sorted(file.name for file in folder.iterdir()) == ["weights.bin"]
+
+
+def test_different_results_are_never_written(tmp_path):
+    """An unseeded random node draws other numbers at another place; nothing is left on disk."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"], "negate"),
+        helper.make_node("RandomNormalLike", ["x"], ["b"], "noise"),
+        helper.make_node("Add", ["a", "b"], ["y"], "sum"),
+    ]
+    path = save(tmp_path / "model.onnx", model_of(nodes, [value("x", [8])], [value("y", [8])]))
+    graph = read(path, ImportOptions(), print)
+    schedule = write_schedule(tmp_path / "s.json", graph, [1, 0, 2])
+    with pytest.raises(ScheduleError, match=r"output 'y' would differ .* node 'noise' .* draws random numbers"):
+        apply(path, schedule, str(tmp_path / "new.onnx"), ImportOptions(), print)
+    assert not (tmp_path / "new.onnx").exists()
+    assert not measure(path, [schedule], 1, ImportOptions(), print)[1].is_equal
+    program = load_program(path, {})
+    check_equal(program, reorder(program, [0, 1, 2]))
+
+
+def test_schedules_that_do_not_fit_are_refused(tmp_path):
+    path = save(tmp_path / "model.onnx", branches())
+    graph = read(path, ImportOptions(), print)
+    output = str(tmp_path / "new.onnx")
+    order = depth_first(graph)
+    other = read(save(tmp_path / "other.onnx", random_model(0)), ImportOptions(), print)
+    for schedule, error, message in (
+        (write_schedule(tmp_path / "a.json", other, range(other.num_ops)), FormatError, "of another model"),
+        (write_schedule(tmp_path / "b.json", graph, order, devices=2), UsageError, "uses 2 devices"),
+        (write_schedule(tmp_path / "c.json", graph, order[1:]), ScheduleError, "conv00"),
+        (write_schedule(tmp_path / "d.json", graph, order[::-1]), ScheduleError, "flat"),
+    ):
+        with pytest.raises(error, match=message):
+            apply(path, schedule, output, ImportOptions(), print)
+        with pytest.raises(error, match=message):
+            measure(path, [schedule], 1, ImportOptions(), print)
+    with pytest.raises(UsageError, match=r"must end in \.onnx"):
+        apply(path, str(tmp_path / "a.json"), str(tmp_path / "new.pb"), ImportOptions(), print)
+    for options, message in (
+        (ImportOptions(training="sgd"), "has no use for --training"),
+        (ImportOptions(device="cuda"), "has no use for --device"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            apply(path, str(tmp_path / "a.json"), output, options, print)
+        with pytest.raises(UsageError, match=message):
+            measure(path, [], 1, options, print)
+    assert not list(tmp_path.glob("new*"))
+
+
+def test_a_node_without_a_kernel_is_said(tmp_path):
+    """ONNX Runtime runs the definition of HardSwish when nothing else is ready, whatever the file's order."""
+    nodes = [helper.make_node("HardSwish", ["x"], ["a"], "swish"), helper.make_node("Neg", ["x"], ["b"], "negate")]
+    path = save(tmp_path / "model.onnx", model_of(nodes, [value("x", [64])], [value("a", [64]), value("b", [64])]))
+    notes = []
+    measure(path, [], 1, ImportOptions(), notes.append)
+    assert any("no kernel for node 'swish'" in note for note in notes)
+
+
+def test_what_onnx_runtime_cannot_run_is_one_sentence(tmp_path):
+    nodes = [helper.make_node("Gather", ["x", "i"], ["y"], "gather")]
+    model = model_of(nodes, [value("x", [4])], [value("y", [1])], {"i": np.array([7], np.int64)})
+    path = save(tmp_path / "model.onnx", model)
+    graph = read(path, ImportOptions(), print)
+    schedule = write_schedule(tmp_path / "s.json", graph, [0])
+    with pytest.raises(ProgramError, match=r"model\.onnx: ONNX Runtime cannot run .*gather"):
+        apply(path, schedule, str(tmp_path / "new.onnx"), ImportOptions(), print)
+    with pytest.raises(ProgramError, match="gather"):
+        measure(path, [], 1, ImportOptions(), print)
+
+
+def test_a_result_that_nobody_reads_is_held_to_the_end(tmp_path):
+    shape = [400, 1600]
+    nodes = [
+        helper.make_node("Dropout", ["x"], ["kept", "mask"], "dropout"),
+        helper.make_node("Exp", ["x"], ["unread"], "dead"),
+        helper.make_node("Flatten", ["kept"], ["view"], "dead_view"),
+        helper.make_node("Exp", ["kept"], ["a"], "first"),
+        helper.make_node("Exp", ["a"], ["b"], "second"),
+        helper.make_node("Exp", ["b"], ["y"], "third"),
+    ]
+    path = save(tmp_path / "m.onnx", model_of(nodes, [value("x", shape)], [value("y", shape)]))
+    (row,) = measure(path, [], 1, ImportOptions(), print)
+    big = 400 * 1600
+    assert row.predicted_peak >= 4 * 4 * big + big  # the input, the unread, the mask, and two of the chain
+    assert abs(row.error) < 0.01

@@ -1,0 +1,311 @@
+"""Programs in another order: bitwise the same results, or an error and no file."""
+
+import copy
+import dataclasses
+import json
+import re
+from operator import getitem
+
+import numpy as np
+import pytest
+import schedopt
+import torch
+from models import torch_models
+from models.torch_models import random_order
+from schedopt.core.costs.simulator import simulate
+from schedopt.core.errors import FormatError, ProgramError, ScheduleError, UsageError
+from schedopt.core.files.costgraph import read_graph, write_graph
+from schedopt.core.problem import Problem
+from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.pytorch import apply as torch_apply
+from schedopt.core.programs.pytorch.allocator import peak_of
+from schedopt.core.programs.pytorch.apply import apply, check_equal, optimize, reorder
+from schedopt.core.programs.pytorch.costs import measured_costs
+from schedopt.core.programs.pytorch.importer import graph_of
+from schedopt.core.programs.pytorch.program import program_of
+from schedopt.core.programs.pytorch.run import digests_of_run, held_bytes
+from schedopt.core.programs.schedule_order import read_order
+from schedopt.core.schedule import Schedule
+from torch import nn
+from torch.utils._pytree import tree_flatten, tree_leaves
+
+
+def write_schedule(path, graph, order, devices=1, device_of=lambda op: 0):
+    """Write the schedule JSON of an order, with the devices of ops; peaks and times are not read."""
+    steps = [{"op": graph.op_names[op], "device": device_of(op)} for op in order]
+    head = {"task": "memory", "devices": devices, "memory_limit": None, "bandwidth": None, "latency_us": 0.0}
+    totals = {"status": "feasible", "peak_memory_per_device": [0] * devices, "runtime_us": 0.0}
+    path.write_text(json.dumps({**head, **totals, "steps": steps}))
+    return str(path)
+
+
+def names_of_ops(module):
+    """Return the ops that a graph module calls, in order; checks of the inputs are none."""
+    calls = [node for node in module.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    return [node.name for node in calls]
+
+
+def options(training="none"):
+    return ImportOptions(training=training)
+
+
+@pytest.fixture(scope="module")
+def training():
+    program = program_of(*torch_models.branches_in_training(), "sgd")
+    return program, graph_of(program)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_order_of_the_graph_gives_the_same_results(training, seed):
+    program, graph = training
+    order = random_order(graph, seed)
+    module = reorder(program, graph, order)
+    assert names_of_ops(module) == [graph.op_names[op] for op in order] != names_of_ops(program.module)
+    for node in module.graph.nodes:
+        assert node.target is not getitem or node.prev.target is getitem or node.prev is node.args[0]
+    check_equal(program, module, program.arguments)
+
+
+def positions(graph):
+    return {name: at for at, name in enumerate(graph.op_names)}
+
+
+def test_what_is_no_order_of_the_program_is_refused(training):
+    """An op too early, missing or twice; a write before the read it would spoil; random ops exchanged."""
+    program, graph = training
+    order = graph.input_order.tolist()
+    with pytest.raises(ScheduleError, match=f"op '{graph.op_names[order[-1]]}'"):
+        reorder(program, graph, [order[-1], *order[:-1]])
+    with pytest.raises(ScheduleError, match=f"op '{graph.op_names[order[-1]]}' never runs"):
+        reorder(program, graph, order[:-1])
+    with pytest.raises(ScheduleError, match="runs twice"):
+        reorder(program, graph, [*order, order[0]])
+
+    waits = {(int(a), int(b)) for a, b in zip(*graph.edges, strict=True)}
+    producers = graph.tensor_producer
+    reads = [graph.read_tensor[graph.read_ptr[op] : graph.read_ptr[op + 1]] for op in range(graph.num_ops)]
+    data = {(int(producers[t]), op) for op in order for t in reads[op] if not graph.is_control[t]}
+    refused = set()
+    for earlier, later in sorted(waits - data):
+        needed = {later}
+        for op in reversed(order):
+            if any((op, other) in waits - {(earlier, later)} for other in needed):
+                needed.add(op)
+        if earlier not in needed:  # this order breaks one rule alone: `later` waits for `earlier`
+            hasty = [op for op in order if op in needed] + [op for op in order if op not in needed]
+            with pytest.raises(ScheduleError, match=f"op '{graph.op_names[later]}' runs .*{graph.op_names[earlier]}:"):
+                reorder(program, graph, hasty)
+            refused.add(graph.op_names[later].rstrip("_0123456789"))
+    assert {"add", "bernoulli"} <= refused, "no write in place or no random op was tried"
+
+
+def test_a_result_that_differs_is_named():
+    program = program_of(*torch_models.branches_in_training(), "sgd")
+
+    def changed(target, **kwargs):
+        module = copy.deepcopy(program.module)
+        node = next(node for node in module.graph.nodes if str(node.target) == target)
+        node.kwargs = {**node.kwargs, **kwargs}
+        module.recompile()
+        return module
+
+    first = next(node for node in program.module.graph.nodes if str(node.target) == "aten.add_.Tensor")
+    with pytest.raises(ScheduleError, match=f"'{first.args[0].name}' would not be bitwise"):
+        check_equal(program, changed("aten.add_.Tensor", alpha=2), program.arguments)
+    arguments = [
+        value + 1 if role == "input" else value for value, role in zip(program.arguments, program.roles, strict=True)
+    ]
+    with pytest.raises(ScheduleError, match="result 0 would not be bitwise"):
+        check_equal(program, program.module, arguments)
+
+
+def test_a_written_model_runs_in_the_schedules_order_and_takes_its_peak(tmp_path):
+    model, inputs = torch_models.branches()
+    program = program_of(model, inputs)
+    graph = graph_of(program, measured=measured_costs(program))
+    order = random_order(graph, 3)
+    schedule = write_schedule(tmp_path / "s.json", graph, order)
+    output = tmp_path / "out.pt2"
+    notes = []
+    apply("torch_models:branches", schedule, str(output), options(), notes.append)
+    loaded = torch.export.load(output).module()
+    assert names_of_ops(loaded) == [graph.op_names[op] for op in order]
+
+    persistent = int(graph.persistent.sum())
+    with torch.no_grad():
+        found, peak = peak_of(lambda: loaded(*inputs), "cpu")
+        expected = model(*inputs)
+    assert peak + persistent == simulate(Problem(graph), Schedule.single_device(np.array(order))).peak
+    one, structure = tree_flatten(expected)
+    other, other_structure = tree_flatten(found)
+    assert structure == other_structure
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    assert torch.equal(loaded.calls, model.calls)
+
+    assert {path.name for path in tmp_path.iterdir()} == {"s.json", "out.pt2"}
+
+
+def test_a_written_training_step_updates_what_program_order_updates(tmp_path):
+    program = program_of(*torch_models.branches_in_training(), "sgd")
+    graph = graph_of(program)
+    schedule = write_schedule(tmp_path / "s.json", graph, random_order(graph, 1))
+    notes = []
+    apply("torch_models:branches_in_training", schedule, str(tmp_path / "o.pt2"), options("sgd"), notes.append)
+    assert any(f"{len(program.arguments)} tensors" in note for note in notes)
+    exported = torch.export.load(tmp_path / "o.pt2")
+    arguments, _ = exported.example_inputs
+    for start, given in zip(program.arguments, arguments, strict=True):
+        assert torch.equal(start, given)
+    torch.manual_seed(5)
+    loss = exported.module()(*arguments)
+    torch.manual_seed(5)
+    expected = program.module(*program.arguments)
+    assert torch.equal(loss, tree_leaves(expected)[0])
+    assert all(torch.equal(one, other) for one, other in zip(arguments, program.arguments, strict=True))
+
+
+class OneOfTwo(nn.Module):
+    """Returns one result of an op with several; the graph's file pins it by an op of its own."""
+
+    def forward(self, x):
+        values, at = x.max(1)
+        return values, at + 1
+
+
+def test_a_schedule_of_the_graphs_file_is_read(tmp_path):
+    program = program_of(OneOfTwo(), torch.randn(3, 4))
+    graph = graph_of(program)
+    write_graph(graph, tmp_path / "g.pb.gz")
+    written = read_graph(tmp_path / "g.pb.gz")
+    assert written.num_ops > graph.num_ops
+    path = write_schedule(tmp_path / "s.json", written, written.input_order.tolist())
+    assert read_order(path, graph) == graph.input_order.tolist()
+
+
+def test_nothing_is_left_when_results_would_differ(tmp_path, monkeypatch):
+    graph = graph_of(program_of(*torch_models.linear()))
+    schedule = write_schedule(tmp_path / "s.json", graph, graph.input_order.tolist())
+    load = torch.export.load
+
+    def load_damaged(file):
+        exported = load(file)
+        next(iter(exported.state_dict.values())).data.add_(1)
+        return exported
+
+    monkeypatch.setattr(torch_apply.torch.export, "load", load_damaged)
+    with pytest.raises(ScheduleError, match=r"^torch_models\.linear: result 0 would not be bitwise"):
+        apply("torch_models:linear", schedule, str(tmp_path / "o.pt2"), options(), print)
+    assert [path.name for path in tmp_path.iterdir()] == ["s.json"]
+
+
+def test_bad_input_is_one_sentence(tmp_path):
+    graph = graph_of(program_of(*torch_models.linear()))
+    order = graph.input_order.tolist()
+    good = write_schedule(tmp_path / "good.json", graph, order)
+    two = write_schedule(tmp_path / "two.json", graph, order, 2, lambda op: op % 2)
+    short = write_schedule(tmp_path / "short.json", graph, order[:-1])
+    names = tuple("abcdef"[: graph.num_ops])
+    other = write_schedule(tmp_path / "other.json", dataclasses.replace(graph, op_names=names), order)
+    cut = tmp_path / "cut.json"
+    cut.write_text((tmp_path / "good.json").read_text()[:50])
+    apply("torch_models:linear", good, str(tmp_path / "good.pt2"), options(), print)
+    damaged = tmp_path / "damaged.pt2"
+    damaged.write_bytes((tmp_path / "good.pt2").read_bytes()[:2000])
+    cases = [
+        ("torch_models:linear", two, "o.pt2", UsageError, "two.json: the schedule uses 2 devices, .* --devices 1"),
+        ("torch_models:linear", short, "o.pt2", ScheduleError, "op '.*' never runs"),
+        ("torch_models:linear", other, "o.pt2", FormatError, "names the op 'a', .* of another model"),
+        ("torch_models:linear", cut, "o.pt2", FormatError, "cut.json: not a JSON file, or truncated"),
+        ("torch_models:linear", good, "o.onnx", UsageError, r"o\.onnx: .* must end in \.pt2"),
+        (str(damaged), good, "o.pt2", ProgramError, "damaged.pt2: .* truncated"),
+        (str(tmp_path / "none.pt2"), good, "o.pt2", ProgramError, "no such file"),
+        ("torch_models:nothing", good, "o.pt2", ProgramError, "nothing"),
+        ("no_such_module:linear", good, "o.pt2", ProgramError, "no_such_module"),
+        ("torch_models:raising", good, "o.pt2", ProgramError, "there is no such data set"),
+    ]
+    for model, schedule, output, kind, message in cases:
+        with pytest.raises(kind) as caught:
+            apply(model, str(schedule), str(tmp_path / output), options(), print)
+        text = str(caught.value)
+        assert re.search(message, text), text
+        assert "\n" not in text
+        assert not (tmp_path / output).exists()
+
+
+def test_optimize_returns_the_model_with_a_lower_peak():
+    model, inputs = torch_models.branches()
+    expected = copy.deepcopy(model)
+    program = program_of(copy.deepcopy(model), inputs)
+    better = schedopt.optimize(model, inputs, time_limit=1, method="lpmf")
+    with torch.no_grad():
+        found, peak = peak_of(lambda: better(*inputs), "cpu")
+        _, before = peak_of(lambda: program.module(*program.arguments), "cpu")
+        one, structure = tree_flatten(expected(*inputs))
+    other, other_structure = tree_flatten(found)
+    assert structure == other_structure
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    assert peak < 0.7 * before
+    assert torch.equal(model.calls, expected.calls), "the model's own buffers are updated, once"
+    assert held_bytes([*model.state_dict().values(), *better.state_dict().values()]) == held_bytes(
+        model.state_dict().values()
+    )
+
+
+def test_optimize_returns_a_training_step():
+    (model, inputs), (twin, _) = torch_models.branches_in_training(), torch_models.branches_in_training()
+    step = optimize(model, inputs, training="sgd", method="lpmf")
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), twin.state_dict().values(), strict=True))
+    program = program_of(twin, inputs, "sgd")
+    for seed in range(2):
+        torch.manual_seed(seed)
+        loss = step(*inputs)
+        torch.manual_seed(seed)
+        assert torch.equal(loss, tree_leaves(program.module(*program.arguments))[0])
+    for (name, one), other in zip(model.state_dict().items(), twin.state_dict().values(), strict=True):
+        assert torch.equal(one, other), name
+    other_images = [torch.randn_like(value) for value in inputs]
+    assert not torch.equal(step(*other_images), loss)
+
+
+class Looked(nn.Module):
+    """Its training step meets a tensor that is neither parameter nor buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x)[:, torch.tensor([0, 2])]
+
+
+def test_a_training_step_with_a_constant_can_be_saved():
+    program = program_of(Looked(), torch.randn(3, 4), "sgd")
+    graph = graph_of(program)
+    assert "constant" in program.roles
+    exported = torch_apply.export_in_order(program, graph, graph.input_order.tolist())
+    check_equal(program, exported.graph_module, program.arguments)
+
+
+class Conjugated(nn.Module):
+    """Returns lazy views: a conjugate, and the negative imaginary part of one."""
+
+    def forward(self, x):
+        y = torch.complex(x, x + 1)
+        return y.conj(), y.conj().imag, y
+
+
+def test_conjugate_results_are_compared():
+    program = program_of(Conjugated(), torch.randn(3, 4))
+    graph = graph_of(program)
+    check_equal(program, reorder(program, graph, random_order(graph, 0)), program.arguments)
+    one, other = (digests_of_run(program.module, [torch.full((3, 4), by)], False) for by in (1.0, 2.0))
+    assert all(a != b for a, b in zip(one, other, strict=True))
+
+
+def test_a_program_that_pytorch_cannot_save_is_one_sentence(tmp_path):
+    graph = graph_of(program_of(*torch_models.largest()))
+    schedule = write_schedule(tmp_path / "s.json", graph, graph.input_order.tolist())
+    with pytest.raises(ProgramError, match=r"^torch_models:largest: PyTorch cannot save .*: .*topk") as caught:
+        apply("torch_models:largest", schedule, str(tmp_path / "o.pt2"), options(), print)
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["s.json"]

@@ -1,0 +1,102 @@
+"""Costs measured on the real ops predict the real allocator, to the byte, in orders that were never run before."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from models import torch_models
+from models.torch_models import random_order
+from schedopt.core.costs.simulator import simulate
+from schedopt.core.errors import ProgramError
+from schedopt.core.problem import Problem
+from schedopt.core.programs.pytorch.allocator import peak_of, trace_cpu_allocator
+from schedopt.core.programs.pytorch.apply import reorder
+from schedopt.core.programs.pytorch.costs import measured_costs
+from schedopt.core.programs.pytorch.importer import graph_of
+from schedopt.core.programs.pytorch.program import program_of
+from schedopt.core.programs.pytorch.run import held_bytes
+from schedopt.core.schedule import Schedule
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Let no worker thread allocate: the profiler sees this one alone."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def predicted(graph, order):
+    return simulate(Problem(graph), Schedule.single_device(np.array(order))).peak
+
+
+def measured(program, graph, order):
+    """Return the bytes that the program's arguments and the allocator held, without arguments that nobody reads."""
+    module, arguments = reorder(program, graph, order), copy.deepcopy(program.arguments)
+    with torch.set_grad_enabled(program.training != "none"):
+        _, peak = peak_of(lambda: module(*arguments), "cpu")
+    return peak + int(graph.persistent.sum())
+
+
+@pytest.mark.parametrize(
+    ("model", "training"),
+    [
+        ("branches", "none"),
+        ("branches_in_training", "none"),
+        ("branches_in_training", "sgd"),
+        ("attention", "adam"),
+        ("recurrent", "sgd"),
+        ("convolutions", "sgd"),
+    ],
+)
+def test_the_real_peak_is_the_predicted_one(model, training):
+    program = program_of(*getattr(torch_models, model)(), training)
+    graph = graph_of(program, measured=measured_costs(program))
+    without = dataclasses.replace(graph, workspace=np.zeros_like(graph.workspace))
+    orders = [graph.input_order.tolist(), *(random_order(graph, seed) for seed in range(3))]
+    peaks = [measured(program, graph, order) for order in orders]
+    assert peaks == [predicted(graph, order) for order in orders]
+    if model.startswith("branches"):
+        assert max(peaks) > min(peaks)
+
+    if model == "convolutions":
+        assert peaks != [predicted(without, order) for order in orders], "the workspace tells nothing"
+
+
+def test_measuring_leaves_the_program_and_the_random_numbers_alone():
+    program = program_of(*torch_models.branches_in_training(), "adam")
+    before, state = copy.deepcopy(program.arguments), torch.get_rng_state()
+    costs = measured_costs(program)
+    assert all(torch.equal(one, other) for one, other in zip(before, program.arguments, strict=True))
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(microseconds > 0 and workspace >= 0 for microseconds, workspace in costs.values())
+    names = [node.name for node in program.module.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    assert list(costs) == names
+
+
+def test_a_node_that_fails_is_named():
+    program = program_of(*torch_models.linear())
+    wrong = (torch.ones(5, 5), *program.arguments[1:])
+    with pytest.raises(ProgramError, match=r"^Linear: node 'addmm' \(aten\.addmm\.default\) fails when run: [^\n]+$"):
+        measured_costs(dataclasses.replace(program, arguments=wrong))
+
+
+def test_a_trace_holds_the_bytes_at_their_worst_and_at_the_end():
+    with trace_cpu_allocator() as trace:
+        kept = torch.empty(1000, dtype=torch.uint8)
+        with torch.profiler.record_function("within"):
+            for size in (300, 200):
+                torch.empty(size, dtype=torch.uint8)
+            more = torch.empty(50, dtype=torch.uint8)
+        del kept
+    assert trace.peak_and_rest("within") == (300, 50)
+    assert trace.peak_and_rest() == (1300, 50)
+    assert more.numel() == 50
+
+
+def test_shared_memory_is_held_once():
+    base = torch.zeros(10)
+    assert held_bytes([base, base[2:], torch.zeros(3), "text"]) == 52

@@ -1,0 +1,125 @@
+"""Programs measured in processes of their own."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from models import torch_models
+from schedopt.core.errors import ProgramError
+from schedopt.core.problem import Problem
+from schedopt.core.programs.fresh_process import ask
+from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
+from schedopt.core.programs.pytorch import measure as torch_measure
+from schedopt.core.programs.pytorch.allocator import peak_of
+from schedopt.core.programs.pytorch.importer import graph_of
+from schedopt.core.programs.pytorch.measure import measure_orders
+from schedopt.core.programs.pytorch.program import program_of
+from schedopt.core.programs.pytorch.run import ARGUMENTS, digests_of_run, function_of, held_bytes
+from schedopt.core.solve import solve
+
+
+@pytest.fixture(scope="module")
+def program():
+    return program_of(*torch_models.branches_in_training(), "sgd", name="branches")
+
+
+def test_a_measurement_sums_up_its_runs():
+    row = Measurement("s.json", 99, (100, 90), (3.0, 7.0, 4.0), True)
+    assert (row.measured_peak, row.median_microseconds, row.spread_microseconds) == (100, 4.0, 4.0)
+    assert row.error == pytest.approx(-0.01)
+
+
+def test_each_order_is_run_and_compared_with_program_order(program, monkeypatch):
+    """What one process says of another order's results decides `is_equal`; each run starts from the same values."""
+    graph = graph_of(program)
+    order = solve(Problem(graph), "lpmf").schedule.op_order().tolist()
+    seen = []
+
+    def run(module, question, about):
+        assert (module, question["threads"]) == ("torch_run", torch.get_num_threads())
+        name, label = about.split(", ")
+        assert name == program.name
+        module = function_of(Path(question["path"]).read_text())
+        arguments, grad = torch.load(Path(question["path"]).parent / ARGUMENTS, weights_only=False)
+        digests = digests_of_run(module, arguments, grad)
+        seen.append((label, question["device"], grad, held_bytes(arguments)))
+        if label == "bad.json":
+            digests.append("wrong")
+        return {"peak": 1000 + len(seen), "microseconds": 5.0, "digests": digests}
+
+    monkeypatch.setattr(torch_measure, "ask", run)
+    notes = []
+    rows = measure_orders(program, graph, {"good.json": order, "bad.json": order}, 2, "cpu", notes.append)
+    held = held_bytes(program.arguments)
+    assert seen == [(label, "cpu", True, held) for label in (PROGRAM_ORDER, "good.json", "bad.json")] * 2
+    assert [(row.order, row.is_equal) for row in rows] == [
+        (PROGRAM_ORDER, True),
+        ("good.json", True),
+        ("bad.json", False),
+    ]
+    assert rows[1].measured_peaks == (1002, 1005)
+    assert rows[1].predicted_peak == rows[2].predicted_peak < rows[0].predicted_peak
+
+
+def test_ops_without_tensors_run_in_the_other_process_too():
+    """They take memory and random numbers there, as they do here."""
+
+    class Noisy(torch.nn.Module):
+        def forward(self, x):
+            return x + torch.arange(1000, dtype=torch.float32) * torch.rand(1000)
+
+    program = program_of(Noisy().eval(), torch.ones(1000))
+    function = function_of(program.module.code)
+    assert digests_of_run(function, program.arguments, False) == digests_of_run(
+        program.module, program.arguments, False
+    )
+    peaks = []
+    for run in (function, program.module):
+        with torch.no_grad():
+            peaks.append(peak_of(lambda run=run: run(*program.arguments), "cpu")[1])
+    assert peaks == [12000, 12000]
+
+
+def test_arguments_that_nobody_reads_are_counted_on_both_sides(monkeypatch):
+    class Unread(torch.nn.Linear):
+        def __init__(self):
+            super().__init__(2, 2)
+            self.spare = torch.nn.Parameter(torch.ones(1000))
+
+    program = program_of(Unread().eval(), torch.ones(1, 2))
+    graph = graph_of(program)
+    answer = {"peak": 0, "microseconds": 1.0, "digests": []}
+    monkeypatch.setattr(torch_measure, "ask", lambda *_: answer)
+    notes = []
+    (row,) = measure_orders(program, graph, {}, 1, "cpu", notes.append)
+    assert row.predicted_peak == 4000 + 2 * 4 + 4 * 4 + 2 * 4 + 2 * 4
+    assert any("3.91 KiB" in note for note in notes)
+
+
+def test_values_of_every_kind_have_digests_that_tell_them_apart():
+    values = [
+        torch.tensor(1.0),
+        torch.tensor([1.0]),
+        torch.tensor(1.0, dtype=torch.float64),
+        torch.tensor(-0.0),
+        torch.tensor(0.0),
+        torch.tensor(1, dtype=torch.bfloat16),
+        torch.tensor(True),
+        torch.tensor(1j),
+        torch.empty(0),
+        torch.arange(4.0).view(2, 2),
+        torch.arange(4.0).view(2, 2).T,
+        3,
+        None,
+    ]
+    digests = digests_of_run(lambda *arguments: (), values, False)
+    assert len(set(digests)) == len(values)
+    assert digests == digests_of_run(
+        lambda *arguments: (), [torch.clone(v) if torch.is_tensor(v) else v for v in values], False
+    )
+
+
+def test_a_run_that_fails_is_one_sentence(tmp_path):
+    question = {"path": str(tmp_path / "no.pt"), "device": "cpu", "threads": 1}
+    with pytest.raises(ProgramError, match=r"^net, s\.json: the run failed: [^\n]*no\.pt[^\n]*$"):
+        ask("torch_run", question, "net, s.json")

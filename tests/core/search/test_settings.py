@@ -1,0 +1,136 @@
+"""Settings as YAML: what is written is read again, and each way to be wrong is named."""
+
+import dataclasses
+from typing import Literal
+
+import pytest
+from schedopt.core.errors import FormatError, UsageError
+from schedopt.core.search.parameters import Parameters, parameter
+from schedopt.core.search.settings import (
+    differences,
+    from_plain,
+    plain,
+    read_config,
+    with_settings,
+    write_config,
+)
+from schedopt.policies.topoformer.training import Phase, TrainingParameters
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner(Parameters):
+    size: int = parameter(3, "a size", low=1)
+    sizes: tuple[int, int] = (1, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer(Parameters):
+    rate: float = parameter(0.5, "a rate", low=0, high=1)
+    kind: Literal["one", "two"] = "one"
+    name: str = ""
+    is_on: bool = False
+    inner: Inner = dataclasses.field(default_factory=Inner)
+    many: tuple[Inner, ...] = (Inner(),)
+    by_name: dict[str, Inner] = dataclasses.field(default_factory=dict)
+    limit: int | None = None
+
+
+CHANGED = Outer(0.25, "two", "a: b", True, Inner(9, (4, 5)), (Inner(), Inner(7)), {"x": Inner(2)}, 11)
+
+
+@pytest.mark.parametrize("config", [Outer(), CHANGED, TrainingParameters(phases=(Phase(), Phase(epochs=2)))])
+def test_what_is_written_is_read_again(config, tmp_path):
+    write_config(tmp_path / "config.yaml", config)
+    assert read_config(tmp_path / "config.yaml", type(config)) == config
+
+
+def test_what_is_left_out_keeps_its_default(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("many: [{size: 7}]\n")
+    assert read_config(path, Outer) == Outer(many=(Inner(7),))
+    path.write_text("")
+    assert read_config(path, Outer) == Outer()
+
+
+@pytest.mark.parametrize("text", ["1e-3", "1.0e-3", "0.001"])
+def test_rates_are_numbers_however_they_are_written(text, tmp_path):
+    """YAML takes 1e-3 for a text."""
+    path = tmp_path / "config.yaml"
+    path.write_text(f"rate: {text}\n")
+    assert read_config(path, Outer).rate == 0.001
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- 1", ["must be a mapping of settings"]),
+        ("speed: 1", ["no setting 'speed'", "rate, kind"]),
+        ("inner: {speed: 1}", [": inner has no setting 'speed'", "size, sizes"]),
+        ("many: [{}, {speed: 1}]", ["many.1 has no setting 'speed'"]),
+        ("rate: fast", ["rate must be a number, not 'fast'"]),
+        ("rate: true", ["rate must be a number, not True"]),
+        ("rate: 2", ["rate must be from 0 to 1, not 2.0"]),
+        ("rate: .nan", ["rate must be from 0 to 1, not nan"]),
+        ("inner: {size: 2.5}", ["inner: size must be a whole number, not 2.5"]),
+        ("inner: {size: 0}", ["inner: size must be at least 1, not 0"]),
+        ("inner: {sizes: [1]}", ["inner: sizes must have 2 entries, not 1"]),
+        ("inner: {sizes: 1}", ["inner: sizes must be a list, not 1"]),
+        ("kind: three", ["kind must be one of one, two, not 'three'"]),
+        ("is_on: 1", ["is_on must be true or false, not 1"]),
+        ("name: 1", ["name must be a text, not 1"]),
+        ("limit: x", ["limit must be a whole number, not 'x'"]),
+        ("by_name: [1]", ["by_name must be a mapping, not [1]"]),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_file(text, words, tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as error:
+        read_config(path, Outer)
+    for word in [str(path), *words]:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(("data", "word"), [(b"a: [", "is not YAML"), (b"\xff\xfe\x00", "is not YAML")])
+def test_what_is_not_yaml_is_refused(data, word, tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=word):
+        read_config(path, Outer)
+    with pytest.raises(FormatError, match="cannot be read: No such file"):
+        read_config(tmp_path / "none.yaml", Outer)
+
+
+def test_settings_replace_single_values():
+    changed = with_settings(plain(CHANGED), ["many.1.size=5", "rate=1e-2", "inner.sizes=[8, 9]", "name=x=y"])
+    wanted = dataclasses.replace(CHANGED, many=(Inner(), Inner(5)), rate=0.01, inner=Inner(9, (8, 9)), name="x=y")
+    assert from_plain(Outer, changed, "settings") == wanted
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("rate", "'rate' is not written name=value"),
+        ("speed=1", "no setting 'speed'"),
+        ("many.2.size=1", "no setting 'many.2.size'"),
+        ("many.1.speed=1", "no setting 'many.1.speed'"),
+        ("many.x.size=1", "no setting 'many.x.size'"),
+        ("rate.x=1", "no setting 'rate.x'"),
+        ("name.0=b", "no setting 'name.0'"),
+        ("rate=[", "'[' in 'rate=['"),
+    ],
+)
+def test_a_setting_that_there_is_not_is_refused(setting, words):
+    before = plain(CHANGED)
+    with pytest.raises(UsageError) as error:
+        with_settings(before, [setting])
+    assert words in str(error.value)
+    assert before == plain(CHANGED)
+
+
+def test_differences_are_named():
+    other = dataclasses.replace(CHANGED, rate=0.75, many=(Inner(), Inner(8)), by_name={})
+    assert differences(plain(CHANGED), plain(CHANGED)) == []
+    assert differences(plain(CHANGED), plain(other)) == ["rate", "many.1.size", "by_name.x"]
+    fewer = dataclasses.replace(CHANGED, many=(Inner(),))
+    assert differences(plain(CHANGED), plain(fewer)) == ["many"]

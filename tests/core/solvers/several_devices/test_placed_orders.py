@@ -1,0 +1,120 @@
+"""Orders of one device placed on several: by hand, against all schedules, and within the budget."""
+
+import math
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.costs.bounds import lower_bound
+from schedopt.core.costs.verifier import verify
+from schedopt.core.graph import GraphBuilder
+from schedopt.core.problem import Problem
+from schedopt.core.schedule import Schedule
+from schedopt.core.search.search import Search
+from schedopt.core.solvers.several_devices.placed_orders import place
+
+
+def placed(problem, orders, evaluations=2000):
+    """Return the search after the first order was offered on device 0 and all were placed."""
+    search = Search(problem, max_evaluations=evaluations, lower_bound=lower_bound(problem))
+    search.offer_order(orders[0])
+    place(search, np.array(orders, np.int32))
+    verify(problem, search.best, enforce_limit=False)
+    assert search.evaluations <= evaluations + 1e-9
+    assert not search.depends_on_time
+    return search
+
+
+def two_chains(length=6):
+    """Two equal chains; along each the outputs are all kept to the end, 8 bytes per op."""
+    builder = GraphBuilder("chains")
+    for op in range(2 * length):
+        inputs = [(op - 1, 0)] if op % length else []
+        builder.add_op(f"op{op}", inputs=inputs, outputs=[8], is_final=True, runtime=3.0)
+    return builder.build()
+
+
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_two_chains_part_whatever_order_interleaves_them(task):
+    graph = two_chains()
+    interleaved = np.arange(12).reshape(2, 6).T.ravel()
+    search = placed(Problem(graph, task, 2), [interleaved])
+    assert search.best_value == {"memory": 6 * 8, "runtime": 6 * 3.0}[task]
+    assert search.is_optimal
+
+
+@pytest.mark.parametrize(("devices", "ops"), [(2, 6), (3, 5)])
+@pytest.mark.parametrize("seed", range(6))
+def test_least_peak_lies_between_the_best_of_all_schedules_and_the_order_on_one_device(seed, devices, ops):
+    graph, plain = naive.random_graph(rng := np.random.default_rng([170, seed]), ops)
+    problem = Problem(graph, "memory", devices)
+    order = naive.random_order(rng, plain)
+    search = placed(problem, [order])
+    alone = Search(problem).offer_order(np.array(order, np.int32)).peak
+    assert naive.best_schedule(plain, devices, "memory")[1] <= search.best_value <= alone
+
+
+def test_least_peak_is_often_the_best_of_all_schedules():
+    """Given every order, not one, the beams leave little to find."""
+    found = optimal = 0
+    for seed in range(8):
+        graph, plain = naive.random_graph(np.random.default_rng([171, seed]), 5)
+        search = placed(Problem(graph, "memory", 2), list(naive.all_orders(plain)))
+        found += search.best_value
+        optimal += naive.best_schedule(plain, 2, "memory")[1]
+    assert optimal <= found <= 1.05 * optimal
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_order_has_its_turn_for_the_makespan(seed):
+    graph, plain = naive.random_graph(rng := np.random.default_rng([172, seed]), 30)
+    problem = Problem(graph, "runtime", 2, None, 1e6, 0.5)
+    orders = [naive.random_order(rng, plain) for _ in range(5)]
+    each = [placed(problem, [order]) for order in orders]
+    together = placed(problem, orders)
+    assert together.best_value == min(search.best_value for search in each)
+    assert together.is_optimal or together.evaluations == 1 + len(orders)
+
+
+def test_orders_matter_for_the_makespan():
+    values = set()
+    graph, plain = naive.random_graph(rng := np.random.default_rng(173), 40)
+    for _ in range(6):
+        values.add(placed(Problem(graph, "runtime", 3, None, 1e6, 0.5), [naive.random_order(rng, plain)]).best_value)
+    assert len(values) > 1
+
+
+def test_a_memory_limit_that_lazy_transfers_break_is_kept_by_beams():
+    kept = lazily = 0
+    for seed in range(12):
+        graph, plain = naive.random_graph(rng := np.random.default_rng([174, seed]), 25)
+        order = naive.random_order(rng, plain)
+        unlimited = placed(Problem(graph, "runtime", 2), [order])
+        peak = placed(Problem(graph, "memory", 2), [order]).best_value
+        limit = math.ceil(1.1 * peak)
+        lazily += unlimited.best_simulation.peak <= limit
+        kept += placed(Problem(graph, "runtime", 2, limit), [order]).best_fitness[0] == 0
+    assert lazily < kept == 12
+
+
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+@pytest.mark.parametrize("evaluations", [1, 2, 3, 7])
+def test_a_small_budget_is_kept(task, evaluations):
+    graph, plain = naive.random_graph(rng := np.random.default_rng(175), 30)
+    orders = [naive.random_order(rng, plain) for _ in range(4)]
+    for limit in (None, 100):
+        search = placed(Problem(graph, task, 2, limit, 1e6), orders, evaluations)
+        first = Schedule.single_device(np.array(orders[0], np.int32))
+        assert search.best_fitness <= placed(Problem(graph, task, 2, limit, 1e6), orders, 1).best_fitness
+        assert evaluations > 1 or search.best.items.tolist() == first.items.tolist()
+
+
+def test_an_interrupt_leaves_the_order_on_device_0():
+    graph, plain = naive.random_graph(rng := np.random.default_rng(176), 30)
+    for task in ("memory", "runtime"):
+        search = Search(Problem(graph, task, 2))
+        search.offer_order(order := np.array(naive.random_order(rng, plain), np.int32))
+        search.interrupt.set()
+        place(search, order[None])
+        assert search.evaluations == 1
+        assert not search.best.targets.any()

@@ -1,0 +1,26 @@
+"""Files of tiny networks with random weights."""
+
+from schedopt.policies.regal import network as regal_network
+from schedopt.policies.regal.network import RegalNetwork, RegalNetworkParameters
+from schedopt.policies.topoformer.network import Network, NetworkParameters, save_network
+from torch import random
+
+TINY = {"layers": 1, "width": 8, "heads": 1, "head_width": 4}
+TINY_REGAL = {"width": 4, "rounds": 1}
+
+
+def write_weights(path, seed=0, **shape):
+    """Write a network of this shape, by default a tiny one, and return the path."""
+    with random.fork_rng():
+        random.manual_seed(seed)
+        save_network(path, Network(NetworkParameters(**(TINY | shape))))
+    return path
+
+
+def write_regal_weights(path, seed=0, **shape):
+    """Write a network of `regal`, or of `gas` for an LSTM, and return the path."""
+    with random.fork_rng():
+        random.manual_seed(seed)
+        network = RegalNetwork(RegalNetworkParameters(**(TINY_REGAL | shape)))
+        regal_network.save_network(path, network)
+    return path

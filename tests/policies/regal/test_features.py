@@ -1,0 +1,170 @@
+"""Features of REGAL (A.2): by hand, on random graphs, and what the short search adds to them."""
+
+import pickle
+
+import naive
+import numpy as np
+import pytest
+import torch
+from schedopt.core.costs.simulator import simulate
+from schedopt.core.graph import GraphBuilder
+from schedopt.core.problem import Problem
+from schedopt.core.search.search import Search
+from schedopt.core.solvers.several_devices import brkga
+from schedopt.core.solvers.several_devices.brkga import GeneDistribution, evolve
+from schedopt.policies.regal.features import multigraph_batch, node_features, searched_graph
+
+COSTS = {"memory": 4, "runtime": 8}
+
+
+def searched(problem, seed=0, evaluations=150):
+    return searched_graph(Search(problem, seed=seed, max_evaluations=evaluations))
+
+
+def four_ops():
+    """a writes 10 and 30 bytes; b reads both, one of them twice; c waits for a; d reads from a and b, waits for c."""
+    builder = GraphBuilder("four")
+    builder.add_op("a", outputs=[10, 30], runtime=2.0)
+    builder.add_op("b", inputs=[(0, 0), (0, 1), (0, 0)], outputs=[20], runtime=4.0, workspace=5)
+    builder.add_op("c", control=[0], runtime=1.0, persistent=60)
+    builder.add_op("d", inputs=[(0, 0), (1, 0)], control=[2], outputs=[50], runtime=3.0, workspace=15)
+    return builder.build()
+
+
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_features_by_hand(task):
+    """The largest number of bytes is c's persistent 60; d needs most (30 + 50 + 15), b takes longest."""
+    graph = searched(Problem(four_ops(), task, 3))
+    memory = [[0, 40, 0, 0], [40, 20, 5, 0], [0, 0, 60, 0], [30, 50, 15, 1]]
+    runtime = [[0, 8, 2, 0], [2, 3, 4, 1], [2, 3, 1, 0], [7, 0, 3, 0]]
+    expected = np.array(memory) / [60, 60, 60, 1]
+    if task == "runtime":
+        expected = np.hstack((expected, np.array(runtime) / [4, 4, 4, 1]))
+    assert graph.nodes[:, : COSTS[task]] == pytest.approx(expected, rel=1e-6)
+    # tensors: a:0, a:1, a:control, b:0, c:control, d:0
+    edges = [(0, 1, 10, 0, 0), (0, 3, 10, 0, 0), (0, 1, 30, 0, 1), (0, 2, 0, 1, 2), (1, 3, 20, 0, 3), (2, 3, 0, 1, 4)]
+    found = np.column_stack((graph.producers, graph.consumers, graph.edges * [60, 1, 5]))
+    assert sorted(map(tuple, found.round(4).tolist())) == sorted(edges)
+
+
+@pytest.mark.parametrize(("task", "devices"), [("memory", 2), ("runtime", 2), ("runtime", 5), ("memory", 8)])
+@pytest.mark.parametrize("seed", range(4))
+def test_features_of_random_graphs(task, devices, seed):
+    """The same from sets and sums, in units of the largest; one edge per tensor and reader."""
+    spec, plain = naive.random_graph(np.random.default_rng([60, seed]), 15)
+    problem = Problem(spec, task, devices)
+    graph = searched(problem)
+    reads = [sum(plain.size[t] for t in plain.reads[op]) for op in plain.ops]
+    writes = [sum(plain.size[t] for t in plain.outputs[op]) for op in plain.ops]
+    own = [plain.workspace[op] + plain.persistent[op] for op in plain.ops]
+    most = max(*reads, *writes, *own, *plain.size.values())
+    needs = [reads[op] + writes[op] + plain.workspace[op] for op in plain.ops]
+    columns = [np.array(column) / most for column in (reads, writes, own)]
+    columns.append([op == needs.index(max(needs)) for op in plain.ops])
+    if task == "runtime":
+        times = plain.runtime
+        before = [sum(times[u] for u in plain.before[op]) for op in plain.ops]
+        after = [sum(times[u] for u in plain.after[op]) for op in plain.ops]
+        columns += [np.array(column) / max(times) for column in (before, after, times)]
+        columns.append([op == times.index(max(times)) for op in plain.ops])
+    assert graph.nodes.shape == (15, node_features(task, devices)) == (15, COSTS[task] + devices + 1)
+    assert graph.nodes[:, : COSTS[task]] == pytest.approx(np.column_stack(columns), rel=1e-6)
+    edges = {
+        (tensor[0], reader, at): (plain.size[tensor] / most, tensor[1] == naive.CONTROL)
+        for at, tensor in enumerate(plain.tensors)
+        for reader in plain.readers[tensor]
+    }
+    size, is_control, index = graph.edges.T
+    places = (index * (len(plain.tensors) - 1)).round().astype(int)
+    triples = list(zip(graph.producers.tolist(), graph.consumers.tolist(), places.tolist(), strict=True))
+    assert sorted(triples) == sorted(edges)
+    assert [edges[triple][1] for triple in triples] == is_control.tolist()
+    assert [edges[triple][0] for triple in triples] == pytest.approx(size.tolist(), rel=1e-6)
+    assert len(edges) > 10
+
+
+@pytest.mark.parametrize(
+    ("task", "devices", "evaluations"), [("memory", 2, 250), ("runtime", 3, 250), ("runtime", 2, 7)]
+)
+def test_what_the_search_found_is_averaged(task, devices, evaluations):
+    """Over the schedules of its last population that were priced, each decoded by hand."""
+    cost_graph, plain = naive.random_graph(np.random.default_rng(61), 12)
+    problem = Problem(cost_graph, task, devices)
+    search = Search(problem, seed=3, max_evaluations=evaluations)
+    population = evolve(search, brkga.Parameters(), GeneDistribution())
+    assert len(population) == {250: 90, 7: 7}[evaluations]  # 100, 80, and 70 of 80 beside 20 elites
+    expected = np.zeros((12, devices + 1))
+    values = []
+    for chromosome in population:
+        placement, steps = naive.decode(plain, naive.as_floats(chromosome), devices, problem.fixed_op)
+        totals = naive.replay(plain, placement, steps, devices)
+        values.append(max(totals.peaks if task == "memory" else totals.clocks))
+        for place, op in enumerate(step for step in steps if isinstance(step, int)):
+            expected[op, placement[op]] += 1 / len(population)
+            expected[op, devices] += place / 11 / len(population)
+    graph = searched(problem, seed=3, evaluations=evaluations)
+    assert graph.nodes[:, COSTS[task] :] == pytest.approx(expected, abs=1e-6)
+    assert graph.value == pytest.approx(min(values))
+    assert graph.evaluations == evaluations
+    totals = simulate(problem, graph.best)
+    assert problem.value(totals.peak, totals.runtime) == graph.value
+
+
+def test_features_depend_on_nothing_random_but_the_seed():
+    problem = Problem(naive.random_graph(np.random.default_rng(62), 20)[0], "runtime", 2)
+    one, same, other = (searched(problem, seed) for seed in (1, 1, 2))
+    assert (one.nodes == same.nodes).all()
+    assert (one.nodes[:, :8] == other.nodes[:, :8]).all()
+    assert (one.nodes[:, 8:] != other.nodes[:, 8:]).any()
+    search = Search(problem, seed=1, jobs=3, max_evaluations=150)
+    assert (searched_graph(search).nodes == one.nodes).all()
+
+
+@pytest.mark.parametrize(("budget", "asked", "spent"), [(1000, 400, 400), (1000, 120, 120), (90, 400, 90), (1, 1, 1)])
+def test_the_budget_of_the_features(budget, asked, spent):
+    """What is left of the search's own goes on being its own."""
+    problem = Problem(naive.random_graph(np.random.default_rng(63), 10)[0], "memory", 2)
+    search = Search(problem, max_evaluations=budget)
+    search.evaluations = 0.0
+    graph = searched_graph(search, asked)
+    assert graph.evaluations == search.evaluations == spent
+    assert search.evaluations_left == budget - spent
+    assert graph.best is search.best
+
+
+def test_graphs_without_costs_or_edges():
+    builder = GraphBuilder("bare")
+    builder.add_op("a")
+    for task in ("memory", "runtime"):
+        graph = searched(Problem(builder.build(), task, 2))
+        assert np.isfinite(graph.nodes).all()
+        assert graph.edges.shape == (0, 3)
+        assert multigraph_batch([graph, graph]).producers.shape == (0,)
+
+
+def test_a_batch_puts_graphs_one_after_the_other():
+    problems = [
+        Problem(naive.random_graph(np.random.default_rng([64, ops]), ops)[0], "runtime", 2) for ops in (9, 1, 14)
+    ]
+    graphs = [searched(problem) for problem in problems]
+    batch = multigraph_batch(graphs)
+    assert batch.sizes.tolist() == [9, 1, 14]
+    assert batch.graph_of_node.tolist() == [0] * 9 + [1] + [2] * 14
+    starts = [0, 9, 10]
+    for at, (graph, start) in enumerate(zip(graphs, starts, strict=True)):
+        mine = batch.graph_of_node == at
+        assert (batch.nodes[mine].numpy() == graph.nodes).all()
+        edges = mine[batch.producers]
+        assert (batch.producers[edges].numpy() == graph.producers + start).all()
+        assert (batch.consumers[edges].numpy() == graph.consumers + start).all()
+        assert (batch.edges[edges].numpy() == graph.edges).all()
+        assert (batch.order[mine].numpy() == graph.problem.graph.input_order + start).all()
+    assert len(batch.edges) == sum(len(graph.edges) for graph in graphs)
+    assert all(torch.equal(one, other) for one, other in zip(batch.to(torch.device("cpu")), batch, strict=True))
+
+
+def test_searched_graphs_go_to_other_processes():
+    graph = searched(Problem(four_ops(), "memory", 2))
+    again = pickle.loads(pickle.dumps(graph))
+    assert (again.nodes == graph.nodes).all()
+    assert again.problem == graph.problem

@@ -1,0 +1,412 @@
+"""REGAL's networks: eq. 1 edge by edge, and distributions over actions against their definitions."""
+
+import dataclasses
+import json
+import math
+from itertools import product
+
+import naive
+import numpy as np
+import pytest
+import torch
+from models.networks import write_weights
+from safetensors.torch import load_file, save_file
+from schedopt.core.errors import FormatError, UsageError
+from schedopt.core.problem import Problem
+from schedopt.core.search.search import Search
+from schedopt.policies.networks import message_passing
+from schedopt.policies.regal.actions import ActionParameters
+from schedopt.policies.regal.features import multigraph_batch, searched_graph
+from schedopt.policies.regal.network import (
+    BaselineNetwork,
+    RegalNetwork,
+    RegalNetworkParameters,
+    load_network,
+    save_network,
+)
+
+needs_dgl = pytest.mark.skipif(not message_passing.uses_dgl(), reason="DGL is not installed")
+UPDATES = [(update, aggregation) for update in ("gru", "residual", "mlp") for aggregation in ("mean", "sum")]
+KINDS = [("gnn", "independent"), ("lstm", "independent"), ("gnn", "autoregressive"), ("lstm", "autoregressive")]
+
+
+def network_of(seed=0, kind=RegalNetwork, spread=40.0, **parameters):
+    """A small network whose choices differ enough from uniform ones for a mistake to be seen."""
+    torch.manual_seed(seed)
+    network = kind(RegalNetworkParameters(**{"width": 8, **parameters})).eval()
+    choices = getattr(network, "choose", getattr(getattr(network, "autoregressive", None), "choose", None))
+    if choices is not None:
+        with torch.no_grad():
+            for parameter in choices.layers[2].parameters():
+                parameter.mul_(spread)
+    return network
+
+
+def graphs_of(seed, *sizes, task="runtime", devices=2):
+    problems = [Problem(naive.random_graph(np.random.default_rng([seed, ops]), ops)[0], task, devices) for ops in sizes]
+    return [searched_graph(Search(problem, max_evaluations=30)) for problem in problems]
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+# The encoders -------------------------------------------------------------------------------------------------
+
+
+def by_hand(encoder, graph, rounds, update, aggregation):
+    """Eq. 1, node by node and edge by edge."""
+    nodes = [encoder.embed_node(row) for row in torch.from_numpy(graph.nodes)]
+    edges = [encoder.embed_edge(row) for row in torch.from_numpy(graph.edges)]
+    ends = list(zip(graph.producers.tolist(), graph.consumers.tolist(), strict=True))
+    for _ in range(rounds):
+        following = []
+        for node, own in enumerate(nodes):
+            heard = torch.zeros_like(own)
+            for message, end in ((encoder.forwards, 1), (encoder.backwards, 0)):
+                messages = [
+                    message(torch.cat((nodes[pair[0]], nodes[pair[1]], edge)))
+                    for pair, edge in zip(ends, edges, strict=True)
+                    if pair[end] == node
+                ]
+                if messages:
+                    heard = heard + (sum(messages) / len(messages) if aggregation == "mean" else sum(messages))
+            if update == "gru":
+                following.append(encoder.update(heard[None], own[None])[0])
+            else:
+                updated = encoder.update(torch.cat((own, heard)))
+                following.append(own + updated if update == "residual" else updated)
+        nodes = following
+    return torch.stack(nodes)
+
+
+@pytest.mark.parametrize(("update", "aggregation"), UPDATES)
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_messages_by_hand(update, aggregation, rounds):
+    (graph,) = graphs_of(1, 12)
+    encoder = network_of(update=update, aggregation=aggregation, rounds=rounds).encoder
+    assert len(graph.edges) > len(set(zip(graph.producers.tolist(), graph.consumers.tolist(), strict=True)))
+    with torch.no_grad():
+        found = encoder(multigraph_batch([graph]))
+        torch.testing.assert_close(found, by_hand(encoder, graph, rounds, update, aggregation), rtol=1e-4, atol=1e-5)
+
+
+@needs_dgl
+@pytest.mark.parametrize(("update", "aggregation"), UPDATES)
+def test_messages_through_dgl_and_torch_agree(update, aggregation, monkeypatch):
+    """Log-probabilities, and the gradients that all parameters get of them; the baseline's too."""
+    batch, results = multigraph_batch(graphs_of(2, 10, 14)), []
+    for way in (True, False):
+        monkeypatch.setattr(message_passing, "uses_dgl", lambda device="cpu", way=way: way)
+        networks = [
+            network_of(3, kind, update=update, aggregation=aggregation) for kind in (RegalNetwork, BaselineNetwork)
+        ]
+        policy = networks[0](batch)
+        value = policy.log_probability(policy.sample(2, generator())).sum() + policy.entropy().sum()
+        value = value + networks[1](batch).square().sum()
+        value.backward()
+        results.append((value, [p.grad for network in networks for p in network.parameters()]))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    assert all(gradient.abs().max() > 0 for gradient in results[0][1])
+
+
+def test_the_sequence_model_by_hand():
+    """Eq. 6 to 11 along the input order, which is not that of the indices."""
+    (graph,) = graphs_of(4, 13)
+    order = graph.problem.graph.input_order.tolist()
+    assert order != sorted(order)
+    encoder = network_of(encoder="lstm").encoder
+    found = encoder(multigraph_batch([graph]))
+    weights = (encoder.lstm.weight_ih_l0, encoder.lstm.weight_hh_l0)
+    biases = (encoder.lstm.bias_ih_l0, encoder.lstm.bias_hh_l0)
+    output = memory = torch.zeros(8)
+    for op in order:
+        inputs = encoder.embed_node(torch.from_numpy(graph.nodes[op]))
+        gates = sum(w @ x + b for w, x, b in zip(weights, (inputs, output), biases, strict=True))
+        i, f, g, o = gates.split(8)
+        memory = f.sigmoid() * memory + i.sigmoid() * g.tanh()
+        output = o.sigmoid() * memory.tanh()
+        torch.testing.assert_close(found[op], output, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [RegalNetwork, BaselineNetwork])
+@pytest.mark.parametrize(("update", "aggregation"), UPDATES)
+def test_the_names_of_the_ops_do_not_matter(update, aggregation, kind):
+    """Renamed, each op has the distribution that it had; the baseline is that of the same graph."""
+    (graph,) = graphs_of(5, 14)
+    renamed = np.random.default_rng(0).permutation(14)
+    nodes = np.empty_like(graph.nodes)
+    nodes[renamed] = graph.nodes
+    mixed = np.random.default_rng(1).permutation(len(graph.edges))
+    moved = dataclasses.replace(
+        graph,
+        nodes=nodes,
+        edges=graph.edges[mixed],
+        producers=renamed[graph.producers[mixed]],
+        consumers=renamed[graph.consumers[mixed]],
+    )
+    network = network_of(6, kind, update=update, aggregation=aggregation)
+    with torch.no_grad():
+        before, after = (network(multigraph_batch([one])) for one in (graph, moved))
+    if kind is BaselineNetwork:
+        torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
+    else:
+        for one, other in zip(before.logits, after.logits, strict=True):
+            torch.testing.assert_close(other[torch.from_numpy(renamed)], one, rtol=1e-4, atol=1e-5)
+
+
+def test_the_baseline_by_hand():
+    graphs = graphs_of(7, 6, 11)
+    network = network_of(8, BaselineNetwork)
+    with torch.no_grad():
+        found = network(multigraph_batch(graphs))
+        for graph, value in zip(graphs, found, strict=True):
+            embeddings = by_hand(network.encoder, graph, 2, "gru", "mean")
+            expected = network.of_graph(sum(network.of_node(row) for row in embeddings) / len(embeddings))
+            torch.testing.assert_close(value, expected[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("task", "devices"), [("memory", 2), ("memory", 8), ("runtime", 5)])
+@pytest.mark.parametrize(("encoder", "decoder"), KINDS)
+def test_a_batch_is_its_graphs(encoder, decoder, task, devices):
+    """The same probabilities, surest actions and entropies as alone, whatever the sizes."""
+    graphs = graphs_of(9, 7, 1, 12, task=task, devices=devices)
+    network = network_of(encoder=encoder, decoder=decoder, task=task, devices=devices)
+    with torch.no_grad():
+        whole = network(multigraph_batch(graphs))
+        actions = whole.sample(3, generator())
+        likely, expected, probabilities = whole.most_likely(), whole.expected(), whole.log_probability(actions)
+        assert probabilities.shape == (3, 3)
+        starts = [0, 7, 8, 20]
+        for at, graph in enumerate(graphs):
+            mine = slice(starts[at], starts[at + 1])
+            alone = network(multigraph_batch([graph]))
+            assert torch.equal(alone.most_likely(), likely[mine])
+            assert torch.equal(alone.expected(), expected[mine])
+            found = alone.log_probability(actions[:, mine])[:, 0]
+            torch.testing.assert_close(found, probabilities[:, at], rtol=1e-4, atol=1e-4)
+            if decoder == "independent":
+                torch.testing.assert_close(alone.entropy()[0], whole.entropy()[at], rtol=1e-4, atol=1e-5)
+
+
+# Distributions ------------------------------------------------------------------------------------------------
+
+TINY = ActionParameters(placement=2, scheduling=3)
+
+
+def all_actions(nodes, heads):
+    """Every joint action, `(count, nodes, heads)`."""
+    levels = [range(head.choices) for _ in range(nodes) for head in heads]
+    return torch.tensor(list(product(*levels))).view(-1, nodes, len(heads))
+
+
+def tiny_policy(decoder, ops=2, actions=None, **options):
+    actions = actions or ActionParameters(placement=2, scheduling=0)
+    network = network_of(10, decoder=decoder, actions=actions, **options)
+    with torch.no_grad():
+        return network(multigraph_batch(graphs_of(11, ops)))
+
+
+@pytest.mark.parametrize(("encoder", "decoder"), KINDS)
+def test_probabilities_of_all_joint_actions_add_up_to_one(encoder, decoder):
+    for actions, ops in (
+        (ActionParameters(2, 0), 2),
+        (ActionParameters(0, 3, 2), 2),
+        (ActionParameters(0, 0, 0, 3), 3),
+    ):
+        policy = tiny_policy(decoder, ops, actions, encoder=encoder)
+        probabilities = policy.log_probability(all_actions(ops, policy.heads)).exp()
+        assert len(probabilities) > 200
+        assert probabilities.sum().item() == pytest.approx(1, rel=1e-4)
+        assert probabilities.max() > 2 * probabilities.min()
+
+
+def test_the_log_probability_is_the_sum_over_nodes_and_heads():
+    graphs = graphs_of(12, 5, 8)
+    network = network_of(13, actions=ActionParameters(2, 5, 3, 4))
+    with torch.no_grad():
+        policy = network(multigraph_batch(graphs))
+        actions = policy.sample(4, generator())
+        found = policy.log_probability(actions)
+    for count in range(4):
+        for graph, nodes in ((0, range(5)), (1, range(5, 13))):
+            expected = sum(
+                math.log(logits[node].exp()[actions[count, node, at]] / logits[node].exp().sum())
+                for at, logits in enumerate(policy.logits)
+                for node in nodes
+            )
+            assert found[count, graph].item() == pytest.approx(expected, rel=1e-4)
+    assert [logits.shape[1] for logits in policy.logits] == [2] * 4 + [5] * 2 + [3] * 3 + [4] * 2
+
+
+@pytest.mark.parametrize("decoder", ["independent", "autoregressive"])
+def test_samples_have_their_frequencies(decoder):
+    """All 256 joint actions of two ops, drawn 40,000 times, the rarest together: chi-squared within four deviations."""
+    policy, count = tiny_policy(decoder), 40_000
+    with torch.no_grad():
+        every = all_actions(2, policy.heads)
+        expected = policy.log_probability(every)[:, 0].exp().double().numpy()
+        drawn = policy.sample(count, generator(1))
+    codes = (drawn.flatten(1) * 2 ** torch.arange(7, -1, -1)).sum(1).numpy()
+    seen, expected = np.bincount(codes, minlength=256), count * expected
+    often = expected > 10
+    assert often.sum() > 50
+    assert expected[often].max() > 10 * expected[often].min()
+    cells = [(seen[often], expected[often]), (seen[~often].sum(), expected[~often].sum() + 1e-9)]
+    chi_squared = sum(((one - other) ** 2 / other).sum() for one, other in cells)
+    assert abs(chi_squared - often.sum()) < 4 * math.sqrt(2 * often.sum())
+
+
+@pytest.mark.parametrize("decoder", ["independent", "autoregressive"])
+def test_what_an_op_chooses_depends_on_those_before_it_in_the_autoregressive_decoder_alone(decoder):
+    """By the probabilities of the second op's actions given the first's."""
+    policy = tiny_policy(decoder)
+    first, second = policy.batch.order.tolist()
+    every = all_actions(2, policy.heads)
+    with torch.no_grad():
+        probabilities = policy.log_probability(every)[:, 0].exp()
+    joint = torch.zeros(16, 16)
+    weights = 2 ** torch.arange(3, -1, -1)
+    joint[(every[:, first] * weights).sum(1), (every[:, second] * weights).sum(1)] = probabilities
+    given = joint / joint.sum(1, keepdim=True)
+    spread = (given.max(0).values - given.min(0).values).max()
+    assert spread < 1e-5 if decoder == "independent" else spread > 1e-3
+
+
+@pytest.mark.parametrize("decoder", ["independent", "autoregressive"])
+def test_the_most_likely_actions(decoder):
+    """Independent: of all joint ones; autoregressive: op by op, along the order."""
+    policy = tiny_policy(decoder)
+    every = all_actions(2, policy.heads)
+    with torch.no_grad():
+        probabilities, likely = policy.log_probability(every)[:, 0].exp(), policy.most_likely()
+    if decoder == "autoregressive":
+        for op in policy.batch.order.tolist():
+            marginal = {tuple(row): 0.0 for row in every[:, op].tolist()}
+            for row, probability in zip(every[:, op].tolist(), probabilities.tolist(), strict=True):
+                marginal[tuple(row)] += probability
+            best = torch.tensor(max(marginal, key=marginal.get))
+            kept = (every[:, op] == best).all(1)
+            every, probabilities = every[kept], probabilities[kept]
+            assert torch.equal(likely[op], best)
+    else:
+        assert torch.equal(likely, every[probabilities.argmax()])
+
+
+@pytest.mark.parametrize("decoder", ["independent", "autoregressive"])
+def test_the_expected_actions(decoder):
+    """Means of all joint actions, rounded; autoregressive: given those that the ops before expect."""
+    policy = tiny_policy(decoder, actions=ActionParameters(0, 5))
+    every = all_actions(2, policy.heads)
+    with torch.no_grad():
+        probabilities, found = policy.log_probability(every)[:, 0].exp(), policy.expected()
+        assert not torch.equal(found, policy.most_likely())
+    for op in policy.batch.order.tolist():
+        mean = (probabilities[:, None] * every[:, op]).sum(0) / probabilities.sum()
+        assert torch.equal(found[op], mean.round().long())
+        if decoder == "autoregressive":
+            kept = (every[:, op] == found[op]).all(1)
+            every, probabilities = every[kept], probabilities[kept]
+
+
+def entropy(probabilities):
+    return -sum(p * math.log(p) for p in probabilities if p > 0)
+
+
+def test_the_entropy_by_enumeration():
+    """The joint one of an op's choices, for one kind and for all, averaged over the ops."""
+    policy = tiny_policy("independent", 3, TINY)
+    found = {kind: policy.entropy(kind).item() for kind in ("placement", "scheduling", None)}
+    for kind, chosen in (("placement", range(4)), ("scheduling", (4, 5)), (None, range(6))):
+        expected = 0.0
+        for node in range(3):
+            levels = [policy.logits[at][node].softmax(0).tolist() for at in chosen]
+            expected += entropy([math.prod(joint) for joint in product(*levels)]) / 3
+        assert found[kind] == pytest.approx(expected, rel=1e-5)
+    assert found["placement"] < math.log(16)
+
+
+def test_the_autoregressive_entropy_is_an_estimate_of_that_of_all_joint_actions():
+    policy = tiny_policy("autoregressive")
+    with torch.no_grad():
+        expected = entropy(policy.log_probability(all_actions(2, policy.heads))[:, 0].exp().tolist()) / 2
+        assert policy.entropy().item() == pytest.approx(expected, rel=0.05)
+        assert policy.entropy().item() == policy.entropy("placement").item()
+
+
+@pytest.mark.parametrize("decoder", ["independent", "autoregressive"])
+def test_samples_follow_the_generator_and_rise_with_its_draws(decoder):
+    graphs = multigraph_batch(graphs_of(14, 20))
+    network = network_of(15, decoder=decoder)
+    with torch.no_grad():
+        policy = network(graphs)
+        one, same, other = (policy.sample(5, generator(seed)) for seed in (1, 1, 2))
+        assert torch.equal(one, same)
+        assert not torch.equal(one, other)
+        assert torch.equal(one[:2], policy.sample(2, generator(1)))
+        for parameter in network.parameters():
+            parameter.add_(1e-4 * torch.randn(parameter.shape, generator=generator(3)))
+        nearly = network(graphs).sample(5, generator(1))
+    assert (nearly != one).float().mean() < 0.02
+
+
+@pytest.mark.parametrize(("encoder", "decoder"), KINDS)
+def test_networks_start_near_uniform(encoder, decoder):
+    network = network_of(spread=1.0, encoder=encoder, decoder=decoder)
+    with torch.no_grad():
+        policy = network(multigraph_batch(graphs_of(16, 15)))
+        most = sum(math.log(head.choices) for head in policy.heads)
+        assert 0.98 * most < policy.entropy().item() < most
+
+
+# Parameters and files -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"devices": 1}, "devices must be from 2 to 8, not 1"),
+        ({"devices": 9}, "devices must be from 2 to 8, not 9"),
+        ({"task": "peak"}, "task must be one of memory, runtime, not peak"),
+        ({"update": "lstm"}, "update must be one of gru, residual, mlp, not lstm"),
+        ({"aggregation": "max"}, "aggregation must be one of mean, sum"),
+        ({"encoder": "gat"}, "encoder must be one of gnn, lstm"),
+        ({"decoder": "beam"}, "decoder must be one of independent, autoregressive"),
+        ({"taken": "best"}, "taken must be one of expected, most-likely, sample"),
+        ({"rounds": -1}, "rounds must be from 0"),
+    ],
+)
+def test_parameters_that_cannot_be(values, message):
+    with pytest.raises(UsageError, match=message):
+        RegalNetworkParameters(**values)
+
+
+@pytest.mark.parametrize(("encoder", "decoder"), KINDS)
+def test_a_network_goes_to_a_file_and_back(encoder, decoder, tmp_path):
+    path = tmp_path / "weights.safetensors"
+    network = network_of(17, encoder=encoder, decoder=decoder, devices=3, actions=ActionParameters(5, 4, 2, 3))
+    save_network(path, network)
+    loaded = load_network(path)
+    assert loaded.parameters_ == network.parameters_
+    assert not loaded.training
+    batch = multigraph_batch(graphs_of(18, 9, devices=3))
+    with torch.no_grad():
+        one, other = (which(batch).sample(3, generator()) for which in (network, loaded))
+    assert torch.equal(one, other)
+
+
+def test_files_that_are_not_this_networks(tmp_path):
+    """The other method's, a later one's, and one whose shape is not what it says."""
+    path = tmp_path / "weights.safetensors"
+    write_weights(path)
+    with pytest.raises(FormatError, match=r"is not a file of schedopt train regal \(its network has no setting"):
+        load_network(path)
+    save_network(path, network_of())
+    tensors = load_file(path)
+    save_file(tensors, path, {"network": json.dumps({"width": 16})})
+    with pytest.raises(FormatError, match=r"has the shape .* train the network again"):
+        load_network(path)
+    save_file(tensors, path, {"network": json.dumps({"actions": {"placement": 1}})})
+    with pytest.raises(FormatError, match="placement must be 0"):
+        load_network(path)

@@ -1,0 +1,145 @@
+"""Teachers: what they choose, against what they say they choose, and whether BRKGA is better for it."""
+
+import networkx
+import numpy as np
+import pytest
+from schedopt.core.graph import GraphBuilder
+from schedopt.core.problem import Problem
+from schedopt.core.search.search import Search
+from schedopt.core.solve import solve
+from schedopt.core.solvers.several_devices import brkga
+from schedopt.core.solvers.several_devices.brkga import GeneDistribution, evolve
+from schedopt.datasets.synthetic import SyntheticParameters, synthetic_graph
+from schedopt.policies.regal.actions import ActionParameters, dequantise
+from schedopt.policies.regal.features import searched_graph
+from schedopt.policies.regal.teachers import TEACHERS
+
+LEVELS = ActionParameters(placement=4, scheduling=16, crossover=10, transfers=16)
+BY_TIME, BY_ORDER = "cut-and-time-64", "cut-and-order-64"
+
+
+def searched(graph, task="runtime", devices=2, seed=0):
+    return searched_graph(Search(Problem(graph, task=task, devices=devices), seed=seed, max_evaluations=400))
+
+
+def chosen(teacher, seen, levels=LEVELS):
+    return TEACHERS[teacher](seen, levels)
+
+
+def synthetic(seed, nodes=40):
+    parameters = SyntheticParameters(nodes_low=nodes, nodes_high=nodes)
+    return synthetic_graph(parameters, "watts-strogatz", np.random.default_rng(seed))
+
+
+def two_parts(ops=12):
+    """Two dense parts with one edge between them, listed in turns; returns the graph and the part of each op."""
+    builder = GraphBuilder("two parts")
+    parts = np.arange(2 * ops) % 2
+    for op in range(2 * ops):
+        before = [(other, 0) for other in range(op) if parts[other] == parts[op]]
+        before += [(ops - 1, 0)] if op == ops else []
+        builder.add_op(f"op{op}", inputs=before, outputs=[10], runtime=5.0)
+    return builder.build(), parts
+
+
+def device_of(actions, devices=2):
+    """Return the device of the largest mean affinity: the means are every second head."""
+    return actions[:, 0 : 2 * devices : 2].argmax(1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("teacher", [BY_TIME, "cut-and-time-16"])
+def test_parts_with_few_edges_between_them_come_apart(teacher, seed):
+    graph, parts = two_parts()
+    placement = device_of(chosen(teacher, searched(graph, seed=seed)))
+    assert (placement == parts).all() or (placement != parts).all()
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4, 8])
+@pytest.mark.parametrize("task", ["runtime", "memory"])
+def test_devices_share_the_weight(task, devices):
+    graph = synthetic(1, nodes=80)
+    actions = chosen(BY_TIME if task == "runtime" else BY_ORDER, searched(graph, task, devices))
+    written = np.bincount(graph.tensor_producer, graph.tensor_size, graph.num_ops)
+    weight = graph.runtime if task == "runtime" else written
+    shares = np.bincount(device_of(actions, devices), weight, devices) / weight.sum()
+    np.testing.assert_allclose(shares, 1 / devices, atol=0.1)
+
+
+def test_fewer_edges_are_cut_than_by_chance():
+    for seed in range(5):
+        seen = searched(synthetic(seed, nodes=80))
+        placement = device_of(chosen(BY_TIME, seen))
+        assert (placement[seen.producers] != placement[seen.consumers]).mean() < 0.4
+
+
+def test_priorities_fall_along_edges_and_a_transfer_is_between_its_op_and_the_reader():
+    graph = synthetic(2)
+    actions = chosen(BY_TIME, searched(graph))
+    scheduling, transfers = actions[:, 4], actions[:, -2]
+    producers, consumers = graph.edges
+    assert (scheduling[producers] >= transfers[producers]).all()
+    assert (transfers[producers] >= scheduling[consumers]).all()
+    assert scheduling.max() - scheduling.min() > 8
+
+
+def test_priorities_follow_an_order_of_low_peak():
+    graph = synthetic(3)
+    actions = chosen(BY_ORDER, searched(graph, "memory"))
+    order = solve(Problem(graph), "order-search:proofs=0", evaluations=600).schedule.op_order()
+    assert (np.diff(actions[order, 4]) <= 0).all()
+    assert actions[order[0], 4] == 15 and actions[order[-1], 4] == 0
+
+
+def test_an_order_without_placements():
+    seen = searched(synthetic(3), "memory")
+    alone, cut = chosen("ordered", seen), chosen(BY_ORDER, seen)
+    assert (alone[:, :4] == alone[0, [0, 1, 0, 1]]).all()  # the same everywhere, for no device more than for another
+    np.testing.assert_array_equal(alone[:, 4], cut[:, 4])
+    assert (alone[:, 5] > cut[:, 5]).all()  # with more variance
+
+
+@pytest.mark.parametrize("teacher", list(TEACHERS))
+def test_levels_are_the_nearest_to_betas_around_the_targets(teacher):
+    graph = synthetic(4)
+    seen = searched(graph, "memory" if "order" in teacher else "runtime")
+    coarse, fine = (
+        dequantise(chosen(teacher, seen, levels), graph, 2, levels)
+        for levels in (LEVELS, ActionParameters(placement=59, scheduling=59, crossover=60, transfers=59))
+    )
+    means = [d.alpha / (d.alpha + d.beta) for d in (coarse, fine)]
+    assert np.abs(means[0] - means[1]).max() <= 0.5 / 5 + 0.5 / 60
+    of_scheduling = slice(2 * graph.num_ops, 3 * graph.num_ops)
+    assert np.abs(means[0] - means[1])[of_scheduling].max() <= 0.5 / 17 + 2 / 60  # the ends are cut off
+    np.testing.assert_allclose(fine.bias, 0.7, atol=0.005)
+
+
+@pytest.mark.parametrize(
+    ("task", "teacher", "least"), [("runtime", BY_TIME, 0.05), ("memory", BY_ORDER, 0.03), ("memory", "ordered", 0.0)]
+)
+def test_brkga_is_better_for_it(task, teacher, least):
+    ratios = []
+    for seed in range(6):
+        problem = Problem(synthetic(seed, nodes=100), task=task, devices=2)
+        seen = searched(problem.graph, task)
+        values = []
+        for distribution in (dequantise(chosen(teacher, seen), problem.graph, 2, LEVELS), GeneDistribution()):
+            search = Search(problem, seed=seed, max_evaluations=2000)
+            evolve(search, brkga.Parameters(), distribution)
+            values.append(search.best_value)
+        ratios.append(values[0] / values[1])
+    assert np.mean(ratios) < 1 - least
+
+
+def test_the_smallest_graphs():
+    builder = GraphBuilder("one")
+    builder.add_op("op", outputs=[4], runtime=1.0)
+    for task in ("runtime", "memory"):
+        for teacher in TEACHERS:
+            assert chosen(teacher, searched(builder.build(), task)).shape == (1, 11)
+
+
+def test_the_parts_of_the_two_part_graph_are_joined_by_one_edge():
+    graph, parts = two_parts()
+    edges = networkx.Graph(list(zip(*(array.tolist() for array in graph.edges), strict=True)))
+    assert sum(parts[a] != parts[b] for a, b in edges.edges) == 1

@@ -1,0 +1,241 @@
+"""Topoformer's encoder against attention written out op by op, over relations that networkx finds."""
+
+import naive
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from models import batches
+from schedopt.core.graph import GraphBuilder
+from schedopt.policies.topoformer import encoders
+from schedopt.policies.topoformer.batch import GraphBatch, batch_of, encode
+from schedopt.policies.topoformer.encoders import Heads, TopoformerEncoder, TopologicalAttention, relations_of
+
+INPUTS, LAYERS, WIDTH, HEAD_WIDTH = 6, 2, 8, 3
+UNEQUAL = Heads(2, 1, 3, 1, 2, 1, 4)
+SOME_HEADS = {
+    "unequal": UNEQUAL,
+    "tied": Heads(2, 1, 3, incomparable=2, are_tied=True),
+    "reduction and incomparable alone": Heads(1, 0, 0, 0, 0, 0, 2),
+    "backwards alone": Heads(0, 0, 0, 1, 1, 2, 0),
+    "closure alone, tied": Heads(0, 0, 2, incomparable=0, are_tied=True),
+}
+
+
+def drawn(module, seed=0):
+    """Draw all parameters, biases and scales included, so that none of them can be forgotten."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator))
+    return module
+
+
+def encoder_of(heads=UNEQUAL, layers=LAYERS, seed=0):
+    return drawn(TopoformerEncoder(INPUTS, layers, WIDTH, heads, HEAD_WIDTH), seed)
+
+
+def seven_relations(plain):
+    """The graphs of section 4.1 by networkx, as sets of (listener, speaker), in the order of `Heads`."""
+    dag = nx.DiGraph([(first, second) for second in plain.ops for first in plain.before[second]])
+    dag.add_nodes_from(plain.ops)
+    edges, closure = set(dag.edges), set(nx.transitive_closure_dag(dag).edges)
+    reduction = set(nx.transitive_reduction(dag).edges)
+    forward = [{(second, first) for first, second in part} for part in (reduction, edges - reduction, closure - edges)]
+    back = [{(speaker, listener) for listener, speaker in part} for part in forward]
+    comparable = closure | {(second, first) for first, second in closure}
+    return [*forward, *back, {(a, b) for a in plain.ops for b in plain.ops if a != b} - comparable]
+
+
+def some_plains(seed, *sizes):
+    return [plain for _, plain in batches.random_plains(seed, *sizes)]
+
+
+def renumbered(batch, new):
+    """Op i of every graph becomes new[i]; all graphs have the same size."""
+    old, ops = new.argsort(), len(new)
+    edges = (new[edges % ops] + edges // ops * ops for edges in (batch.reduction, batch.other_edges))
+    return GraphBatch(batch.features[:, old], batch.is_op[:, old], *edges, batch.before[:, old][:, :, old])
+
+
+# Relations (4.1) ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_pair_is_in_the_relation_that_networkx_finds(seed):
+    """Through all that is between a graph and the network, in batches of graphs of different sizes."""
+    pairs = batches.random_plains([1, seed], 11, 1, 2, 17, 6)
+    found = relations_of(batch_of([encode(graph, 2) for graph, _ in pairs]))
+    ops = 17
+    for at, (_, plain) in enumerate(pairs):
+        expected, total = seven_relations(plain), 0
+        for relation, wanted in zip(found, expected, strict=True):
+            if relation.dim() == 3:
+                rows = relation[at].nonzero().tolist()
+            else:
+                inside = (relation >= at * ops) & (relation < (at + 1) * ops)
+                assert (inside[0] == inside[1]).all()
+                rows = (relation[:, inside[0]] - at * ops).flip(0).T.tolist()
+            assert sorted(map(tuple, rows)) == sorted(wanted)
+            total += len(rows)
+        assert total == len(plain.ops) * (len(plain.ops) - 1)
+
+
+# Attention (eq. 4, 5) -----------------------------------------------------------------------------------------
+
+
+def naive_attention(attention, heads, embeddings, relations):
+    """Eq. 4 op by op and head by head; of tied relations the second uses the heads of the first."""
+    counts = [heads.reduction, heads.other_edges, heads.closure]
+    starts = np.cumsum([0, *counts]).tolist()
+    if heads.are_tied:
+        of_relations = [*zip(starts, counts, strict=False)] * 2 + [(starts[3], heads.incomparable)]
+    else:
+        counts += [heads.reduction_back, heads.other_edges_back, heads.closure_back, heads.incomparable]
+        of_relations = [*zip(np.cumsum([0, *counts]).tolist(), counts, strict=False)]
+    queries, keys, values = (linear(embeddings) for linear in (attention.query, attention.key, attention.value))
+    rows = []
+    for op in range(len(embeddings)):
+        heard = []
+        for (start, count), relation in zip(of_relations, relations, strict=True):
+            speakers = [speaker for listener, speaker in sorted(relation) if listener == op]
+            for head in range(start, start + count):
+                part = slice(head * HEAD_WIDTH, (head + 1) * HEAD_WIDTH)
+                if not speakers:
+                    heard.append(torch.zeros(HEAD_WIDTH, dtype=embeddings.dtype))
+                    continue
+                weights = (keys[speakers, part] @ queries[op, part] / HEAD_WIDTH**0.5).softmax(0)
+                heard.append(weights @ values[speakers, part])
+        rows.append(attention.project(torch.cat(heard)))
+    return torch.stack(rows)
+
+
+def naive_encoder(encoder, heads, features, relations):
+    hidden = encoder.embed(features)
+    for layer in encoder.layers:
+        hidden = hidden + naive_attention(layer.attention, heads, layer.attention_norm(hidden), relations)
+        hidden = hidden + layer.perceptron(layer.perceptron_norm(hidden))
+    return hidden
+
+
+@pytest.mark.parametrize("listeners", [1, 4, 128])
+@pytest.mark.parametrize("heads", SOME_HEADS.values(), ids=SOME_HEADS)
+def test_attention_by_hand(monkeypatch, heads, listeners):
+    """In double precision; some ops hear nobody along each relation, and the last graph's op along none."""
+    monkeypatch.setattr(encoders, "LISTENERS_AT_ONCE", listeners)
+    plains = some_plains(2, 13, 7, 1)
+    encoder = encoder_of(heads).double()
+    batch = batches.graph_batch(plains, INPUTS, padding=2)
+    batch = batch._replace(features=batch.features.double())
+    embeddings = encoder(batch)
+    for graph, plain in enumerate(plains):
+        relations = seven_relations(plain)
+        assert all(len({listener for listener, _ in relation}) < len(plain.ops) for relation in relations[:6])
+        expected = naive_encoder(encoder, heads, batch.features[graph, plain.ops], relations)
+        torch.testing.assert_close(embeddings[graph, plain.ops], expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("is_chain", [True, False])
+def test_relations_may_be_empty(is_chain):
+    """In a chain no pair is incomparable, among ops that wait for none every pair is."""
+    builder = GraphBuilder("five")
+    for op in range(5):
+        builder.add_op(f"op{op}", inputs=[(op - 1, 0)] if op and is_chain else [], outputs=[1], runtime=1)
+    plain = naive.plain_of(builder.build())
+    relations = seven_relations(plain)
+    assert [len(relation) for relation in relations] == ([4, 0, 6, 4, 0, 6, 0] if is_chain else [0] * 6 + [20])
+    encoder, batch = encoder_of().double(), batches.graph_batch([plain], INPUTS)
+    batch = batch._replace(features=batch.features.double())
+    expected = naive_encoder(encoder, UNEQUAL, batch.features[0], relations)
+    torch.testing.assert_close(encoder(batch)[0], expected, rtol=1e-10, atol=1e-10)
+
+
+def test_tied_heads_are_those_with_equal_weights():
+    tied, untied = Heads(2, 1, 3, incomparable=2, are_tied=True), Heads(2, 1, 3, 2, 1, 3, 2)
+    one = encoder_of(tied)
+    both = TopoformerEncoder(INPUTS, LAYERS, WIDTH, untied, HEAD_WIDTH)
+    split = [count * HEAD_WIDTH for count in (2 + 1 + 3, 2)]
+    weights = one.state_dict()
+    for name, value in weights.items():
+        if any(part in name for part in ("query", "key", "value")):
+            shared, alone = value.split(split)
+            weights[name] = torch.cat((shared, shared, alone))
+    both.load_state_dict(weights)
+    batch = batches.graph_batch(some_plains(3, 12, 9), INPUTS)
+    torch.testing.assert_close(one(batch), both(batch))
+
+
+def test_padding_and_company_do_not_matter():
+    """What is padded holds nonsense."""
+    plains, encoder = some_plains(4, 9, 1, 14), encoder_of()
+    together = encoder(batches.graph_batch(plains, INPUTS, padding=3))
+    for graph, plain in enumerate(plains):
+        alone = encoder(batches.graph_batch([plain], INPUTS))
+        torch.testing.assert_close(alone[0], together[graph, plain.ops])
+
+
+@pytest.mark.parametrize("listeners", [3, 128])
+def test_the_numbering_of_the_ops_does_not_matter(monkeypatch, listeners):
+    monkeypatch.setattr(encoders, "LISTENERS_AT_ONCE", listeners)
+    encoder, batch = encoder_of(), batches.graph_batch(some_plains(5, 13, 13), INPUTS)
+    new = torch.randperm(13, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(encoder(renumbered(batch, new))[:, new], encoder(batch))
+
+
+# Gradients ----------------------------------------------------------------------------------------------------
+
+
+def test_every_parameter_has_a_gradient():
+    """Each head's own, but for the biases of keys: they add the same to all scores of a listener."""
+    encoder, batch = encoder_of(), batches.graph_batch(some_plains(6, 14, 12), INPUTS)
+    embeddings = encoder(batch)[batch.is_op]
+    (embeddings * torch.linspace(-1, 1, embeddings.numel()).view_as(embeddings)).sum().backward()
+    for name, parameter in encoder.named_parameters():
+        size = parameter.grad.flatten(1).norm(dim=1) if parameter.dim() > 1 else parameter.grad.abs()
+        if name.endswith("key.bias"):
+            assert size.max() < 1e-4
+        else:
+            assert size.min() > 1e-4, name
+
+
+@pytest.mark.parametrize("listeners", [4, 128])
+@pytest.mark.parametrize("heads", [UNEQUAL, SOME_HEADS["tied"]], ids=["unequal", "tied"])
+def test_the_gradient_is_the_slope(monkeypatch, heads, listeners):
+    monkeypatch.setattr(encoders, "LISTENERS_AT_ONCE", listeners)
+    encoder, batch = encoder_of(heads, layers=1).double(), batches.graph_batch(some_plains(7, 7, 5), INPUTS)
+    features = batch.features.double().requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda x: encoder(batch._replace(features=x))[batch.is_op], features, fast_mode=True
+    )
+
+
+# Precision and size -------------------------------------------------------------------------------------------
+
+
+def test_half_precision_is_close():
+    encoder, batch = encoder_of(), batches.graph_batch(some_plains(8, 40, 25), INPUTS)
+    expected = encoder(batch)[batch.is_op]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = encoder(batch)[batch.is_op].float()
+    found.square().mean().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in encoder.parameters())
+    error = (found - expected).norm() / expected.norm()
+    assert 1e-5 < error < 0.03
+
+
+def test_the_papers_size():
+    """C.2, 100 ops; per layer 3 (256 + 1) 4480 + (4480 + 1) 256 + 2 (256 + 1) 256 + 4 * 256 parameters."""
+    encoder = TopoformerEncoder(28, 4, 256, Heads(*[10] * 7), 64)
+    assert sum(parameter.numel() for parameter in encoder.parameters()) == 29 * 256 + 4 * 4_733_824
+    batch = batches.graph_batch(some_plains(9, 100), 28)
+    with torch.no_grad():
+        embeddings = encoder(batch)
+    assert embeddings.isfinite().all()
+    assert embeddings.std(1).min() > 0.01
+
+
+@pytest.mark.parametrize("heads", [UNEQUAL, SOME_HEADS["tied"]], ids=["unequal", "tied"])
+def test_attention_has_parameters_for_its_own_heads_alone(heads):
+    attention = TopologicalAttention(WIDTH, heads, HEAD_WIDTH)
+    distinct, heard = (14, 14) if heads is UNEQUAL else (2 + 1 + 3 + 2, 2 * (2 + 1 + 3) + 2)
+    assert [attention.query.out_features, attention.project.in_features] == [distinct * HEAD_WIDTH, heard * HEAD_WIDTH]

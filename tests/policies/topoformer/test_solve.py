@@ -1,0 +1,304 @@
+"""The method `topoformer`: its decoders against all orders, its budget, its weights, and when it cannot be used."""
+
+import subprocess
+import sys
+import threading
+
+import naive
+import numpy as np
+import pytest
+import torch
+from models.networks import TINY, write_weights
+from safetensors.torch import load_file, save_file
+from schedopt.core.costs.verifier import verify
+from schedopt.core.errors import FormatError, UsageError
+from schedopt.core.graph import GraphBuilder
+from schedopt.core.problem import Problem
+from schedopt.core.search.registry import parse_method
+from schedopt.core.solve import solve
+from schedopt.datasets.layered import LayeredParameters, layered_graph
+from schedopt.policies.networks import shipped
+from schedopt.policies.topoformer import solve as topoformer
+from schedopt.policies.topoformer.network import NetworkParameters
+from schedopt.policies.topoformer.solve import Parameters, shipped_weights
+
+pytestmark = pytest.mark.usefixtures("tiny_shipped")
+
+
+def graph_of(seed, ops=12):
+    return naive.random_graph(np.random.default_rng([180, seed]), ops)
+
+
+def run(graph, text="topoformer", **options):
+    """Solve for the least peak on one device; the result, whose schedule is verified."""
+    result = solve(Problem(graph, *options.pop("problem", ())), text, **options)
+    verify(result.problem, result.schedule, enforce_limit=False)
+    return result
+
+
+def peaks(decode, width, count=8, ops=40, seed=0):
+    graphs = [graph_of(at, ops)[0] for at in range(count)]
+    return np.array([run(graph, f"topoformer:decode={decode}:width={width}", seed=seed).value for graph in graphs])
+
+
+# Decoders -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_wide_enough_decoding_finds_the_best_of_all_orders(seed, tmp_path):
+    """A beam that no state is cut from is exact; so are many draws of priorities that are nearly equal."""
+    graph, plain = graph_of(seed, 7)
+    best = run(graph, "depth-first-dp").value
+    assert best == min(max(naive.replay(plain, [0] * 7, order, 1).peaks) for order in naive.all_orders(plain))
+    assert run(graph, "topoformer:decode=beam:width=200").value == best
+    blunt = write_weights(tmp_path / "blunt.safetensors", alpha=0.01)
+    assert run(graph, f"topoformer:decode=sample:width=2000:weights={blunt}").value == best
+
+
+def test_more_draws_and_wider_beams_help():
+    """The first draws of a seed are the same however many follow."""
+    few, many = peaks("sample", 2), peaks("sample", 30)
+    assert (many <= few).all()
+    assert many.sum() < few.sum()
+    assert peaks("beam", 30).sum() < peaks("beam", 1).sum()
+
+
+def test_a_beam_of_one_is_greedy():
+    assert (peaks("beam", 1) == peaks("greedy", 16)).all()
+
+
+def test_weights_decide(tmp_path):
+    graph, _ = graph_of(3, 40)
+    orders = set()
+    for seed in range(3):
+        file = write_weights(tmp_path / f"{seed}.safetensors", seed=seed)
+        orders.add(tuple(run(graph, f"topoformer:decode=greedy:weights={file}").schedule.op_order().tolist()))
+    assert len(orders) == 3
+
+
+def test_only_samples_depend_on_the_seed_and_nothing_on_the_jobs():
+    graph, _ = graph_of(5, 60)
+
+    def order(decode, **options):
+        return run(graph, f"topoformer:decode={decode}:width=4", **options).schedule.op_order().tolist()
+
+    assert order("sample", seed=1) == order("sample", seed=1, jobs=3) != order("sample", seed=2)
+    for decode in ("greedy", "beam"):
+        assert order(decode, seed=1) == order(decode, seed=2)
+    several = [run(graph, problem=("runtime", 3), jobs=jobs).schedule.items.tolist() for jobs in (1, 3)]
+    assert several[0] == several[1]
+
+
+@pytest.mark.parametrize(
+    ("decode", "budget", "expected"),
+    [("greedy", 9, 1), ("sample", 9, 4), ("sample", 3, 3), ("beam", 9, 4), ("beam", 1, 1)],
+)
+def test_evaluations(decode, budget, expected):
+    result = run(graph_of(6, 40)[0], f"topoformer:decode={decode}:width=4", evaluations=budget)
+    assert result.evaluations == expected
+
+
+@pytest.mark.parametrize("decode", topoformer.DECODERS)
+@pytest.mark.parametrize(("task", "devices"), [("memory", 2), ("memory", 4), ("runtime", 2), ("runtime", 4)])
+def test_several_devices_are_used(decode, task, devices):
+    graph, _ = graph_of(7, 40)
+    text = f"topoformer:decode={decode}"
+    result = run(graph, text, problem=(task, devices), evaluations=400)
+    alone = run(graph, text)
+    assert 16 * (decode != "greedy") < result.evaluations <= 400 + 1e-9
+    if task == "memory":
+        assert result.value < alone.value
+    else:
+        assert result.value < graph.runtime.sum()
+    assert result.found_by == "topoformer"
+
+
+@pytest.mark.parametrize("decode", topoformer.DECODERS)
+@pytest.mark.parametrize(
+    "shape",
+    [{"encoder": e} for e in ("topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional")]
+    + [{"decoder": "autoregressive"}, {"eigenvectors": 3}, {"tied": True}],
+    ids=str,
+)
+def test_networks_of_every_kind_can_be_used(decode, shape, tmp_path):
+    file = write_weights(tmp_path / "other.safetensors", **shape)
+    for ops in (1, 2, 15):
+        result = run(graph_of(ops, ops)[0], f"topoformer:decode={decode}:width=3:weights={file}")
+        assert (result.found_by, result.notes, result.is_repeatable) == ("topoformer", (), True)
+
+
+# Weights ------------------------------------------------------------------------------------------------------
+
+
+def damaged(folder, kind):
+    """Write a file that is no weights, and return its path."""
+    good, path = folder / "good.safetensors", folder / "bad.safetensors"
+    write_weights(good)
+    tensors = load_file(good)
+    shape = '{"layers": 1, "width": 8, "heads": 1, "head_width": 4}'
+    if kind == "text":
+        path.write_text("weights: 1")
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "cut":
+        path.write_bytes(good.read_bytes()[:-100])
+    elif kind == "other tensors":
+        save_file({"a": torch.zeros(3)}, path, {"network": shape})
+    elif kind == "other shape":
+        save_file(tensors, path, {"network": shape.replace("8", "16")})
+    elif kind == "no shape":
+        save_file(tensors, path)
+    elif kind == "unknown setting":
+        save_file(tensors, path, {"network": '{"depth": 2}'})
+    elif kind == "not finite":
+        name = next(iter(tensors))
+        save_file({**tensors, name: tensors[name] * torch.nan}, path, {"network": shape})
+    elif kind == "folder":
+        path.mkdir()
+    return path
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["text", "empty", "cut", "other tensors", "other shape", "no shape", "unknown setting", "not finite", "folder"],
+)
+def test_a_file_that_is_no_weights_is_refused_in_one_sentence(tmp_path, kind):
+    path = damaged(tmp_path, kind)
+    with pytest.raises(FormatError) as refusal:
+        parse_method("topoformer", weights=str(path))
+    assert str(refusal.value).startswith(f"{path}: ")
+    assert "\n" not in str(refusal.value)
+    assert parse_method("topoformer", weights=str(tmp_path / "good.safetensors"))
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(FormatError, match=r"absent: cannot be read: [Nn]o such file"):
+        parse_method(f"topoformer:weights={tmp_path / 'absent'}")
+
+
+def test_a_file_is_taken_by_its_whole_name(tmp_path):
+    """Only the names of shipped weights go without their suffix."""
+    files = [write_weights(tmp_path / name, seed=seed) for seed, name in enumerate(("mine", "mine.safetensors"))]
+    first, second = (Parameters(weights=str(file)).identity()["weights"] for file in files)
+    assert first != second
+    assert shipped.weights_file("topoformer-layered").parent == shipped.WEIGHTS
+
+
+def test_without_shipped_weights_the_remedy_is_named(tmp_path, monkeypatch):
+    file = write_weights(tmp_path / "mine.safetensors")
+    monkeypatch.setattr(shipped, "WEIGHTS", tmp_path / "none")
+    with pytest.raises(UsageError, match="schedopt train topoformer makes some, --weights FILE"):
+        solve(Problem(graph_of(1)[0]), "topoformer")
+    assert run(graph_of(1)[0], f"topoformer:weights={file}").found_by == "topoformer"
+
+
+def test_the_shipped_weights_that_fit(tmp_path, monkeypatch):
+    layered = [layered_graph(LayeredParameters(nodes=60), np.random.default_rng(seed)) for seed in range(5)]
+    others = [graph_of(seed, 30)[0] for seed in range(5)]
+    assert {shipped_weights(graph).stem for graph in layered + others} == {"topoformer-layered"}  # there is no other
+    monkeypatch.setattr(shipped, "WEIGHTS", tmp_path)
+    for name in ("topoformer-real", "topoformer-layered"):
+        write_weights(tmp_path / f"{name}.safetensors")
+    assert {shipped_weights(graph).stem for graph in layered} == {"topoformer-layered"}
+    assert {shipped_weights(graph).stem for graph in others} == {"topoformer-real"}
+
+
+def test_which_costs_depend_on_depth_alone_by_hand(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "WEIGHTS", tmp_path)
+    for name in ("topoformer-real", "topoformer-layered"):
+        write_weights(tmp_path / f"{name}.safetensors")
+
+    def fits(outputs, workspace):
+        builder = GraphBuilder("fork")
+        builder.add_op("start", outputs=[5])
+        for at in range(2):
+            builder.add_op(f"end{at}", inputs=[(0, 0)], outputs=outputs[at], workspace=workspace[at])
+        return shipped_weights(builder.build()).stem
+
+    assert fits([[3], [3]], [1, 1]) == "topoformer-layered"
+    assert fits([[3], [1, 2]], [1, 1]) == "topoformer-layered"
+    assert fits([[3], [4]], [1, 1]) == "topoformer-real"
+    assert fits([[3], [3]], [1, 0]) == "topoformer-real"
+
+
+def test_the_identity_is_that_of_the_weights_not_of_their_name(tmp_path):
+    files = [write_weights(tmp_path / f"{at}.safetensors", seed=at // 2) for at in range(3)]
+    same, again, other = (Parameters(weights=str(file)).identity() for file in files)
+    assert same == again != other
+    assert Parameters().identity()["weights"] == same["weights"]  # the tiny shipped ones have seed 0 too
+    assert Parameters(width=3).identity() != Parameters().identity()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("topoformer:decode=best", "decode must be greedy, sample or beam, not 'best'"),
+        ("topoformer:width=0", "width must be from 1 to 4096, not 0"),
+        ("topoformer:width=wide", "width of 'topoformer' must be a whole number"),
+    ],
+)
+def test_parameters_that_cannot_be(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse_method(text)
+
+
+# When the network cannot be used ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("problem", [("memory", 1), ("memory", 2), ("runtime", 2)])
+def test_a_graph_too_large_is_ordered_by_the_next_best_methods(monkeypatch, problem):
+    monkeypatch.setattr(topoformer, "MOST_OPS", 29)
+    graph, _ = graph_of(1, 30)
+    result = run(graph, problem=problem)
+    (note,) = result.notes
+    assert note.startswith(f"{graph.name}: 30 ops are too many for topoformer, which takes 29; ")
+    assert note.endswith("lpmf and dfs-postorder")
+    assert result.found_by in topoformer.NEXT_BEST
+    assert result.is_repeatable
+    values = [run(graph, name).value for name in topoformer.NEXT_BEST]
+    if problem == ("memory", 1):
+        assert (result.value, result.evaluations) == (min(values), 2)
+        assert run(graph, evaluations=1).value == values[0]
+    assert run(graph_of(1, 29)[0]).notes == ()
+
+
+def test_too_little_time_for_the_network_is_noticed_before(monkeypatch):
+    monkeypatch.setattr(topoformer, "SECONDS_PER_PAIR", 1.0)
+    graph, _ = graph_of(1, 30)
+    result = run(graph, time_limit=20)
+    assert "had no time to finish; this is the better order of" in result.notes[0]
+    assert (result.found_by in topoformer.NEXT_BEST, result.is_repeatable) == (True, False)
+    assert run(graph).notes == ()
+    heads = {"mlp": 0, "gat": 0, "transformer": 1, "edge-transformer": 1, "topoformer-edges": 0, "topoformer": 3}
+    for encoder, dense in heads.items():
+        assert topoformer._seconds(NetworkParameters(encoder=encoder, **TINY), 10) == dense * 4 * 100
+
+
+@pytest.mark.parametrize("decoder", ["priorities", "autoregressive"])
+def test_an_interrupt_within_the_network_is_heard(decoder, tmp_path):
+    file = write_weights(tmp_path / "weights.safetensors", decoder=decoder)
+    graph, _ = graph_of(1, 30)
+    calls = []
+    run(graph, f"topoformer:weights={file}", on_progress=calls.append)
+    assert len(calls) > (30 if decoder == "autoregressive" else 5)
+    for last in (2, 3, len(calls) - 1):
+        interrupt, seen = threading.Event(), []
+
+        def watch(search, last=last, seen=seen, interrupt=interrupt):
+            seen.append(search)
+            if len(seen) == last:
+                interrupt.set()
+
+        result = run(graph, f"topoformer:weights={file}", interrupt=interrupt, on_progress=watch)
+        assert (result.status, len(result.notes)) == ("interrupted", 1)
+        assert result.found_by in topoformer.NEXT_BEST
+        assert len(seen) == last
+
+
+def test_the_method_can_be_described_without_torch():
+    code = (
+        "import sys; from schedopt.core.search.registry import parameters_class; "
+        "assert parameters_class('topoformer').__name__ == 'Parameters'; assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,46 @@
+"""What a reader can hold in mind: how long files and functions are, and how many parameters they take."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = [
+    ROOT / "__init__.py",
+    *(p for d in ("cli", "core", "policies", "datasets") for p in sorted((ROOT / d).rglob("*.py"))),
+]
+MOST_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 400, 60, 8
+KERNEL_FUNCTION_LINES = 100
+REASON = "one function, since"
+"""What the docstring of a kernel over the limits says, and then why."""
+
+
+def functions(path):
+    return [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def parameters(function):
+    arguments = function.args
+    named = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    return [name for name in named if name not in ("self", "cls")]
+
+
+def is_command(path, function):
+    """Whether Typer calls it: its parameters are the options of a subcommand, which a page documents."""
+    return path.is_relative_to(ROOT / "cli" / "commands") and not function.name.startswith("_")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_functions_are_short(path):
+    assert path.read_text().count("\n") <= MOST_LINES
+    kernels = path.is_relative_to(ROOT / "core" / "kernels")
+    for function in functions(path):
+        lines = function.end_lineno - function.lineno + 1
+        if is_command(path, function):
+            continue
+        if kernels and REASON in " ".join((ast.get_docstring(function) or "").split()).lower():
+            assert lines <= KERNEL_FUNCTION_LINES, f"{function.name}: {lines} lines"
+            continue
+        assert lines <= MOST_FUNCTION_LINES, f"{function.name}: {lines} lines"
+        assert len(parameters(function)) <= MOST_PARAMETERS, f"{function.name}: {len(parameters(function))} parameters"

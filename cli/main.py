@@ -15,7 +15,7 @@ from .commands.apply import apply
 from .commands.check import check
 from .commands.compare import compare
 from .commands.convert import convert
-from .commands.gen import app as gen
+from .commands.gen.group import gen
 from .commands.import_model import import_model
 from .commands.measure import measure
 from .commands.methods import methods

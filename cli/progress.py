@@ -1,4 +1,4 @@
-"""Run a search as the command line does: Ctrl-C keeps the best so far, a terminal sees progress."""
+"""Progress on a terminal, and Ctrl-C that keeps what is done: the bar, and a search with its live line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .console import Talk
 
@@ -37,6 +37,52 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
             return solve(problem, spec, interrupt=interrupt, **budget)
         with talk.console.status(f"{spec.name}: starting") as status:
             return solve(problem, spec, interrupt=interrupt, on_progress=_Line(status), **budget)
+
+
+class Bar(Protocol):
+    """Draws how far a command is."""
+
+    def __call__(self, by: float = 1, what: str | None = None) -> None:
+        """Go on by some of the total, and say what is done now; None leaves what is said."""
+        ...
+
+
+@contextmanager
+def progress_bar(talk: Talk, what: str, total: float, done: float = 0) -> Iterator[Bar]:
+    """Show a bar on a terminal, with what is done and the time that remains; yields what to call as it goes on.
+
+    Parameters
+    ----------
+    talk
+        Where it is drawn, if progress is.
+    what
+        What is done at first; cut where the terminal is narrow.
+    total
+        A count of pieces, or 1.0 for a share.
+    done
+        Of the total, before.
+    """
+    if not talk.shows_progress:
+        yield lambda by=1, what=None: None
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.table import Column
+
+    said = TextColumn(
+        "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    )
+    count = TaskProgressColumn() if isinstance(total, float) else MofNCompleteColumn()
+    columns = (BarColumn(), count, TimeRemainingColumn(), said)
+    with Progress(*columns, console=talk.console, transient=True, expand=True, speed_estimate_period=600) as bars:
+        bar = bars.add_task(what, total=total, completed=done)  # type: ignore[arg-type]
+        yield lambda by=1, what=None: bars.update(bar, advance=by, description=what)
 
 
 @contextmanager

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from ..core.problem import Problem
     from .console import Talk
 
-TWO_DEVICE_METHODS = ("regal", "gas", "idrs", "gp-dfs")
-
 
 def problem_settings(
     task: str,
@@ -26,11 +24,11 @@ def problem_settings(
 
     One device is the default for memory, two for runtime and for methods that place by nature.
     """
+    from ..core.search.registry import default_devices
     from ..core.units import parse_bandwidth, parse_bytes, parse_microseconds, parse_percent
 
     if devices is None:
-        places = all(method in TWO_DEVICE_METHODS for method in methods)
-        devices = 2 if task == "runtime" or places else 1
+        devices = default_devices(task, methods)
     limit = share = None
     if memory_limit is not None and memory_limit.strip().endswith("%"):
         share = parse_percent(memory_limit, "memory limit")

@@ -8,6 +8,7 @@ import pytest
 from schedopt.core.costs.verifier import verify
 from schedopt.core.graph import GraphBuilder
 from schedopt.core.problem import Problem
+from schedopt.core.search.search import Watcher
 from schedopt.core.solve import solve
 from schedopt.core.solvers.cp_sat import solve as cp_sat
 
@@ -102,7 +103,7 @@ def test_an_interrupt_ends_it_with_the_best_so_far():
     interrupt = threading.Event()
     timer = threading.Timer(0.5, interrupt.set)
     timer.start()
-    result = solve(Problem(graph, "memory", 2), UNAIDED, interrupt=interrupt)
+    result = solve(Problem(graph, "memory", 2), UNAIDED, watcher=Watcher(interrupt))
     timer.cancel()
     assert result.status == "interrupted"
     verify(result.problem, result.schedule)

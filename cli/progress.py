@@ -44,47 +44,45 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
 class Bar(Protocol):
     """Draws how far a command is."""
 
-    def __call__(self, by: float = 1, what: str | None = None) -> None:
-        """Go on by some of the total, and say what is done now; None leaves what is said."""
+    def __call__(self, by: float = 1, *, done: float | None = None, what: str | None = None) -> None:
+        """Go on by some of the total, or to what is done of it; and say what is done now, if that is new."""
         ...
 
 
 @contextmanager
 def progress_bar(talk: Talk, what: str, total: float, done: float = 0) -> Iterator[Bar]:
-    """Show a bar on a terminal, with what is done and the time that remains; yields what to call as it goes on.
+    """Show on a terminal how much is done, the time that remains, and a text; yields what to call as it goes on.
 
     Parameters
     ----------
     talk
         Where it is drawn, if progress is.
     what
-        What is done at first; cut where the terminal is narrow.
+        The text at first; it is cut where the terminal is narrow.
     total
-        A count of pieces, or 1.0 for a share.
+        A number of pieces, which are drawn as a bar; or 1.0 for a share, in percent, which leaves room for the text.
     done
-        Of the total, before.
+        How much is done before; by default nothing.
     """
+
+    def update(by: float = 1, *, done: float | None = None, what: str | None = None) -> None:
+        bars.update(bar, advance=None if done is not None else by, completed=done, description=what)
+
     if not talk.shows_progress:
-        yield lambda by=1, what=None: None
+        yield lambda by=1, *, done=None, what=None: None
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
     from rich.table import Column
 
-    said = TextColumn(
-        "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
-    )
-    count = TaskProgressColumn() if isinstance(total, float) else MofNCompleteColumn()
-    columns = (BarColumn(), count, TimeRemainingColumn(), said)
+    cut = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    text = TextColumn("{task.description}", markup=False, table_column=cut)
+    amount = (TaskProgressColumn(),) if isinstance(total, float) else (BarColumn(), MofNCompleteColumn())
+    columns = (*amount, Remaining(), text)
     with Progress(*columns, console=talk.console, transient=True, expand=True, speed_estimate_period=600) as bars:
-        bar = bars.add_task(what, total=total, completed=done)  # type: ignore[arg-type]
-        yield lambda by=1, what=None: bars.update(bar, advance=by, description=what)
+        bar = bars.add_task(what, total=total)
+        update(done=done)
+        yield update
 
 
 @contextmanager

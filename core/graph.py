@@ -85,6 +85,11 @@ class CostGraph:
         """Number of tensors, control tensors included."""
         return len(self.tensor_size)
 
+    @property
+    def num_data_tensors(self) -> int:
+        """Number of tensors as reports count them: without control tensors, which hold no data."""
+        return int(self.num_tensors - self.is_control.sum())
+
     @cached_property
     def tensor_producer(self) -> IndexArray:
         """The op that produces each tensor, shape `(tensors,)`."""

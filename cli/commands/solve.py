@@ -138,7 +138,7 @@ def solve(
         names = problem.graph.op_names
         write("".join(f"{names[op]}\n" for op in result.schedule.op_order()))
     else:
-        ops, tensors = problem.graph.num_ops, problem.graph.num_tensors
+        ops, tensors = problem.graph.num_ops, problem.graph.num_data_tensors
         show(_summary(result), f"{problem.graph.name}: {ops:,} ops, {tensors:,} tensors")
     _remarks(talk, result)
     if output is not None:

@@ -7,9 +7,8 @@ from numbers import Integral
 from typing import Any
 
 from .errors import UsageError
+from .search.registry import default_devices
 from .units import parse_bandwidth, parse_bytes, parse_microseconds, parse_percent
-
-TWO_DEVICE_METHODS = ("regal", "gas", "idrs", "gp-dfs")
 
 
 def problem_settings(
@@ -22,7 +21,7 @@ def problem_settings(
 ) -> dict[str, Any]:
     """Return the keyword arguments of `Settings` that make the problem.
 
-    One device is the default for memory, two for runtime and for methods that place by nature.
+    One device is the default for memory, two for the makespan and for methods that place by nature.
 
     Raises
     ------
@@ -30,8 +29,7 @@ def problem_settings(
         If a text is not understood, or a value is of the wrong type.
     """
     if devices is None:
-        places = all(method in TWO_DEVICE_METHODS for method in methods)
-        devices = 2 if task == "runtime" or places else 1
+        devices = default_devices(task, methods)
     limit = share = None
     if isinstance(memory_limit, str) and memory_limit.strip().endswith("%"):
         share = parse_percent(memory_limit, "memory limit")

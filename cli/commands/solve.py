@@ -97,7 +97,7 @@ def solve(
     from ...core.files.atomic import write_atomically
     from ...core.files.costgraph import read_graph
     from ...core.plots.draw import check_target
-    from ...core.search.registry import parse_method
+    from ...core.search.method_spec import parse_method
     from ...core.units import parse_seconds
     from ..console import Talk, show, write
     from ..problem import problem_settings

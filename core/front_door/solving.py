@@ -18,7 +18,8 @@ from ..problem import Problem, Task
 from ..problem_options import problem_settings, whole_number
 from ..result import Result
 from ..schedule import Schedule
-from ..search.registry import MethodSpec, parse_method
+from ..search.method_spec import MethodSpec, parse_method
+from ..search.registry import DEFAULT_METHOD
 from ..solve import solve as solve_problem
 from ..units import parse_seconds
 from .graphs import GraphLike, graph_of
@@ -28,7 +29,7 @@ ScheduleLike: TypeAlias = Union[Schedule, Result, str, "os.PathLike[str]", Seque
 
 def solve(
     graph: GraphLike | Problem,
-    method: str | MethodSpec = "auto",
+    method: str | MethodSpec = DEFAULT_METHOD,
     *,
     task: Task | None = None,
     devices: int | None = None,

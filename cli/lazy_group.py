@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import typer
@@ -22,16 +23,12 @@ def lazy_group(help: str, load: Callable[[], typer.Typer]) -> typer.Typer:
     """
 
     class LazyGroup(TyperGroup):
-        def list_commands(self, ctx: Any) -> list[str]:
-            self._load()
-            return super().list_commands(ctx)
+        def __init__(self, **attributes: Any) -> None:
+            super().__init__(**attributes)
+            del self.commands  # which are none; from now on the property below gives them
 
-        def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            self._load()
-            return super().get_command(ctx, cmd_name)
-
-        def _load(self) -> None:
-            if not self.commands:
-                self.commands.update(get_group(load()).commands)
+        @cached_property
+        def commands(self) -> dict[str, Any]:  # type: ignore[override]
+            return get_group(load()).commands  # type: ignore[return-value]
 
     return typer.Typer(cls=LazyGroup, no_args_is_help=True, help=help)

@@ -19,7 +19,7 @@ _NAMES = {"greedy": "greedy", "sample": "best of 16 samples", "beam": "beam of 1
 class _Orders(Trainable):
     help = (
         "Layered graphs are drawn afresh for each epoch; orders to imitate come from a beam search. GRAPHS are taken "
-        "again and again; orders of theirs come from order-search, once per graph. A tenth of them is set aside to "
+        "again and again; orders of theirs come from a search, once per graph. A tenth of them is set aside to "
         "validate on, unless --validation names others; of fewer than ten, none is.\n\n"
         "Each epoch ends with a validation: the gaps of greedy, sampled and beam orders to those of a search. The "
         "weights with the smallest gap are kept. Settings are those of --config, or else of the shipped weights; "

@@ -39,5 +39,5 @@ def architecture(
     encoding_of(to.path)
     graph = architecture_graph(name, batch, size, training, weights)
     to.write(format_graph(graph, *SUFFIXES[to.suffix]))
-    facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_tensors}
+    facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
     say_written(ctx, Talk(quiet), to.path, facts)

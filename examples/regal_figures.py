@@ -353,10 +353,8 @@ def curves(options):
 
 def both_sets(run, options):
     """Return graphs that a run was trained on, and as many that it never saw."""
-    from functools import partial
-
     from schedopt.core.files.costgraph import find_graphs, read_graph
-    from schedopt.datasets.filters import keep_improving
+    from schedopt.datasets.filters import KeepImproving
     from schedopt.datasets.recipe import Recipe
     from schedopt.policies.regal.rewards import DrawnGraphs
     from schedopt.policies.regal.training import settings_of
@@ -369,7 +367,7 @@ def both_sets(run, options):
             for paths in (options.training, options.held_out)
         ]
     settings = settings_of(run)
-    keep = (partial(keep_improving, settings.improving),) if settings.improving else ()
+    keep = (KeepImproving(settings.improving),) if settings.improving else ()
     recipe, count = Recipe(settings.synthetic, settings.seed, keep), min(options.graphs, settings.training_graphs)
     drawn = (DrawnGraphs(recipe, first, count) for first in (0, settings.training_graphs))
     return [[graphs.maker(number)() for number in range(count)] for graphs in drawn]

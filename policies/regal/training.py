@@ -25,7 +25,7 @@ from ...core.parallel import AHEAD, Workers, chunks
 from ...core.problem import Task
 from ...core.search.parameters import Parameters, parameter
 from ...core.search.settings import from_plain
-from ...datasets.filters import keep_improving
+from ...datasets.filters import KeepImproving
 from ...datasets.recipe import Recipe
 from ...datasets.synthetic import SyntheticParameters, synthetic_graph
 from ..networks.shipped import WEIGHTS as SHIPPED
@@ -251,7 +251,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         p = self.parameters
         if given := self.validation if first else self.graphs:
             return GivenGraphs(given)
-        keep = (partial(keep_improving, p.improving),) if p.improving else ()
+        keep = (KeepImproving(p.improving),) if p.improving else ()
         return DrawnGraphs(
             Recipe(p.synthetic, p.seed, keep), first, p.validation_graphs if first else p.training_graphs
         )

@@ -35,8 +35,9 @@ from ..training.evolution import centred_ranks, directions, estimated_gradient
 from ..training.phases import PhasedTrainer, check_device
 from ..training.run_folder import Place, RunKind, read_checkpoint
 from .actions import ActionParameters, Kind, Taken
+from .batch import multigraph_batch
 from .distributions import Choices
-from .features import EVALUATIONS, multigraph_batch
+from .features import EVALUATIONS
 from .network import BaselineNetwork, RegalNetwork, RegalNetworkParameters, load_network, save_network
 from .rewards import Case, Cases, DrawnGraphs, GivenGraphs, Graphs, Setting, Start, found_value, make_case
 from .teachers import TEACHERS

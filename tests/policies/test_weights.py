@@ -16,8 +16,8 @@ from schedopt.datasets.synthetic import SyntheticParameters
 from schedopt.policies.networks.shipped import WEIGHTS, shipped
 from schedopt.policies.regal import network as regal_network
 from schedopt.policies.regal import training as regal_training
+from schedopt.policies.regal.batch import multigraph_batch
 from schedopt.policies.regal.distributions import taken_actions
-from schedopt.policies.regal.features import multigraph_batch
 from schedopt.policies.regal.rewards import Setting, make_case
 from schedopt.policies.regal.solve import Parameters
 from schedopt.policies.topoformer.network import load_network

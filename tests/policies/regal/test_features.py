@@ -12,7 +12,8 @@ from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.several_devices import brkga
 from schedopt.core.solvers.several_devices.brkga import GeneDistribution, evolve
-from schedopt.policies.regal.features import multigraph_batch, node_features, searched_graph
+from schedopt.policies.regal.batch import multigraph_batch
+from schedopt.policies.regal.features import node_features, searched_graph
 
 COSTS = {"memory": 4, "runtime": 8}
 

@@ -43,7 +43,7 @@ class _ChoosesDistributions(Trainable):
         return KIND
 
     def recipe(self, options: dict[str, Any]) -> Any:
-        from .training import recipe
+        from .training_settings import recipe
 
         return recipe(self.method, options["task"] or "memory", options["devices"] or 2)
 

@@ -37,7 +37,7 @@ class _Orders(Trainable):
         return KIND
 
     def recipe(self, options: dict[str, Any]) -> Any:
-        from .training import shipped_recipe
+        from .training_settings import shipped_recipe
 
         return shipped_recipe()
 
@@ -46,7 +46,8 @@ class _Orders(Trainable):
 
     def trainer(self, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
         from ..training.run_folder import check_same
-        from .training import Trainer, check_possible, wants_orders
+        from .training import Trainer, check_possible
+        from .training_settings import wants_orders
 
         check_possible(work.settings, work.graphs + work.validation)
         if work.resume:

@@ -99,11 +99,10 @@ def family_command(
 def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     """Draw graphs of a family and write them where the options say."""
     from dataclasses import asdict
-    from functools import partial
 
     from ....datasets.duplicates import parse_dedup
     from ....datasets.fill import write_generated
-    from ....datasets.filters import keep_with_room
+    from ....datasets.filters import KeepWithRoom
     from ....datasets.folder import DatasetFolder
     from ....datasets.recipe import Recipe, generate
     from ...console import Talk
@@ -113,7 +112,7 @@ def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     given = ctx.params
     output = resolve_output(ctx, given["count"])
     room = room_asked(ctx)
-    keep = (partial(keep_with_room, *room), *keep) if room else keep
+    keep = (KeepWithRoom(*room), *keep) if room else keep
     recipe = Recipe(family, given["seed"], keep, parse_dedup(given["dedup"]), output.suffix)
     talk = Talk(given["quiet"])
     if output.kind != "folder":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
 import typer
@@ -38,10 +37,10 @@ _FILTER = made_option(
 
 
 def _filters(given: dict[str, Any]) -> Iterator[Keep]:
-    from ....datasets.filters import keep_improving
+    from ....datasets.filters import KeepImproving
 
     if given["filter_"] is not None:
-        yield partial(keep_improving, given["filter_"])
+        yield KeepImproving(given["filter_"])
 
 
 synthetic = family_command(

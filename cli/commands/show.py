@@ -11,7 +11,7 @@ from ..options import JsonFlag, QuietFlag
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ...core.costs.graph_summary import Peak
+    from ...core.costs.peak_holders import Peak
 
 _BAR = 40
 _NAMES_SHOWN = 3
@@ -124,7 +124,7 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
     import dataclasses
     from json import dumps
 
-    from ...core.costs.graph_summary import alive_at_peak
+    from ...core.costs.peak_holders import alive_at_peak
     from ...core.costs.verifier import verify
     from ...core.files.costgraph import read_graph
     from ...core.files.schedule_json import read_schedule

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .graph import CostGraph, IndexArray, frozen
+from .arrays import IndexArray, frozen
+from .graph import CostGraph
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,72 +6,19 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from .costs.bounds import is_met, lower_bound, min_cut_bound
-from .costs.simulator import Simulation, simulate
+from .costs.simulator import simulate
 from .costs.verifier import verify
-from .graph import CostGraph, GraphBuilder
+from .graph import CostGraph
+from .graph_builder import GraphBuilder
 from .problem import Problem
+from .result import Result as Result
+from .result import reference_value as reference_value
 from .schedule import Schedule
 from .search.registry import MethodSpec, check_supported, load, parameters_class, parse_method, parts_of
 from .search.search import Search
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """A verified schedule and how good it is.
-
-    Parameters
-    ----------
-    problem, schedule, simulation
-        What was solved, the best schedule found, and what it costs.
-    method, found_by
-        What was asked for, and what produced the schedule.
-    status
-        `optimal` (value equals the bound), `feasible`, `infeasible` (no schedule kept the memory limit; this
-        is the one of least excess) or `interrupted`.
-    lower_bound
-        Bytes or microseconds that no schedule can beat.
-    evaluations
-        Complete schedules priced.
-    seconds
-        Wall time from the graph loaded and the kernels compiled.
-    seed
-        Of every random choice.
-    is_repeatable
-        Whether the same call gives the same schedule: not if time ended or steered the search.
-    notes
-        What the method has to say about the run, a sentence each.
-    """
-
-    problem: Problem
-    schedule: Schedule
-    simulation: Simulation
-    method: str
-    found_by: str
-    status: str
-    lower_bound: float
-    evaluations: float
-    seconds: float
-    seed: int
-    is_repeatable: bool
-    notes: tuple[str, ...] = ()
-
-    @property
-    def value(self) -> float:
-        """What the task minimises: peak bytes or makespan in microseconds."""
-        return self.problem.value(self.simulation.peak, self.simulation.runtime)
-
-    @property
-    def gap(self) -> float:
-        """Relative distance from the lower bound: 0 is optimal."""
-        return self.value / self.lower_bound - 1 if self.lower_bound else math.inf if self.value else 0.0
-
-    @property
-    def is_feasible(self) -> bool:
-        """Whether the schedule keeps the memory limit."""
-        return self.problem.is_feasible(self.simulation.peak)
 
 
 def solve(
@@ -199,12 +146,6 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         is_repeatable=not (search.timed_out or search.depends_on_time or search.interrupt.is_set()),
         notes=tuple(search.notes),
     )
-
-
-def reference_value(problem: Problem) -> float:
-    """Return the value of the input order with all ops on device 0."""
-    simulation = simulate(problem, Schedule.single_device(problem.graph.input_order))
-    return problem.value(simulation.peak, simulation.runtime)
 
 
 def warm_up(problem: Problem, spec: MethodSpec) -> None:

@@ -19,8 +19,8 @@ class FormatError(SchedoptError):
     """A file that cannot be read as what it should be."""
 
 
-class UnknownNameError(FormatError):
-    """A file that names an op or a tensor which the graph does not have."""
+class OtherGraphError(FormatError):
+    """A schedule of another graph: by the graph's hash, or by a name that this one does not have."""
 
 
 class ScheduleError(SchedoptError):

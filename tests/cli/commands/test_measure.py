@@ -111,7 +111,7 @@ def test_other_models_are_refused(model):
         (("apply", "net.onnx", "s.json", "-o", "o.onnx", "--device", "cuda"), "no use for --device"),
         (("measure", "m.txt"), "m.txt: not a program that can be run"),
         (("measure", "no_such_module:f"), "no_such_module"),
-        (("apply", "models.torch_models:linear", "s.json", "-o", "nowhere/o.pt2"), "nowhere/o.pt2: the folder does not exist"),
+        (("apply", "models.torch_models:linear", "s.json", "-o", "no/o.pt2"), "no/o.pt2: the folder does not exist"),
         (("apply", "models.torch_models:linear", "none.json", "-o", "o.pt2"), "none.json: cannot be read"),
         (("apply", "models.torch_models:linear", "none.json", "-o", "o.txt"), "must end in .pt2"),
         (("apply", "models.torch_models:linear", "s.json", "-o", "o.pt2", "--training", "magic"), "magic"),

@@ -188,8 +188,7 @@ class CostGraph:
         return range(int(self.output_ptr[op]), int(self.output_ptr[op + 1]))
 
     def __repr__(self) -> str:
-        tensors = int((~self.is_control).sum())
-        return f"CostGraph({self.name!r}: {self.num_ops:,} ops, {tensors:,} tensors)"
+        return f"CostGraph({self.name!r}: {self.num_ops:,} ops, {self.num_data_tensors:,} tensors)"
 
     def __eq__(self, other: object) -> bool:
         """Equal in everything but the graph's name."""

@@ -15,7 +15,7 @@ from ..arrays import INT64_MAX
 from ..costs.lifetimes import freed_after
 from ..costs.simulator import step_starts
 from ..costs.verifier import StepClaim, Totals, verify
-from ..errors import FormatError, OtherGraphError, ScheduleError, UsageError
+from ..errors import FormatError, OtherGraphError, UnknownNameError, UsageError
 from ..graph import CostGraph
 from ..graph_hash import structure_hash
 from ..problem import Problem
@@ -113,6 +113,12 @@ class LoadedSchedule:
     runtime: float | None
     steps: tuple[StepClaim, ...]
 
+    @property
+    def claims(self) -> dict[str, Any]:
+        """What the file claims, as keyword arguments of the verifier."""
+        totals = {"peak": self.peak, "peak_per_device": self.peak_per_device, "runtime": self.runtime}
+        return {**totals, "steps": self.steps}
+
     def verify(self, *, enforce_limit: bool | None = None) -> Totals:
         """Replay the schedule and check all that the file claims.
 
@@ -126,18 +132,8 @@ class LoadedSchedule:
         ScheduleError
             Naming the first broken rule, or the first claim that does not hold.
         """
-        totals = verify(
-            self.problem,
-            self.schedule,
-            peak_per_device=self.peak_per_device,
-            runtime=self.runtime,
-            steps=self.steps,
-            enforce_limit=self.status != "infeasible" if enforce_limit is None else enforce_limit,
-        )
-        if self.peak not in (None, totals.peak):
-            name = self.problem.graph.name
-            raise ScheduleError(f"{name}: the schedule claims a peak of {self.peak} bytes, but takes {totals.peak}")
-        return totals
+        limited = self.status != "infeasible" if enforce_limit is None else enforce_limit
+        return verify(self.problem, self.schedule, **self.claims, enforce_limit=limited)
 
 
 def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) -> LoadedSchedule:
@@ -158,7 +154,7 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
     FormatError
         If the file cannot be read, or is no schedule, or of an unknown format.
     OtherGraphError
-        If it was made for another graph, or names ops or tensors that the graph does not have.
+        If it was made for another graph; `UnknownNameError` if it names ops or tensors that the graph does not have.
     """
     try:
         data = Path(path).read_bytes()
@@ -189,7 +185,7 @@ def _read_order(names: list[str], graph: CostGraph, path: str | Path) -> LoadedS
     ops = {name: op for op, name in enumerate(graph.op_names)}
     for number, name in enumerate(names, start=1):
         if name not in ops:
-            raise OtherGraphError(
+            raise UnknownNameError(
                 f"{path}: line {number} is '{name[:_SHOWN_LETTERS]}', which is no op of {graph.name}; "
                 "a schedule is JSON, or op names, one per line"
             )
@@ -270,7 +266,7 @@ def _read_steps(steps: list[Any], tensors: dict[str, int], graph: CostGraph, pat
                 )
         if name not in known:
             kind = "op" if known is ops else "tensor"
-            raise OtherGraphError(f"{path}: step {number} names the {kind} '{name}', which {graph.name} does not have")
+            raise UnknownNameError(f"{path}: step {number} names the {kind} '{name}', which {graph.name} does not have")
         if not all(-1 <= device < 2**31 for device in (source, target)):
             raise FormatError(f"{path}: step {number} names a device out of range: {step!r}")
         items.append(known[name] if known is ops else ~known[name])
@@ -290,7 +286,7 @@ def _read_claims(
         names = _field(step, "frees", list, where, []) if says_what_is_freed else None
         for name in names or ():
             if not isinstance(name, str) or name not in tensors:
-                raise OtherGraphError(f"{where} frees the tensor {name!r}, which {graph.name} does not have")
+                raise UnknownNameError(f"{where} frees the tensor {name!r}, which {graph.name} does not have")
         claims.append(
             StepClaim(
                 start=_field(step, "start_us", (int, float), where, None),

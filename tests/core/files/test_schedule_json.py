@@ -9,6 +9,7 @@ import pytest
 from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import FormatError, ScheduleError
 from schedopt.core.files.schedule_json import format_document, read_schedule, result_document
+from schedopt.core.graph_hash import structure_hash
 from schedopt.core.problem import Problem
 from schedopt.core.solve import solve
 from schedopt.version import VERSION

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ...core.comparison.summaries import Cell
     from ..progress import Bar
 
-_OUTPUTS = {".csv": "a row per run", ".json": "settings, summary and runs", ".html": "the tables"}
 _PLOTS = {".png": "a picture", ".svg": "a picture"}
 _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
@@ -85,19 +84,20 @@ def compare(
     Percentages are taken per graph, of the mean over seeds, then averaged over graphs.
     """
     from contextlib import closing, nullcontext
+    from pathlib import Path
 
+    from ...core.comparison.comparison import SUFFIXES
     from ...core.comparison.experiment import Experiment, Settings, parse_spec
     from ...core.comparison.resume import ResumeFile
+    from ...core.files.atomic import write_atomically
     from ...core.plots.draw import check_target
     from ...core.units import parse_seconds
     from ..console import Talk, show, write
     from ..problem import problem_settings, read_graphs
     from ..progress import compiling, interruptible, progress_bar
-    from ..reports.comparison import report
-    from ..reports.comparison_files import as_json, draw_to, write_comparison
 
     talk = Talk(quiet)
-    for target, endings in ((output, _OUTPUTS), (plot, _PLOTS)):
+    for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
     specs = [parse_spec(text) for text in methods.split(",") if text.strip()]
@@ -121,15 +121,17 @@ def compare(
                 on_cell = _Progress(experiment, bar) if talk.shows_progress else lambda cell: None
                 comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
     if json:
-        write(as_json(comparison))
+        write(comparison.json())
     elif comparison.cells:
-        for part in report(comparison, per_graph):
+        for part in comparison.report(per_graph):
             show(part)
     if output is not None:
-        write_comparison(comparison, per_graph, output)
+        comparison.save(output, per_graph)
         talk.note(f"wrote {output}")
     if plot is not None and comparison.cells:
-        draw_to(comparison, plot)
+        from ...core.plots.figures import render
+
+        write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
         talk.note(f"wrote {plot}")
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"

@@ -181,11 +181,10 @@ def _say_written(ctx: typer.Context, talk: Talk, path: str, graph: dict[str, Any
 def _generate(ctx: typer.Context, family: LayeredParameters | SyntheticParameters, *keep: Keep) -> None:
     """Draw graphs of a family and write them where the options say."""
     from dataclasses import asdict
-    from functools import partial
 
     from ...datasets.duplicates import parse_dedup
     from ...datasets.fill import write_generated
-    from ...datasets.filters import keep_with_room
+    from ...datasets.filters import KeepWithRoom
     from ...datasets.folder import DatasetFolder
     from ...datasets.recipe import Recipe, generate
     from ..console import Talk
@@ -193,7 +192,7 @@ def _generate(ctx: typer.Context, family: LayeredParameters | SyntheticParameter
     given = ctx.params
     output = _resolve_output(ctx, given["count"])
     room = _room(ctx)
-    keep = (partial(keep_with_room, *room), *keep) if room else keep
+    keep = (KeepWithRoom(*room), *keep) if room else keep
     recipe = Recipe(family, given["seed"], keep, parse_dedup(given["dedup"]), output.suffix)
     talk = Talk(given["quiet"])
     if output.kind != "folder":
@@ -314,9 +313,7 @@ def synthetic(
 
     A graph that a filter rejects is drawn again from the same model, so the mixture stays even.
     """
-    from functools import partial
-
-    from ...datasets.filters import keep_improving
+    from ...datasets.filters import KeepImproving
     from ...datasets.synthetic import MODELS, SyntheticParameters, parse_costs, parse_models
 
     low, high = _range(nodes, "the number of nodes")
@@ -338,7 +335,7 @@ def synthetic(
         noise_std=noise_std,
         costs=parse_costs(costs),
     )
-    _generate(ctx, parameters, *([] if filter_ is None else [partial(keep_improving, filter_)]))
+    _generate(ctx, parameters, *([] if filter_ is None else [KeepImproving(filter_)]))
 
 
 @app.command()

@@ -22,7 +22,7 @@ from ...options import (
 from .runs import Wording
 
 if TYPE_CHECKING:
-    from ....policies.regal.training import TrainingParameters
+    from ....policies.regal.training_settings import TrainingParameters
 
 _OptionalInt = Optional[int]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 _OptionalTexts = Optional[list[str]]  # noqa: UP045
@@ -78,7 +78,8 @@ def regal(
     quiet: QuietFlag = False,
 ) -> None:
     """Train the network of the method that the subcommand names."""
-    from ....policies.regal.training import KIND, Trainer, recipe, score_of
+    from ....policies.regal.training import KIND, Trainer, score_of
+    from ....policies.regal.training_settings import recipe
     from ...console import Talk
     from ...problem import read_graphs
     from ...progress import interruptible

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from threading import Event
 
     from ....core.graph import CostGraph, IndexArray
-    from ....policies.topoformer.training import TrainingParameters
+    from ....policies.topoformer.training_settings import TrainingParameters
     from ...console import Talk
 
 _OptionalTexts = Optional[list[str]]  # noqa: UP045 - Typer reads it at run time on Python 3.10
@@ -65,7 +65,8 @@ def topoformer(
     both, and config.yaml in the folder shows them all. Ctrl-C leaves a checkpoint; the same command with --resume goes
     on as if nothing had happened.
     """
-    from ....policies.topoformer.training import KIND, Trainer, check_possible, score_of, shipped_recipe
+    from ....policies.topoformer.training import KIND, Trainer, check_possible, score_of
+    from ....policies.topoformer.training_settings import shipped_recipe
     from ....policies.training.run_folder import check_same
     from ...console import Talk
     from ...problem import read_graphs
@@ -117,7 +118,7 @@ class _Run:
     @property
     def imitates(self) -> bool:
         """Whether there is a phase that imitates orders of a search."""
-        from ....policies.topoformer.training import wants_orders
+        from ....policies.topoformer.training_settings import wants_orders
 
         return any(wants_orders(phase) for phase in self.settings.phases)
 

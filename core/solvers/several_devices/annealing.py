@@ -1,7 +1,8 @@
-"""Simulated annealing on several devices: of the makespan here, of the peak in `least_peak`.
+"""Simulated annealing on several devices: of the makespan here, of the peak in `peak_annealing`.
 
-Kirkpatrick, Gelatt and Vecchi 1983 (Metropolis steps, geometric cooling); the decoders are those of FINDINGS,
-Two devices. Keys find a good placement at once, moves of single ops then refine what no keys decode to.
+Kirkpatrick, Gelatt and Vecchi 1983 (Metropolis steps, geometric cooling); keys find a good placement at once, moves of
+single ops then refine what no keys decode to. The decoders, and what each part is worth:
+`docs/methods/several-devices.md`.
 """
 
 from __future__ import annotations

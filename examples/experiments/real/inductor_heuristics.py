@@ -1,6 +1,7 @@
 """Peak memory of real graphs on one device: `auto` against the three orders that PyTorch Inductor chooses from.
 
-usage: python examples/inductor_heuristics.py FOLDER... [--time-limit SECONDS, default 10] [--jobs N, default 1]
+usage: python examples/experiments/real/inductor_heuristics.py FOLDER... [--time-limit SECONDS, default 10]
+       [--jobs N, default 1]
 
 `torch._inductor.memory` orders the buffers of each graph by its own code (least peak memory first, breadth first,
 depth first); all orders are priced by schedopt's cost model. Inductor knows no workspace; views are part of their

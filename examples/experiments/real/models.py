@@ -1,6 +1,6 @@
 """Real models, built from their libraries' own definitions with random weights, for `schedopt import` and what follows.
 
-usage, in this folder: schedopt import real_models:pnasnet5large --output pnasnet.pb.gz
+usage, in this folder: schedopt import models:pnasnet5large --output pnasnet.pb.gz
 
 Needs `pip install timm diffusers transformers`; nothing is downloaded. Each function returns a model and the
 arguments of one call, as `schedopt` takes them from any `module:function`, the same ones at every call. Models

@@ -1,11 +1,11 @@
 """ONNX models before and after `auto`: what ONNX Runtime takes in the file's order and in the schedule's.
 
-usage: python examples/onnx_models.py [FILE.onnx...] [--export MODULE:FUNCTION]... [--time-limit SECONDS, default 10]
-       [--repeats N, default 1] [--folder FOLDER, default a temporary one]
+usage: python examples/experiments/real/onnx_models.py [FILE.onnx...] [--export MODULE:FUNCTION]...
+       [--time-limit SECONDS, default 10] [--repeats N, default 1] [--folder FOLDER, default a temporary one]
 
 Without files, the light models that the onnx package ships. `--export` makes a file of a PyTorch model first, by
-`torch.onnx.export`; MODULE:FUNCTION returns the model and its inputs, as those of examples/real_models.py do (`--export
-real_models:pnasnet5large` needs `pip install timm onnxscript`). Each model is imported with measured costs, solved,
+`torch.onnx.export`; MODULE:FUNCTION returns the model and its inputs, as those of models.py do (`--export
+models:pnasnet5large` needs `pip install timm onnxscript`). Each model is imported with measured costs, solved,
 applied (FOLDER keeps the new file and its schedule) and run in processes of their own. Prints a row per model: nodes
 that run; peaks in MiB, predicted and measured, before and after; how much less is measured, in all and beside weights
 and inputs, which no order changes; the larger error of the two predictions; and whether results, node names and opset

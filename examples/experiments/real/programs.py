@@ -1,9 +1,9 @@
 """Real models, imported, scheduled, and run in both orders: what was predicted, and what it really took.
 
-usage: python examples/real_programs.py [MODEL..., default all of the table below] [--output FILE, default
+usage: python examples/experiments/real/programs.py [MODEL..., default all of the table below] [--output FILE, default
        real_programs.csv] [--time-limit SECONDS, default 20] [--repeats N, default 3]
 
-For each model of real_models.py (which says what to install): `schedopt import --costs measured`, `schedopt solve`
+For each model of models.py (which says what to install): `schedopt import --costs measured`, `schedopt solve`
 and `schedopt measure`, which runs program order and schedule in fresh processes. The CSV gets a row per model, and
 models with a row there are not run again. Peaks are in MiB and count what the caller holds all the time (parameters,
 buffers, inputs, state of the optimizer); `saved` is the measured reduction of the whole, and of what the order of the
@@ -78,7 +78,7 @@ def measure(name, training, seconds, repeats):
     """Import, solve and measure one model; return its row."""
     from schedopt.core.files.costgraph import read_graph
 
-    model = (f"real_models:{name}", "--training", training)
+    model = (f"models:{name}", "--training", training)
     with tempfile.TemporaryDirectory() as work:
         path, schedule = Path(work, "graph.pb.gz"), Path(work, "schedule.json")
         run("import", *model, "--costs", "measured", "--json", "--output", path)

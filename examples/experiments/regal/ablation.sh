@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # REGAL table 4 and figure 4b, GAS, the decoder of A.8, and plain REINFORCE: networks trained with one small budget.
-# usage: examples/regal_ablation.sh runtime|memory FOLDER [TABLES, default "actions rounds networks training"]
+# usage: examples/experiments/regal/ablation.sh runtime|memory FOLDER [TABLES, default "actions rounds networks training"]
 #        [TRAINING GRAPHS, default 200] [VALIDATION GRAPHS, default 16] [TEST GRAPHS, default 40] [STEPS, default 12]
 #        [JOBS, default 1] [EVALUATIONS, default 5000]
-# Each network imitates a teacher (policies/regal_teachers.py) for 15 STEPS of 16 graphs, then learns for 2 epochs of STEPS
+# Each network imitates a teacher (policies/regal/teachers.py) for 15 STEPS of 16 graphs, then learns for 2 epochs of STEPS
 # by REINFORCE with 8 samples of each of 4 graphs, the leave-one-out baseline, and the EVALUATIONS that are left after the
 # 400 for features. All train on the same filtered synthetic graphs, and are compared on the same unseen ones. FOLDER keeps graphs, training
 # runs and, as TABLE.csv, the comparisons: the same command goes on where it stopped.
@@ -14,7 +14,7 @@
 #   sample of each of 4 graphs, 1,000 evaluations, learning rate 1e-4, for as many evaluations.
 # One run may be named in place of a table: placement, scheduling, both, crossover, transfers, rounds-T, gas,
 # autoregressive, imitation, leave-one-out, reinforce.
-# A laptop hour: examples/regal_ablation.sh runtime FOLDER "actions training"; all tables take two.
+# A laptop hour: examples/experiments/regal/ablation.sh runtime FOLDER "actions training"; all tables take two.
 # The paper trains 100,000 steps, 2 to 3 days on 10 cores. Table 4, peak memory of TensorFlow's graphs, improvement over
 # BRKGA 5K on the test set: placement -0.2%, scheduling 3.65%, both 3.56%. Figure 4b: T > 0 is better than T = 0, and
 # overall better as T grows. GAS: 0.16% where REGAL has 3.56% (synthetic, runtime: 0.80% and 4.81%). A.8: autoregressive
@@ -26,7 +26,7 @@ training=${4:-200} validation=${5:-16} tests=${6:-40} steps=${7:-12} jobs=${8:-1
 case $task in
   runtime) teacher=cut-and-time ;;
   memory) teacher=cut-and-order ;;
-  *) echo "usage: examples/regal_ablation.sh runtime|memory FOLDER [...]" >&2; exit 2 ;;
+  *) echo "usage: examples/experiments/regal/ablation.sh runtime|memory FOLDER [...]" >&2; exit 2 ;;
 esac
 runs_of() {
   case $1 in
@@ -106,7 +106,7 @@ for table in $tables; do
   "$schedopt" compare "$folder/test" --task "$task" --devices 2 --seed 1000 --jobs "$jobs" --quiet --methods "$methods" \
     --evaluations "$evaluations" --resume "$folder/$table.jsonl" --output "$folder/$table.csv"
   if [[ $table == rounds ]]; then
-    "$python" "$(dirname "$0")/regal_figures.py" rounds --measure most_likely_improvement_percent \
+    "$python" "$(dirname "$0")/figures.py" rounds --measure most_likely_improvement_percent \
       "$folder"/rounds-{0,1,2,4} "$folder/both" --output "$folder/rounds.png"
   fi
   echo

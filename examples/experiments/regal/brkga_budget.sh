@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # BRKGA 1K, 5K and 10K on filtered synthetic graphs (REGAL A.1.4), makespan on two devices, free transfers.
-# usage: examples/brkga_budget.sh [GRAPHS, default 30] [SEED, default 0] [SEEDS PER GRAPH, default 1]
+# usage: examples/experiments/regal/brkga_budget.sh [GRAPHS, default 30] [SEED, default 0] [SEEDS PER GRAPH, default 1]
 # The paper's filtered set improves by 20% on average from 1K to 10K.
 set -euo pipefail
 schedopt=${SCHEDOPT:-schedopt}

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # REGAL figure 3 and 5.3: the shipped policies with other budgets, on graphs 10 times larger, and on 4 devices.
-# usage: examples/regal_generalise.sh runtime|memory FOLDER [GRAPHS, default 50] [LARGE GRAPHS, default 10]
+# usage: examples/experiments/regal/generalise.sh runtime|memory FOLDER [GRAPHS, default 50] [LARGE GRAPHS, default 10]
 #        [SEED OF THE GRAPHS, default 0] [JOBS, default 1] [LARGE SIZES, default 500-2000]
 #        [WEIGHTS FOR 4 DEVICES, default none] [EVALUATIONS, default "1000 2500 5000 10000 20000 50000"]
-# A laptop hour: examples/regal_generalise.sh runtime FOLDER 30 4
+# A laptop hour: examples/experiments/regal/generalise.sh runtime FOLDER 30 4
 # Filtered synthetic graphs of 50 to 200 ops, as the policies were trained on, then unfiltered ones of the large sizes,
 # then the first again on 4 devices, if there are weights for them: a file, or shipped ones by name. All over BRKGA with
 # 5,000 evaluations. FOLDER keeps the runs, budgets.csv, large.csv and 4-devices.csv, and figure 3 of the first two,
@@ -16,7 +16,7 @@ set -euo pipefail
 schedopt=${SCHEDOPT:-schedopt} python=${PYTHON:-python}
 task=${1:?runtime or memory} folder=${2:?a folder for the runs} count=${3:-50} large=${4:-10} seed=${5:-0}
 jobs=${6:-1} sizes=${7:-500-2000} four=${8:-} budgets=${9:-1000 2500 5000 10000 20000 50000}
-source "$(dirname "$0")/regal_policies.sh"
+source "$(dirname "$0")/policies.sh"
 compare() { # NAME of the runs, folder of the graphs, devices, methods
   local methods=brkga:evaluations=5000 method budget
   for method in brkga "${@:4}"; do
@@ -40,7 +40,7 @@ echo
 echo "graphs of $sizes ops:"
 compare large "$folder/large-graphs" 2 ${policies[@]+"${policies[@]}"}
 echo
-"$python" "$(dirname "$0")/regal_figures.py" sweep "$folder/budgets.csv" "$folder/large.csv" --output "$folder/sweep.png"
+"$python" "$(dirname "$0")/figures.py" sweep "$folder/budgets.csv" "$folder/large.csv" --output "$folder/sweep.png"
 if [[ -n $four ]]; then
   echo
   echo "graphs of 50 to 200 ops, 4 devices:"

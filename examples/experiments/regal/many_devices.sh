@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makespan on four and eight devices, 10 GB/s and 5 us per transfer, under a memory limit that binds.
-# usage: examples/many_devices.sh [SYNTHETIC GRAPHS, default 30] [SECONDS OF AUTO, default 10] [SEED OF THE GRAPHS, default 0]
+# usage: examples/experiments/regal/many_devices.sh [SYNTHETIC GRAPHS, default 30] [SECONDS OF AUTO, default 10] [SEED OF THE GRAPHS, default 0]
 #        [JOBS, default 1] [FOLDER...]
-# A laptop hour: examples/many_devices.sh 20 5 0 1 FOLDER
+# A laptop hour: examples/experiments/regal/many_devices.sh 20 5 0 1 FOLDER
 # For the synthetic graphs (REGAL A.1.4) and for each folder a table per number of devices. The limit is a share of
 # the peak of the graph's input order on one device: 50% on four devices, 45% on eight. What exceeds it is counted
 # below the table, with the graphs that no method fits into it. Improvements are over BRKGA at 5,000 evaluations.

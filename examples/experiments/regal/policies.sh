@@ -1,4 +1,4 @@
-# Sourced by regal_generalise.sh and regal_topologies.sh: sets `policies`, the methods for $task whose weights are shipped
+# Sourced by generalise.sh and topologies.sh: sets `policies`, the methods for $task whose weights are shipped
 # or in the folder WEIGHTS.
 weights=${WEIGHTS:-$("$python" -c 'from schedopt.policies.networks.shipped import WEIGHTS; print(WEIGHTS)')}
 policies=()

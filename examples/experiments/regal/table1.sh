@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # REGAL table 1, synthetic column, and table 3: two devices, free transfers, filtered synthetic graphs (A.1.4).
-# usage: examples/regal_table1.sh runtime|memory [GRAPHS, default 100] [SEEDS, default 1] [CP-SAT GRAPHS, default 10]
+# usage: examples/experiments/regal/table1.sh runtime|memory [GRAPHS, default 100] [SEEDS, default 1] [CP-SAT GRAPHS, default 10]
 #        [CP-SAT SECONDS, default 600] [SEED OF THE GRAPHS, default 0] [JOBS, default 1]
-#        [FOLDER that keeps the runs, TASK.csv and TASK-cp-sat.csv, for regal_figures.py: what it has is not run again]
-# A laptop hour: examples/regal_table1.sh runtime 30 1 3 300
+#        [FOLDER that keeps the runs, TASK.csv and TASK-cp-sat.csv, for figures.py: what it has is not run again]
+# A laptop hour: examples/experiments/regal/table1.sh runtime 30 1 3 300
 # Every search has the paper's 5,000 evaluations, brkga also 1,000, 10,000 and 50,000, and auto also a second. Table 3
 # is the column of times (of one graph; CPU too). With several seeds the last line is the spread over them. Then CP-SAT
 # on the first graphs, hinted with the best of 50,000 evaluations of auto. Runs with a time limit are timed: more jobs

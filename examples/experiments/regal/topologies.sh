@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # REGAL figure 12: rewards by topology, with noisy copies of each graph (A.1.2, A.17); and figure 2 on them.
-# usage: examples/regal_topologies.sh runtime|memory FOLDER COPIES GRAPHS... [-- compare options]
-# A laptop hour: examples/regal_topologies.sh runtime FOLDER 19 GRAPHS..., 20 graphs of up to 500 ops.
+# usage: examples/experiments/regal/topologies.sh runtime|memory FOLDER COPIES GRAPHS... [-- compare options]
+# A laptop hour: examples/experiments/regal/topologies.sh runtime FOLDER 19 GRAPHS..., 20 graphs of up to 500 ops.
 # Each graph and its COPIES, with every tensor size and runtime times its own number from 0.5 to 1.5, two devices, 5,000
 # evaluations of brkga and of each policy that is shipped. FOLDER keeps graphs, runs (runs.csv) and the figures,
 # topologies.png and histogram.png: the same command goes on where it stopped. WEIGHTS=FOLDER takes
@@ -15,7 +15,7 @@ shift 3
 graphs=()
 while (($#)) && [[ $1 != -- ]]; do graphs+=("$1"); shift; done
 (($#)) && shift
-source "$(dirname "$0")/regal_policies.sh"
+source "$(dirname "$0")/policies.sh"
 [[ -n ${policies[*]-} ]] || { echo "there are no weights for $task: WEIGHTS=FOLDER names others" >&2; exit 1; }
 mkdir -p "$folder"
 [[ -e $folder/graphs/dataset.json ]] || "$schedopt" gen augment "${graphs[@]}" --output "$folder/graphs" \
@@ -25,5 +25,5 @@ methods=$(IFS=,; echo "brkga,${policies[*]}")
   --resume "$folder/runs.jsonl" --output "$folder/runs.csv" "$@"
 echo
 for figure in topologies histogram; do
-  "$python" "$(dirname "$0")/regal_figures.py" "$figure" "$folder/runs.csv" --output "$folder/$figure.png"
+  "$python" "$(dirname "$0")/figures.py" "$figure" "$folder/runs.csv" --output "$folder/$figure.png"
 done

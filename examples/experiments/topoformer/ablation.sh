@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Topoformer tables 3 and 4: encoders, and decoders, each trained with the same small budget, on the same unseen graphs.
-# usage: examples/topoformer_ablation.sh encoders|decoders FOLDER [TRAINING GRAPHS, default 3200] [TEST GRAPHS per size,
+# usage: examples/experiments/topoformer/ablation.sh encoders|decoders FOLDER [TRAINING GRAPHS, default 3200] [TEST GRAPHS per size,
 #        default 20] [SIZES, default "500 1000"] [JOBS, default 1]
 # Each network imitates a search on a quarter of the training graphs, of 100 to 200 ops, then learns by REINFORCE on all.
 # FOLDER keeps the training runs: the same command goes on where it stopped. A laptop hour trains them all.
@@ -17,7 +17,7 @@ training=${3:-3200} tests=${4:-20} sizes=${5:-500 1000} jobs=${6:-1}
 case $table in
   encoders) networks="mlp transformer gat gat-bidirectional topoformer-edges topoformer" ;;
   decoders) networks="edge-transformer/autoregressive topoformer/autoregressive topoformer" ;;
-  *) echo "usage: examples/topoformer_ablation.sh encoders|decoders FOLDER [...]" >&2; exit 2 ;;
+  *) echo "usage: examples/experiments/topoformer/ablation.sh encoders|decoders FOLDER [...]" >&2; exit 2 ;;
 esac
 mkdir -p "$folder"
 methods=approximate-dp:beam-size=10000,random

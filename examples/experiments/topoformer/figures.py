@@ -1,10 +1,10 @@
 """Topoformer figures 2 and 3: gap of the peak above approximate DP against time, a panel per file of runs.
 
-usage: python examples/topoformer_figures.py RUNS.csv... [--reference METHOD, default the first of each file]
-       [--output FILE, default topoformer_figures.png]
+usage: python examples/experiments/topoformer/figures.py RUNS.csv...
+       [--reference METHOD, default the first of each file] [--output FILE, default topoformer_figures.png]
 
-The files are what `schedopt compare --output RUNS.csv` writes, as examples/topoformer_table1.sh (figure 2) and
-examples/topoformer_table2.sh (figure 3) do. Points are means over graphs, bars the 95% confidence intervals (Student
+The files are what `schedopt compare --output RUNS.csv` writes, as table1.sh (figure 2) and table2.sh (figure
+3) in this folder do. Points are means over graphs, bars the 95% confidence intervals (Student
 t); a gap below 0 is better than approximate DP. A laptop hour is for the runs: drawing takes seconds.
 """
 

@@ -1,7 +1,7 @@
 """Peak memory of ever larger layered graphs on one device: time, memory and improvement of `auto`, as a plot.
 
-usage: python examples/scaling.py [OPS..., default 1000 10000 100000] [--time-limit SECONDS, default 60]
-       [--seed N, default 0] [--output FILE, default scaling.png]
+usage: python examples/experiments/topoformer/scaling.py [OPS..., default 1000 10000 100000]
+       [--time-limit SECONDS, default 60] [--seed N, default 0] [--output FILE, default scaling.png]
 
 Runs `schedopt gen layered` and `schedopt solve` for each number of ops, prints a row for each, and draws it. Wall
 time and resident memory are of the whole `solve` process: it also reads the graph (one of 100,000 ops has millions

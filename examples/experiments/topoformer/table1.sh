@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Topoformer table 1: peak memory of layered graphs, against approximate DP.
-# usage: examples/topoformer_table1.sh [GRAPHS OF 500 OPS, default 20] [OF 1000 AND 2000 OPS, default 10]
+# usage: examples/experiments/topoformer/table1.sh [GRAPHS OF 500 OPS, default 20] [OF 1000 AND 2000 OPS, default 10]
 #        [K AT 500 OPS, default 100000] [K AT 1000 AND 2000 OPS, default 100000] [SECONDS OF DEPTH-FIRST DP, default 60]
 #        [SECONDS OF SEARCH, default 10] [SEED, default 0] [JOBS, default 1] [SIZES, default "500 1000 2000"]
-#        [FOLDER that keeps the runs, SIZE.csv, for topoformer_figures.py]
-# A laptop hour: examples/topoformer_table1.sh 10 5 100000 20000 20
+#        [FOLDER that keeps the runs, SIZE.csv, for figures.py]
+# A laptop hour: examples/experiments/topoformer/table1.sh 10 5 100000 20000 20
 # Improvements are over approximate DP with the K of the size; K = 10,000 is a row too if smaller. Order search and auto run for
 # the seconds given, auto for one as well: more jobs than idle cores make them worse.
 # The paper, gap above approximate DP (K = 100,000) at 500, 1000, 2000 ops: random 6.86%, 2.62%, 0.31%; depth first

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Topoformer table 2: peak memory of real graphs whose topology no training saw, by number of ops.
-# usage: examples/topoformer_table2.sh FOLDER GRAPHS... [-- compare options]
+# usage: examples/experiments/topoformer/table2.sh FOLDER GRAPHS... [-- compare options]
 # The graphs are split 3-1-1 by topology into train, valid and test. The shipped weights, which saw layered graphs alone,
 # are compared with weights trained further on the training graphs of up to 1000 ops. FOLDER keeps the graphs, the training
-# run and the runs as BAND.csv, for topoformer_figures.py (figure 3): the same command goes on where it stopped.
+# run and the runs as BAND.csv, for figures.py (figure 3): the same command goes on where it stopped.
 # The paper trains on 92 graphs of its own for 500 epochs; gap above approximate DP (K = 100,000) at 200-500, 500-700 and
 # 700-1000 ops: random 469%, 376%, 116%, greedy -18%, -51%, -69%, sample -22%, -41%, -61%, beam -20%, -57%, -73%.
 # A laptop hour: 200 graphs take less than one.

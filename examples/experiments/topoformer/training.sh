@@ -2,7 +2,7 @@
 # Topoformer's training: the paper's REINFORCE (one sample, greedy rollout as baseline, 8 graphs of a step, learning rate
 # 1e-4) beside this project's (16 samples, each against the mean of the others), from the same random weights, on the
 # same number of layered graphs of 100 to 200 ops.
-# usage: examples/topoformer_training.sh FOLDER [TRAINING GRAPHS, default 3200] [TEST GRAPHS, default 20] [THEIR OPS,
+# usage: examples/experiments/topoformer/training.sh FOLDER [TRAINING GRAPHS, default 3200] [TEST GRAPHS, default 20] [THEIR OPS,
 #        default 500] [JOBS, default 1]
 # FOLDER keeps the runs: the same command goes on where it stopped. A laptop hour: the default takes a quarter of one.
 # VALIDATION=NUMBER validates on other than 24 graphs.

@@ -1,7 +1,8 @@
 """Time and memory of Topoformer's inference on layered graphs, beside approximate DP in the same run.
 
-usage: python examples/topoformer_time.py [OPS..., default 500 1000 2000 10000] [--runs N, default 3] [--seed N]
-       [--beam-size K of approximate DP, default 10000] [--largest OPS that approximate DP gets, default 2000]
+usage: python examples/experiments/topoformer/inference_time.py [OPS..., default 500 1000 2000 10000]
+       [--runs N, default 3] [--seed N] [--beam-size K of approximate DP, default 10000]
+       [--largest OPS that approximate DP gets, default 2000]
 
 Each run is one `schedopt solve` of a graph of its own: the median of the seconds that it reports (from the graph
 loaded to the best order, network and decoder) and the largest resident memory of the process, Python and torch

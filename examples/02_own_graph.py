@@ -2,8 +2,8 @@
 
 usage: python examples/02_own_graph.py
 
-An op that widens its input and one that narrows it again, three times beside each other. Program order widens all before
-it narrows the first, and so holds three wide tensors at once; a better order holds one.
+An op that widens its input and one that narrows it again, three times beside each other. Program order widens all
+before it narrows the first, and so holds three wide tensors at once; a better order holds one.
 """
 
 import networkx as nx

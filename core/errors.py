@@ -19,6 +19,10 @@ class FormatError(SchedoptError):
     """A file that cannot be read as what it should be."""
 
 
+class UnknownNameError(FormatError):
+    """A file that names an op or a tensor which the graph does not have."""
+
+
 class ScheduleError(SchedoptError):
     """A schedule that breaks a rule of the cost model."""
 

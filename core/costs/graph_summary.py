@@ -54,7 +54,7 @@ def summarise(graph: CostGraph) -> GraphSummary:
     return GraphSummary(
         name=graph.name,
         ops=graph.num_ops,
-        tensors=int((~graph.is_control).sum()),
+        tensors=graph.num_data_tensors,
         edges=len(graph.edges[0]),
         tensor_bytes=int(graph.tensor_size[graph.alias_of < 0].sum()),
         persistent_bytes=int(graph.persistent.sum()),

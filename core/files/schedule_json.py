@@ -11,8 +11,8 @@ from ...version import VERSION
 from ..errors import FormatError, UsageError
 from ..graph import INT64_MAX, CostGraph
 from ..problem import Problem
+from ..result import Result
 from ..schedule import Schedule
-from ..solve import Result
 
 
 def result_document(result: Result) -> dict[str, Any]:

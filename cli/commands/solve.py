@@ -11,6 +11,7 @@ from ..options import (
     BandwidthOption,
     DevicesOption,
     EvaluationsOption,
+    ForceFlag,
     GraphArgument,
     JobsOption,
     JsonFlag,
@@ -71,10 +72,9 @@ def solve(
     jobs: JobsOption = 1,
     initial: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(
-            "--initial", help="Schedule JSON to start from; the result is never worse. (any method that searches)"
-        ),
+        typer.Option("--initial", help="Schedule to start from; the result is never worse. (any method that searches)"),
     ] = None,
+    force: ForceFlag = False,
     output: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--output", "-o", help="Write the schedule as JSON to this file."),
@@ -114,7 +114,7 @@ def solve(
     if plot is not None:
         check_target(plot)
     problem = Settings(**settings).problem(read_graph(graph, talk.note))
-    start = _read_initial(initial, problem)
+    start = _read_initial(initial, problem, force)
     result = run_with_progress(
         talk,
         problem,
@@ -149,13 +149,13 @@ def solve(
         raise typer.Exit(1)
 
 
-def _read_initial(path: str | None, problem: Problem):  # type: ignore[no-untyped-def]
+def _read_initial(path: str | None, problem: Problem, force: bool):  # type: ignore[no-untyped-def]
     if path is None:
         return None
     from ...core.errors import UsageError
     from ...core.files.schedule_json import read_schedule
 
-    loaded = read_schedule(path, problem.graph)
+    loaded = read_schedule(path, problem.graph, force=force)
     if loaded.problem.devices > problem.devices:
         raise UsageError(
             f"{path}: the schedule uses {loaded.problem.devices} devices, more than --devices {problem.devices}"

@@ -9,6 +9,7 @@ import pytest
 from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import FormatError, ScheduleError
 from schedopt.core.files.schedule_json import format_document, read_schedule, result_document
+from schedopt.core.graph_hash import structure_hash
 from schedopt.core.problem import Problem
 from schedopt.core.solve import solve
 from schedopt.version import VERSION
@@ -63,7 +64,9 @@ def test_the_document_of_a_result():
     assert 0 <= seconds < 1000
     assert document == {
         "schedopt": VERSION,
+        "format": 2,
         "graph": "random",
+        "graph_sha256": structure_hash(graph),
         "task": "runtime",
         "method": "auto",
         "status": "infeasible",

@@ -15,7 +15,7 @@ from ..errors import UnknownNameError, UsageError
 from ..files.schedule_json import read_schedule
 from ..graph import CostGraph
 from ..problem import Problem, Task
-from ..problem_options import problem_settings, whole_number
+from ..problem_options import ProblemSettings, problem_settings, whole_number
 from ..result import Result
 from ..schedule import Schedule
 from ..search.method_spec import MethodSpec, parse_method
@@ -117,8 +117,6 @@ def solve(
 
 
 def _problem(graph: GraphLike | Problem, spec: MethodSpec, given: dict[str, Any], notes: list[str]) -> Problem:
-    from ..comparison.experiment import Settings
-
     if isinstance(graph, Problem):
         for name, value in given.items():
             if value is not None:
@@ -126,7 +124,7 @@ def _problem(graph: GraphLike | Problem, spec: MethodSpec, given: dict[str, Any]
         return graph
     given["task"] = given["task"] or "memory"
     given["latency"] = given["latency"] or 0.0
-    return Settings(**problem_settings(**given, methods=[spec.name])).problem(graph_of(graph, notes.append))
+    return ProblemSettings(**problem_settings(**given, methods=[spec.name])).problem(graph_of(graph, notes.append))
 
 
 def verify(problem: GraphLike | Problem, schedule: ScheduleLike) -> Totals:

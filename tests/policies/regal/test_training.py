@@ -21,7 +21,8 @@ from schedopt.datasets.synthetic import SyntheticParameters
 from schedopt.policies.regal import rewards as regal_rewards
 from schedopt.policies.regal import training as regal_training
 from schedopt.policies.regal.actions import ActionParameters, dequantise
-from schedopt.policies.regal.features import multigraph_batch, searched_graph
+from schedopt.policies.regal.batch import multigraph_batch
+from schedopt.policies.regal.features import searched_graph
 from schedopt.policies.regal.network import RegalNetworkParameters, load_network, save_network
 from schedopt.policies.regal.rewards import Cases, GivenGraphs, Setting, found_value, make_case, plain_value
 from schedopt.policies.regal.teachers import TEACHERS

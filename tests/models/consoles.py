@@ -50,8 +50,9 @@ def without_times(lines):
 
 
 def new_folder(folder):
-    """Let a page's commands find the examples, as in the repository's root."""
-    (folder / "examples").symlink_to(ROOT / "examples")
+    """Let a page's commands find the examples and the docs, as in the repository's root."""
+    for name in ("examples", "docs"):
+        (folder / name).symlink_to(ROOT / name)
     return folder
 
 

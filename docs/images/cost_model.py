@@ -1,0 +1,40 @@
+"""Makes the example of docs/concepts/cost-model.md: writes its graph to the file named, or draws cost-model.svg."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import schedopt
+
+MIB = 2**20
+
+
+def example():
+    """Return the graph: two branches that are wide, then narrow."""
+    builder = schedopt.GraphBuilder("example")
+    image = builder.add_op("image", outputs=[4 * MIB])
+    wide = [builder.add_op(f"wide{i}", inputs=[(image, 0)], outputs=[6 * MIB]) for i in (1, 2)]
+    narrow = [builder.add_op(f"narrow{i}", inputs=[(w, 0)], outputs=[MIB]) for i, w in enumerate(wide, start=1)]
+    builder.add_op("join", inputs=[(op, 0) for op in narrow], outputs=[2 * MIB], is_final=True)
+    return builder.build()
+
+
+def draw(target):
+    """Draw program order over the order that one device's search finds."""
+    import matplotlib
+
+    matplotlib.rcParams["svg.hashsalt"] = "schedopt"
+    from schedopt.cli.main import main
+
+    with tempfile.TemporaryDirectory() as folder:
+        graph = Path(folder) / "example.pbtxt"
+        schedopt.write_graph(example(), graph)
+        sys.argv = ["schedopt", "solve", str(graph), "--quiet", "--plot", str(target)]
+        main()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        schedopt.write_graph(example(), sys.argv[1])
+    else:
+        draw(Path(__file__).with_name("cost-model.svg"))

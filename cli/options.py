@@ -8,6 +8,8 @@ import typer
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no progress, only results and errors.")]
+SCHEDULE_HELP = "Schedule JSON, as solve --output writes it, or op names, one per line."
+ForceFlag = Annotated[bool, typer.Option("--force", help="Take a schedule that was made for another graph.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of every random choice.")]
 JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Workers; the result does not depend on it.")]
 GraphArgument = Annotated[str, typer.Argument(metavar="GRAPH", help="CostGraphDef file, or - for standard input.")]

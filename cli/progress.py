@@ -13,7 +13,7 @@ from .console import Talk
 
 if TYPE_CHECKING:
     from ..core.problem import Problem
-    from ..core.search.registry import MethodSpec
+    from ..core.search.method_spec import MethodSpec
     from ..core.search.search import Search
     from ..core.solve import Result
 
@@ -26,17 +26,19 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
 
     The first Ctrl-C stops the search with its best schedule, a second one ends the program.
     """
-    from ..core.search.registry import check_supported
-    from ..core.solve import solve, warm_up
+    from ..core.search.method_spec import check_supported
+    from ..core.search.search import Watcher
+    from ..core.search.warm_up import warm_up
+    from ..core.solve import solve
 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with interruptible(talk, "the best so far") as interrupt:
         with compiling(talk):
             warm_up(problem, spec)
         if not talk.shows_progress:
-            return solve(problem, spec, interrupt=interrupt, **budget)
+            return solve(problem, spec, watcher=Watcher(interrupt), **budget)
         with talk.console.status(f"{spec.name}: starting") as status:
-            return solve(problem, spec, interrupt=interrupt, on_progress=_Line(status), **budget)
+            return solve(problem, spec, watcher=Watcher(interrupt, _Line(status)), **budget)
 
 
 @contextmanager

@@ -19,6 +19,10 @@ class FormatError(SchedoptError):
     """A file that cannot be read as what it should be."""
 
 
+class OtherGraphError(FormatError):
+    """A schedule of another graph: by the graph's hash, or by a name that this one does not have."""
+
+
 class ScheduleError(SchedoptError):
     """A schedule that breaks a rule of the cost model."""
 

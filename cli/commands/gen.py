@@ -389,7 +389,7 @@ def augment(
             raise UsageError("originals without copies are a data set; name a folder, or give --copies 1")
         graph, topology = originals[0].graph, originals[0].topology
         to.write(encode_copy(graph, topology, 1, seed, to.suffix))
-        facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_tensors}
+        facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
         _say_written(ctx, talk, to.path, facts | {"topology": topology, "seed": seed})
         return
     folder = DatasetFolder(to.path, to.suffix, overwrite)
@@ -424,5 +424,5 @@ def architecture(
     encoding_of(to.path)
     graph = architecture_graph(name, batch, size, training, weights)
     to.write(format_graph(graph, *SUFFIXES[to.suffix]))
-    facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_tensors}
+    facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
     _say_written(ctx, Talk(quiet), to.path, facts)

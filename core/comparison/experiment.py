@@ -22,9 +22,12 @@ from ..costs.simulator import input_peak
 from ..errors import SchedoptError, UsageError
 from ..graph import CostGraph
 from ..problem import Problem, Task
+from ..search.method_spec import MethodSpec, check_supported, parse_method
 from ..search.parameters import Parameters
-from ..search.registry import MethodSpec, check_supported, parse_method
-from ..solve import Result, solve, warm_up
+from ..search.registry import BUDGET_EXAMPLE
+from ..search.search import Watcher
+from ..search.warm_up import warm_up
+from ..solve import Result, solve
 from .resume import ResumeFile, graph_hash
 from .summaries import Cell, MethodSummary, summarise
 
@@ -151,7 +154,7 @@ def _solve_timed(run: Run, interrupt: threading.Event | None) -> tuple[Result, f
             array.setflags(write=False)  # pickling forgets it, and the kernels would be compiled once more
     warm_up(run.problem, run.spec)
     start = time.process_time()
-    result = solve(run.problem, run.spec, seed=run.seed, interrupt=interrupt)
+    result = solve(run.problem, run.spec, seed=run.seed, watcher=None if interrupt is None else Watcher(interrupt))
     return result, time.process_time() - start
 
 
@@ -291,7 +294,7 @@ class Experiment:
         if self.settings.evaluations is not None and not spec.method.counts_evaluations:
             raise UsageError(
                 f"method '{spec.name}' does not count evaluations; leave --evaluations out and limit the others "
-                "each, as in brkga:evaluations=5000, or all by --time-limit"
+                f"each, as in {BUDGET_EXAMPLE}, or all by --time-limit"
             )
         check_supported(spec, problem, spec.evaluations)
 

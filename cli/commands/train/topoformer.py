@@ -127,8 +127,8 @@ class _Run:
 
         from ....core.errors import FormatError
         from ....core.problem import Problem
-        from ....core.search.registry import parse_method
-        from ....core.solve import warm_up
+        from ....core.search.method_spec import parse_method
+        from ....core.search.warm_up import warm_up
         from ....policies.topoformer.searched_orders import searched_orders
         from ...progress import compiling
         from .runs import counted, leave

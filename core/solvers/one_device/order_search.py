@@ -9,7 +9,7 @@ import numpy as np
 
 from ...buffers import Buffers
 from ...costs.bounds import min_cuts
-from ...graph import CostGraph, IndexArray, IntArray
+from ...graph import IndexArray, IntArray
 from ...kernels.one_device.order_memory import order_memory
 from ...one_device.order_proofs import Relations
 from ...one_device.stretches import separators, window_of
@@ -55,13 +55,14 @@ def solve(search: Search, parameters: Parameters) -> None:
             return
 
 
-def compile_kernels(graph: CostGraph) -> None:
+def warm_up(tiny: Problem) -> Problem:
     """Run every kernel once, which a search that ends early would not."""
-    order = graph.input_order.copy()
-    relations = Relations(graph.buffers, order, np.ones(len(order), np.int64))
+    buffers, order = tiny.graph.buffers, tiny.graph.input_order.copy()
+    relations = Relations(buffers, order, np.ones(len(order), np.int64))
     relations.tighten(LARGEST_SIZE, lambda: False)
     for is_backward in (False, True):
-        run_beam(Search(Problem(graph)), relations.buffers_with_relations(), 1, LARGEST_SIZE, is_backward, 0)
+        run_beam(Search(Problem(tiny.graph)), relations.buffers_with_relations(), 1, LARGEST_SIZE, is_backward, 0)
+    return tiny
 
 
 class _Stretches:

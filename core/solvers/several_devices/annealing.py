@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,11 @@ from ...kernels.cost_model import new_state
 from ...kernels.graph_arrays import graph_arrays
 from ...kernels.several_devices.lazy_decoder import anneal_keys, new_lazy, price_keys
 from ...kernels.several_devices.sequences import Aim, anneal_sequence, new_due, run_sequence
+from ...problem import Problem
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
+from ..one_device import order_search
 from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, start_keys, total_wait
 from .peak_annealing import LeastPeak
 
@@ -64,6 +66,12 @@ def solve(search: Search, parameters: Parameters) -> None:
     else:
         _minimise_makespan(search, p, for_peak)
     search.must_stop()  # a clock of its own may have seen first that time is up
+
+
+def warm_up(tiny: Problem) -> Problem:
+    """Compile what the search on one device needs, too; more is done under a limit that cannot be kept."""
+    order_search.warm_up(tiny)
+    return tiny if tiny.memory_limit is None else replace(tiny, memory_limit=1)
 
 
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:

@@ -32,7 +32,7 @@ from ...kernels.several_devices.placement_beam import (
     trace_beam,
 )
 from ...schedule import Schedule
-from ...search.search import Search
+from ...search.search import Search, Watcher
 from ..one_device import order_search
 from .lazy_keys import as_schedule
 
@@ -102,7 +102,7 @@ class LeastPeak:
             seed=int(search.rng.integers(2**31)),
             max_evaluations=max(1.0, SHARE_OF_ORDERS * self.evaluations),
             deadline=min(search.deadline, time.monotonic() + SHARE_OF_ORDERS * self.seconds),
-            interrupt=search.interrupt,
+            watcher=Watcher(search.interrupt),
             lower_bound=lower_bound(problem),
         )
         one.offer_order(self.best.op_order())

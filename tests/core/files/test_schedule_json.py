@@ -63,7 +63,9 @@ def test_the_document_of_a_result():
     assert 0 <= seconds < 1000
     assert document == {
         "schedopt": VERSION,
+        "format": 2,
         "graph": "random",
+        "graph_sha256": structure_hash(graph),
         "task": "runtime",
         "method": "auto",
         "status": "infeasible",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...search.parameters import Parameters
 from ...search.search import Search
-from ..several_devices.random_keys import Chromosomes
+from .random_keys import Chromosomes
 
 _BATCH = 64
 

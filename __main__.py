@@ -1,0 +1,5 @@
+"""`python -m schedopt`: the command."""
+
+from schedopt.cli.main import main
+
+main()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -200,6 +201,35 @@ def names_table(_: str) -> str:
     return _table(("name", "what"), rows)
 
 
+def reference(_: str) -> str:
+    """Return a section per public name, whose docstring Sphinx puts there."""
+    sections = []
+    for name in public_names():
+        public = getattr(schedopt, name)
+        if not inspect.isclass(public):
+            directive = f".. autofunction:: schedopt.{name}"
+        elif issubclass(public, Exception):
+            directive = f".. autoexception:: schedopt.{name}"
+        else:
+            directive = f".. autoclass:: schedopt.{name}\n   :members:"
+        sections.append(f"## {name}\n\n```{{eval-rst}}\n{directive}\n```")
+    return "\n\n".join(sections)
+
+
+def schedule_table(part: str) -> str:
+    """Return the fields of the schedule JSON, or of one of its kinds of steps, as its JSON Schema says them."""
+    schema = json.loads((Path(schedopt.__file__).parent / "core" / "files" / "schedule.schema.json").read_text())
+    described = schema if part == "document" else schema["$defs"][part]
+    rows = []
+    for name, field in described["properties"].items():
+        field = schema["$defs"][field["$ref"].rpartition("/")[2]] if "$ref" in field else field
+        kind = field.get("type", " or ".join(json.dumps(value) for value in field.get("enum", ())))
+        kind = " or ".join(kind) if isinstance(kind, list) else kind
+        needed = " (needed)" if name in described["required"] else ""
+        rows.append((f"`{name}`{needed}", kind, field.get("description", "")))
+    return _table(("field", "type", "meaning"), rows)
+
+
 def public_names() -> list[str]:
     """Return the public names, without those of the module itself."""
     return [name for name in schedopt.__all__ if not name.startswith("__")]
@@ -216,6 +246,8 @@ TABLES: dict[str, Callable[[str], str]] = {
     "methods": methods_table,
     "commands": commands_table,
     "names": names_table,
+    "reference": reference,
+    "schedule": schedule_table,
 }
 
 

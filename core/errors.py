@@ -20,7 +20,11 @@ class FormatError(SchedoptError):
 
 
 class OtherGraphError(FormatError):
-    """A schedule of another graph: by the graph's hash, or by a name that this one does not have."""
+    """A schedule of another graph."""
+
+
+class UnknownNameError(OtherGraphError):
+    """A schedule that names an op or a tensor which the graph does not have."""
 
 
 class ScheduleError(SchedoptError):

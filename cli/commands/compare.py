@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ...core.comparison.summaries import Cell
     from ..console import Talk
 
-_OUTPUTS = {".csv": "a row per run", ".json": "settings, summary and runs", ".html": "the tables"}
 _PLOTS = {".png": "a picture", ".svg": "a picture"}
 _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
@@ -96,6 +95,7 @@ def compare(
     """
     from contextlib import closing, nullcontext
 
+    from ...core.comparison.comparison import SUFFIXES
     from ...core.comparison.experiment import Experiment, Settings, parse_spec
     from ...core.comparison.resume import ResumeFile
     from ...core.plots.draw import check_target
@@ -103,10 +103,9 @@ def compare(
     from ..console import Talk, show, write
     from ..problem import problem_settings, read_graphs
     from ..progress import compiling, interruptible
-    from ..reports.comparison import report
 
     talk = Talk(quiet)
-    for target, endings in ((output, _OUTPUTS), (plot, _PLOTS)):
+    for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
     specs = [parse_spec(text) for text in methods.split(",") if text.strip()]
@@ -129,12 +128,12 @@ def compare(
             with _workers(backend.value, jobs) as workers, _progress(talk, experiment) as on_cell:
                 comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
     if json:
-        write(_json(comparison))
+        write(comparison.json())
     elif comparison.cells:
-        for part in report(comparison, per_graph):
+        for part in comparison.report(per_graph):
             show(part)
     if output is not None:
-        _write_output(comparison, per_graph, output)
+        comparison.save(output, per_graph)
         talk.note(f"wrote {output}")
     if plot is not None and comparison.cells:
         _draw(comparison, plot)
@@ -148,36 +147,13 @@ def compare(
         raise typer.Exit(1)
 
 
-def _write_output(comparison: Comparison, per_graph: bool, output: str) -> None:
-    from pathlib import Path
-
-    from ...core.files.atomic import write_atomically
-    from ..reports.comparison import as_html
-
-    suffix = Path(output).suffix
-    if suffix == ".html":
-        text = as_html(comparison, per_graph)
-    else:
-        text = comparison.csv() if suffix == ".csv" else _json(comparison)
-    write_atomically(output, text)
-
-
 def _draw(comparison: Comparison, target: str) -> None:
     from pathlib import Path
 
     from ...core.files.atomic import write_atomically
-    from ...core.plots.comparison_charts import draw_comparison
     from ...core.plots.figures import render
-    from ..reports.comparison import title_of
 
-    figure = draw_comparison(comparison.cells, comparison.methods, comparison.reference, title_of(comparison))
-    write_atomically(target, render(figure, Path(target).suffix))
-
-
-def _json(comparison: Comparison) -> str:
-    from json import dumps
-
-    return dumps(comparison.document(), indent=1) + "\n"
+    write_atomically(target, render(comparison.plot(), Path(target).suffix))
 
 
 @contextmanager

@@ -92,15 +92,14 @@ def solve(
     """Schedule a graph for least peak memory or least time, and verify the schedule."""
     from pathlib import Path
 
-    from ...core.comparison.experiment import Settings
     from ...core.errors import FormatError
     from ...core.files.atomic import write_atomically
     from ...core.files.costgraph import read_graph
     from ...core.plots.draw import check_target
+    from ...core.problem_options import ProblemSettings, problem_settings
     from ...core.search.method_spec import parse_method
     from ...core.units import parse_seconds
     from ..console import Talk, show, write
-    from ..problem import problem_settings
     from ..progress import run_with_progress
     from ..reports.solve import remark
 
@@ -113,7 +112,7 @@ def solve(
         raise FormatError(f"{output}: the folder does not exist")
     if plot is not None:
         check_target(plot)
-    problem = Settings(**settings).problem(read_graph(graph, talk.note))
+    problem = ProblemSettings(**settings).problem(read_graph(graph, talk.note))
     start = _read_initial(initial, problem, force)
     result = run_with_progress(
         talk,
@@ -125,9 +124,7 @@ def solve(
         jobs=jobs,
         initial=start,
     )
-    from ...core.files.schedule_json import format_document, result_document
-
-    document = format_document(result_document(result))
+    document = result.json()
     if output is not None:
         write_atomically(output, document)
     if plot is not None:

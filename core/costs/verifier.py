@@ -194,6 +194,7 @@ def verify(
     problem: Problem,
     schedule: Schedule,
     *,
+    peak: int | None = None,
     peak_per_device: list[int] | None = None,
     runtime: float | None = None,
     steps: Sequence[StepClaim] | None = None,
@@ -205,7 +206,7 @@ def verify(
     ----------
     problem, schedule
         What was to be solved, and the claimed solution.
-    peak_per_device, runtime
+    peak, peak_per_device, runtime
         Claimed totals in bytes and microseconds; checked when given.
     steps
         What is claimed of each step; checked where given.
@@ -235,18 +236,27 @@ def verify(
             )
             _check_claim(graph, number, item, steps[number], found)
     totals = Totals(replay.peak, max(replay.clock))
-    if peak_per_device is not None and list(peak_per_device) != totals.peak_per_device:
-        raise ScheduleError(
-            f"{graph.name}: the schedule claims peaks of {peak_per_device} bytes, but takes {totals.peak_per_device}"
-        )
-    if runtime is not None and not _is_close(runtime, totals.runtime):
-        raise ScheduleError(f"{graph.name}: the schedule claims {runtime} us, but takes {totals.runtime} us")
+    _check_totals(graph, totals, peak, peak_per_device, runtime)
     if enforce_limit and problem.memory_limit is not None and totals.peak > problem.memory_limit:
         raise ScheduleError(
             f"{graph.name}: the schedule takes {totals.peak} bytes on a device, "
             f"over the limit of {problem.memory_limit}"
         )
     return totals
+
+
+def _check_totals(
+    graph: CostGraph, totals: Totals, peak: int | None, peak_per_device: list[int] | None, runtime: float | None
+) -> None:
+    """Compare claimed totals with those found."""
+    if peak_per_device is not None and list(peak_per_device) != totals.peak_per_device:
+        raise ScheduleError(
+            f"{graph.name}: the schedule claims peaks of {peak_per_device} bytes, but takes {totals.peak_per_device}"
+        )
+    if peak not in (None, totals.peak):
+        raise ScheduleError(f"{graph.name}: the schedule claims a peak of {peak} bytes, but takes {totals.peak}")
+    if runtime is not None and not _is_close(runtime, totals.runtime):
+        raise ScheduleError(f"{graph.name}: the schedule claims {runtime} us, but takes {totals.runtime} us")
 
 
 def _is_close(claimed: float, found: float) -> bool:

@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...version import VERSION
 from ..arrays import INT64_MAX
 from ..costs.lifetimes import freed_after
-from ..costs.simulator import step_starts
+from ..costs.simulator import Simulation, step_starts
 from ..costs.verifier import StepClaim, Totals, verify
-from ..errors import FormatError, OtherGraphError, ScheduleError, UsageError
+from ..errors import FormatError, OtherGraphError, UnknownNameError, UsageError
 from ..graph import CostGraph
 from ..graph_hash import structure_hash
 from ..problem import Problem
-from ..result import Result
 from ..schedule import Schedule
 
 FORMAT = 2
@@ -29,41 +27,10 @@ _SHOWN_LETTERS = 80
 _NEEDED = object()
 
 
-def result_document(result: Result) -> dict[str, Any]:
-    """Return the schedule JSON of a result as plain Python values (docs/concepts/formats.md)."""
-    problem, graph = result.problem, result.problem.graph
-    peaks = result.simulation.peak_per_device.tolist()
-    bound = int(result.lower_bound) if problem.task == "memory" else result.lower_bound
-    evaluations = round(result.evaluations, 3)
-    return {
-        "schedopt": VERSION,
-        "format": FORMAT,
-        "graph": graph.name,
-        "graph_sha256": structure_hash(graph),
-        "task": problem.task,
-        "method": result.method,
-        "status": result.status,
-        "devices": problem.devices,
-        "memory_limit": problem.memory_limit,
-        "bandwidth": problem.bandwidth,
-        "latency_us": problem.latency,
-        "seed": result.seed,
-        "repeatable": result.is_repeatable,
-        "peak_memory": max(peaks),
-        "peak_memory_per_device": peaks,
-        "runtime_us": result.simulation.runtime,
-        "lower_bound": bound,
-        "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
-        "seconds": round(result.seconds, 3),
-        "found_by": result.found_by,
-        "steps": _steps(result),
-    }
-
-
-def _steps(result: Result) -> list[dict[str, Any]]:
-    """Return a step each: what runs where, when, and which tensors it is the last to need."""
-    graph, schedule, simulation = result.problem.graph, result.schedule, result.simulation
-    starts, ends = step_starts(result.problem, schedule, simulation).tolist(), simulation.step_end.tolist()
+def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation) -> list[dict[str, Any]]:
+    """Return the `steps` of a schedule: what runs where, when, and which tensors it is the last to need."""
+    graph = problem.graph
+    starts, ends = step_starts(problem, schedule, simulation).tolist(), simulation.step_end.tolist()
     steps: list[dict[str, Any]] = []
     columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
     for number, (item, source, target) in enumerate(columns):
@@ -75,7 +42,7 @@ def _steps(result: Result) -> list[dict[str, Any]]:
             step["bytes"] = int(graph.tensor_size[~item])
         step |= {"start_us": starts[number], "end_us": ends[number]}
         steps.append(step)
-    for step, tensors in zip(steps, freed_after(result.problem, schedule), strict=True):
+    for step, tensors in zip(steps, freed_after(problem, schedule), strict=True):
         if tensors:
             step["frees"] = [graph.tensor_name(tensor) for tensor in tensors]
     return steps
@@ -113,6 +80,12 @@ class LoadedSchedule:
     runtime: float | None
     steps: tuple[StepClaim, ...]
 
+    @property
+    def claims(self) -> dict[str, Any]:
+        """What the file claims, as keyword arguments of the verifier."""
+        totals = {"peak": self.peak, "peak_per_device": self.peak_per_device, "runtime": self.runtime}
+        return {**totals, "steps": self.steps}
+
     def verify(self, *, enforce_limit: bool | None = None) -> Totals:
         """Replay the schedule and check all that the file claims.
 
@@ -126,18 +99,8 @@ class LoadedSchedule:
         ScheduleError
             Naming the first broken rule, or the first claim that does not hold.
         """
-        totals = verify(
-            self.problem,
-            self.schedule,
-            peak_per_device=self.peak_per_device,
-            runtime=self.runtime,
-            steps=self.steps,
-            enforce_limit=self.status != "infeasible" if enforce_limit is None else enforce_limit,
-        )
-        if self.peak not in (None, totals.peak):
-            name = self.problem.graph.name
-            raise ScheduleError(f"{name}: the schedule claims a peak of {self.peak} bytes, but takes {totals.peak}")
-        return totals
+        limited = self.status != "infeasible" if enforce_limit is None else enforce_limit
+        return verify(self.problem, self.schedule, **self.claims, enforce_limit=limited)
 
 
 def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) -> LoadedSchedule:
@@ -158,7 +121,7 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
     FormatError
         If the file cannot be read, or is no schedule, or of an unknown format.
     OtherGraphError
-        If it was made for another graph, or names ops or tensors that the graph does not have.
+        If it was made for another graph; `UnknownNameError` if it names ops or tensors that the graph does not have.
     """
     try:
         data = Path(path).read_bytes()
@@ -189,7 +152,7 @@ def _read_order(names: list[str], graph: CostGraph, path: str | Path) -> LoadedS
     ops = {name: op for op, name in enumerate(graph.op_names)}
     for number, name in enumerate(names, start=1):
         if name not in ops:
-            raise OtherGraphError(
+            raise UnknownNameError(
                 f"{path}: line {number} is '{name[:_SHOWN_LETTERS]}', which is no op of {graph.name}; "
                 "a schedule is JSON, or op names, one per line"
             )
@@ -270,7 +233,7 @@ def _read_steps(steps: list[Any], tensors: dict[str, int], graph: CostGraph, pat
                 )
         if name not in known:
             kind = "op" if known is ops else "tensor"
-            raise OtherGraphError(f"{path}: step {number} names the {kind} '{name}', which {graph.name} does not have")
+            raise UnknownNameError(f"{path}: step {number} names the {kind} '{name}', which {graph.name} does not have")
         if not all(-1 <= device < 2**31 for device in (source, target)):
             raise FormatError(f"{path}: step {number} names a device out of range: {step!r}")
         items.append(known[name] if known is ops else ~known[name])
@@ -290,7 +253,7 @@ def _read_claims(
         names = _field(step, "frees", list, where, []) if says_what_is_freed else None
         for name in names or ():
             if not isinstance(name, str) or name not in tensors:
-                raise OtherGraphError(f"{where} frees the tensor {name!r}, which {graph.name} does not have")
+                raise UnknownNameError(f"{where} frees the tensor {name!r}, which {graph.name} does not have")
         claims.append(
             StepClaim(
                 start=_field(step, "start_us", (int, float), where, None),

@@ -27,7 +27,7 @@ from schedopt.core.search.registry import METHODS, parameters_class
 from typer.models import ArgumentInfo
 
 DOCS = Path(__file__).parent
-MARKED = re.compile(r"(<!-- generated: (\w+) ?(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- generated: (\w+)(?: ([^\n]*?))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 class Option(NamedTuple):
@@ -44,32 +44,34 @@ class Option(NamedTuple):
         return isinstance(self.info, ArgumentInfo)
 
 
-def commands() -> dict[str, Callable[..., None]]:
-    """Return the function of every subcommand by its name, those of groups as `gen layered`."""
+def commands() -> dict[str, Any]:
+    """Return every subcommand by its name, those of groups as `gen layered`."""
 
-    def leaves(group: typer.Typer, before: str) -> Iterator[tuple[str, Callable[..., None]]]:
-        for command in group.registered_commands:
-            assert command.callback is not None
-            yield f"{before}{command.name or command.callback.__name__.replace('_', '-')}", command.callback
-        for inner in group.registered_groups:
-            assert inner.typer_instance is not None
-            yield from leaves(inner.typer_instance, f"{before}{inner.name} ")
+    def leaves(group: Any, before: str) -> Iterator[tuple[str, Any]]:
+        for name in group.list_commands(None):
+            command = group.get_command(None, name)
+            if hasattr(command, "list_commands"):
+                yield from leaves(command, f"{before}{name} ")
+            else:
+                yield f"{before}{name}", command
 
-    return dict(leaves(app, ""))
+    return dict(leaves(typer.main.get_command(app), ""))
 
 
-def options(command: Callable[..., None]) -> list[Option]:
-    """Return the arguments and options of a subcommand."""
+def options(command: Any) -> list[Option]:
+    """Return the arguments and options of a subcommand, as its function declares them to Typer."""
+    command = inspect.unwrap(command.callback)
     hints = get_type_hints(command, include_extras=True)
     found = []
     for name, parameter in inspect.signature(command).parameters.items():
-        if hints[name] is typer.Context:
+        hint = hints.get(name, parameter.annotation)
+        if hint is typer.Context:
             continue
-        kind, info = get_args(hints[name])
+        kind, info = get_args(hint)
         inner = [part for part in get_args(kind) if part is not type(None)]
         optional = type(None) in get_args(kind)
         found.append(Option(name, inner[0] if optional else kind, parameter.default, info))
-    return found
+    return sorted(found, key=lambda option: not option.is_argument)
 
 
 def page_of(kind: str, name: str) -> str:
@@ -95,7 +97,8 @@ def options_table(name: str) -> str:
         default = _default(option)
         if stated := re.search(r" ?\(default: ([^()]*)\)", text):  # a default that the code finds out by itself
             default, text = stated[1], text.replace(stated[0], "")
-        if said := _range(option.info.min, option.info.max):
+        said = _range(option.info.min, option.info.max) or _bracketed(option)
+        if said and said not in text:
             text += f" ({said})"
         rows.append((_written(option), default, text))
     usage = " ".join(["schedopt", name, *(_metavar(option) for option in found if option.is_argument), "[OPTIONS]"])
@@ -127,7 +130,14 @@ def _value(option: Option) -> str:
         return " or ".join(f"`{choice}`" for choice in get_args(kind))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return " or ".join(f"`{choice.value}`" for choice in kind)
-    return f"`{option.info.metavar or {int: 'N', float: 'X'}.get(kind, 'TEXT')}`"
+    name = None if _bracketed(option) else option.info.metavar
+    return f"`{name or {int: 'N', float: 'X'}.get(kind, 'TEXT')}`"
+
+
+def _bracketed(option: Option) -> str:
+    """Return the range that a metavar such as `<int range> [x>=1]` holds, if it is one."""
+    found = re.fullmatch(r"<\w+ range> \[(.*)\]", option.info.metavar or "")
+    return found[1] if found else ""
 
 
 def _default(option: Option) -> str:
@@ -187,7 +197,7 @@ def commands_table(_: str) -> str:
     """Return every subcommand with a link to its page."""
     rows = []
     for name, command in commands().items():
-        summary = inspect.cleandoc(command.__doc__ or "").split("\n\n")[0]
+        summary = inspect.cleandoc(command.help or "").split("\n\n")[0]
         rows.append((f"[`{name}`]({page_of('commands', name)})", " ".join(summary.split())))
     return _table(("command", "what"), rows)
 
@@ -253,7 +263,7 @@ TABLES: dict[str, Callable[[str], str]] = {
 
 def generated(text: str) -> str:
     """Return a page with its tables as the code has them now."""
-    return MARKED.sub(lambda m: f"{m[1]}\n{TABLES[m[2]](m[3])}\n\n{m[4]}", text)
+    return MARKED.sub(lambda m: f"{m[1]}\n{TABLES[m[2]](m[3] or '')}\n\n{m[4]}", text)
 
 
 def main() -> None:

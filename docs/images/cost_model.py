@@ -1,5 +1,9 @@
-"""Makes the example of docs/concepts/cost-model.md: writes its graph to the file named, or draws cost-model.svg."""
+"""Makes the example of docs/concepts/cost-model.md: writes its graph to the file named, or draws cost-model.svg.
 
+usage: python docs/images/cost_model.py [GRAPH]
+"""
+
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -14,23 +18,18 @@ def example():
     builder = schedopt.GraphBuilder("example")
     image = builder.add_op("image", outputs=[4 * MIB])
     wide = [builder.add_op(f"wide{i}", inputs=[(image, 0)], outputs=[6 * MIB]) for i in (1, 2)]
-    narrow = [builder.add_op(f"narrow{i}", inputs=[(w, 0)], outputs=[MIB]) for i, w in enumerate(wide, start=1)]
+    narrow = [builder.add_op(f"narrow{i}", inputs=[(op, 0)], outputs=[MIB]) for i, op in enumerate(wide, start=1)]
     builder.add_op("join", inputs=[(op, 0) for op in narrow], outputs=[2 * MIB], is_final=True)
     return builder.build()
 
 
 def draw(target):
-    """Draw program order over the order that one device's search finds."""
-    import matplotlib
-
-    matplotlib.rcParams["svg.hashsalt"] = "schedopt"
-    from schedopt.cli.main import main
-
+    """Draw program order and the best order, one over the other."""
     with tempfile.TemporaryDirectory() as folder:
-        graph = Path(folder) / "example.pbtxt"
+        graph = str(Path(folder) / "example.pbtxt")
         schedopt.write_graph(example(), graph)
-        sys.argv = ["schedopt", "solve", str(graph), "--quiet", "--plot", str(target)]
-        main()
+        command = [sys.executable, "-m", "schedopt", "solve", graph, "--quiet", "--plot", str(target)]
+        subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What makes two graphs duplicates: a hash of the topology alone, or in-degrees (REGAL A.1.2)."""
+"""Duplicates among graphs: those of the same topology, by a hash of it, or of the same in-degrees (REGAL A.1.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fill a data set folder: with generated graphs, or with given graphs and noisy copies of them."""
+"""Contents of a data set folder: generated graphs, or given graphs and noisy copies of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which graphs are worth keeping in a data set (REGAL A.1.2 and A.1.4)."""
+"""Filters: which graphs are worth keeping in a data set (REGAL A.1.2 and A.1.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw many distinct graphs: seeds, filters, de-duplication, workers."""
+"""Recipes: many distinct graphs of a family, from seeds, through filters and without duplicates, on any workers."""
 
 from __future__ import annotations
 

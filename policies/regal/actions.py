@@ -1,4 +1,4 @@
-"""What REGAL chooses for each op, and the distributions of genes that it stands for (REGAL A.6)."""
+"""Actions of REGAL: what it chooses for each op, and the distributions of genes that this stands for (REGAL A.6)."""
 
 from __future__ import annotations
 

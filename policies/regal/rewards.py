@@ -1,4 +1,4 @@
-"""What REGAL's rewards are made of: graphs, the searches for them with a policy's choices, and the plain ones (4.1)."""
+"""Rewards of REGAL: graphs, the searches for them with a policy's choices, and the plain ones (REGAL 4.1)."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class TopologicalAttention(nn.Module):
     """Multi-head attention, each head masked by one relation; heads concatenated and projected (eq. 4).
 
     An op that has nobody to listen to along a relation hears zero there. Equation 4 adds the concatenation to the
-    embedding, which fits no width but its own, so it is projected to the width (DESIGN 7).
+    embedding, which fits no width but its own, so it is projected to the width.
 
     Parameters
     ----------

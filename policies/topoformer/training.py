@@ -1,4 +1,4 @@
-"""Train a Topoformer: REINFORCE with a greedy rollout or the other samples as baseline, and imitation (4.3, C.4)."""
+"""Training of a Topoformer: REINFORCE with a greedy rollout or other samples as baseline, and imitation (4.3, C.4)."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def topology_hash(graph: CostGraph) -> str:
     Parameters
     ----------
     graph
-        Any graph.
+        The graph, of any size.
     """
     pointers, tensors = graph.inputs
     count = graph.num_ops
@@ -93,7 +93,7 @@ def in_degree_sequence(graph: CostGraph) -> tuple[int, ...]:
     Parameters
     ----------
     graph
-        Any graph.
+        The graph, of any size.
     """
     pointers, _ = graph.predecessors
     return tuple(np.sort(np.diff(pointers))[::-1].tolist())

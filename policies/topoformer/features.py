@@ -30,9 +30,9 @@ def op_features(graph: CostGraph, *, eigenvectors: int = 20) -> Features:
     Parameters
     ----------
     graph
-        Any number of ops and components.
+        The graph, of any number of ops and components.
     eigenvectors
-        How many, 20 in the paper.
+        Number of eigenvectors; 20 by default, as in the paper.
     """
     sources, targets = graph.edges
     plain = np.column_stack(

@@ -135,11 +135,12 @@ def run_sequence(
             source = s.placement[g.producer[tensor]]
             if source == device or has_bit(due.sent[tensor], device):
                 continue
-            if not aim.together:
-                _chain(due, tensor * devices + device, source * devices + device)
-            for pair in (source * devices + device, device * devices + source):
-                cell = due.head[pair]
-                due.head[pair] = -1
+            for is_back in range(2 if aim.together else 1):
+                cell = tensor * devices + device
+                if aim.together:
+                    pair = device * devices + source if is_back else source * devices + device
+                    cell = due.head[pair]
+                    due.head[pair] = -1
                 while cell >= 0:
                     item, target = divmod(cell, devices)
                     due.sent[item] |= bit_of(target)
@@ -149,7 +150,7 @@ def run_sequence(
                     if memory:
                         peak = max(peak, s.peak[target])
                         penalty += _penalty(aim, s.peak[target])
-                    cell = due.following[cell]
+                    cell = due.following[cell] if aim.together else -1
         s.peak[device] = 0
         _, transfers = run_op(g, s, op, devices, memory)
         step = write_step(steps, step, op, device)

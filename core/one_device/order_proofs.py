@@ -72,7 +72,8 @@ class Relations:
         if limits.min() < 0:
             return "impossible"
         stale = np.ones(len(self.need), bool)
-        given, known = Known(*self._known, stale), Known(*self._now, stale)
+        given = Known(self._known[0], self._known[1], stale)
+        known = Known(self._now[0], self._now[1], stale)
         most = max(1, ARCS_PER_CALL // len(self.network.heads))
         pending = np.zeros(len(self.need), bool)
         while stale.any():

@@ -207,6 +207,12 @@ def note_best(walk: Walk, aim: Aim, peak: int, runtime: float, order: Any, place
             walk.best_placement[at] = placement[at]
 
 
+@inlined
+def drawn_device(before: int, draw: float, devices: int) -> int:
+    """Return a device other than the one before."""
+    return (before + 1 + int(draw * (devices - 1))) % devices
+
+
 @kernel
 def anneal_sequence(
     g: GraphArrays, s: State, due: Due, order: Any, position: Any, aim: Aim, links: Links, walk: Walk
@@ -224,7 +230,7 @@ def anneal_sequence(
         there = here
         kind = draws[move, 1] if devices > 1 else 1.0
         if kind < 0.5:
-            s.placement[op] = (before + 1 + int(draws[move, 2] * (devices - 1))) % devices
+            s.placement[op] = drawn_device(before, draws[move, 2], devices)
         if kind >= 0.1:
             there = shift_within(g, order, position, op, draws[move, 3])
         bar = energy * (1.0 - draws[move, 4]) ** -walk.temperature

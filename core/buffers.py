@@ -48,6 +48,14 @@ class Buffers(NamedTuple):
     successors: IndexArray
 
 
+def unread_bytes(b: Buffers) -> IntArray:
+    """Return the bytes that each op allocates and that are freed at once, for nothing reads or keeps them; `(ops,)`."""
+    unread = (np.diff(b.user_ptr) == 0) & ~b.is_final
+    total = np.zeros(len(b.own), np.int64)
+    np.add.at(total, b.producer[unread], b.size[unread])
+    return total
+
+
 def buffers_of(graph: Any) -> Buffers:
     """Return `graph.buffers`."""
     buffers: Buffers = graph.buffers

@@ -6,7 +6,7 @@ import typing as _typing
 from .version import VERSION as __version__
 
 if _typing.TYPE_CHECKING:
-    from .core.comparison.experiment import Comparison
+    from .core.comparison.comparison import Comparison
     from .core.errors import (
         FormatError,
         GraphError,
@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "comparison.experiment": ["Comparison"],
+    "comparison.comparison": ["Comparison"],
     "errors": [name for name in __all__ if name.endswith("Error")],
     "files.costgraph": ["read_graph", "write_graph"],
     "files.schedule_json": ["read_schedule"],

@@ -19,8 +19,12 @@ class FormatError(SchedoptError):
     """A file that cannot be read as what it should be."""
 
 
-class UnknownNameError(FormatError):
-    """A file that names an op or a tensor which the graph does not have."""
+class OtherGraphError(FormatError):
+    """A schedule of another graph."""
+
+
+class UnknownNameError(OtherGraphError):
+    """A schedule that names an op or a tensor which the graph does not have."""
 
 
 class ScheduleError(SchedoptError):

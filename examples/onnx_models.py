@@ -48,7 +48,6 @@ def export(entry, folder):
 def compare(path, folder, time_limit, repeats):
     """Import, solve, apply and measure one model; return its row."""
     import onnx
-    from schedopt.core.files.schedule_json import format_document, result_document
     from schedopt.core.problem import Problem
     from schedopt.core.programs.onnx.apply import apply
     from schedopt.core.programs.onnx.costs import measured_costs
@@ -62,7 +61,7 @@ def compare(path, folder, time_limit, repeats):
     graph = graph_of(program, measured=measured_costs(program))
     result = solve(Problem(graph), time_limit=time_limit)
     schedule = folder / f"{path.stem}.json"
-    schedule.write_text(format_document(result_document(result)))
+    schedule.write_text(result.json())
     output = folder / f"{path.stem}_ordered.onnx"
     apply(str(path), str(schedule), str(output), ImportOptions(), note)
     orders = {str(schedule): result.schedule.op_order().tolist()}

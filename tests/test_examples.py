@@ -24,7 +24,7 @@ from schedopt.datasets.duplicates import topology_hash
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.regal.actions import ActionParameters
 from schedopt.policies.regal.network import load_network, save_network
-from schedopt.policies.regal.training import TrainingParameters
+from schedopt.policies.regal.training_settings import TrainingParameters
 from torch import no_grad
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

@@ -14,7 +14,7 @@ def methods(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
 
     from rich.table import Table
 
-    from ...core.search.registry import METHODS, parameters_class
+    from ...core.search.registry import EXAMPLE, METHODS, parameters_class
     from ..console import show, write
 
     rows: list[dict[str, Any]] = []
@@ -36,4 +36,4 @@ def methods(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
         parameters = "\n".join(f"{name}={field['default']}" for name, field in row["parameters"].items())
         table.add_row(row["name"], row["summary"], row["source"], parameters)
     show(table)
-    show("Set parameters as in --method brkga:chromosomes=200:elites=40 (help for each: schedopt methods --json).")
+    show(f"Set parameters as in --method {EXAMPLE} (help for each: schedopt methods --json).")

@@ -11,6 +11,7 @@ from ..options import (
     BandwidthOption,
     DevicesOption,
     EvaluationsOption,
+    ForceFlag,
     GraphArgument,
     JobsOption,
     JsonFlag,
@@ -71,10 +72,9 @@ def solve(
     jobs: JobsOption = 1,
     initial: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(
-            "--initial", help="Schedule JSON to start from; the result is never worse. (any method that searches)"
-        ),
+        typer.Option("--initial", help="Schedule to start from; the result is never worse. (any method that searches)"),
     ] = None,
+    force: ForceFlag = False,
     output: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--output", "-o", help="Write the schedule as JSON to this file."),
@@ -92,15 +92,14 @@ def solve(
     """Schedule a graph for least peak memory or least time, and verify the schedule."""
     from pathlib import Path
 
-    from ...core.comparison.experiment import Settings
     from ...core.errors import FormatError
     from ...core.files.atomic import write_atomically
     from ...core.files.costgraph import read_graph
     from ...core.plots.draw import check_target
+    from ...core.problem_options import ProblemSettings, problem_settings
     from ...core.search.method_spec import parse_method
     from ...core.units import parse_seconds
     from ..console import Talk, show, write
-    from ..problem import problem_settings
     from ..progress import run_with_progress
     from ..reports.solve import remark
 
@@ -113,8 +112,8 @@ def solve(
         raise FormatError(f"{output}: the folder does not exist")
     if plot is not None:
         check_target(plot)
-    problem = Settings(**settings).problem(read_graph(graph, talk.note))
-    start = _read_initial(initial, problem)
+    problem = ProblemSettings(**settings).problem(read_graph(graph, talk.note))
+    start = _read_initial(initial, problem, force)
     result = run_with_progress(
         talk,
         problem,
@@ -125,9 +124,7 @@ def solve(
         jobs=jobs,
         initial=start,
     )
-    from ...core.files.schedule_json import format_document, result_document
-
-    document = format_document(result_document(result))
+    document = result.json()
     if output is not None:
         write_atomically(output, document)
     if plot is not None:
@@ -149,13 +146,13 @@ def solve(
         raise typer.Exit(1)
 
 
-def _read_initial(path: str | None, problem: Problem):  # type: ignore[no-untyped-def]
+def _read_initial(path: str | None, problem: Problem, force: bool):  # type: ignore[no-untyped-def]
     if path is None:
         return None
     from ...core.errors import UsageError
     from ...core.files.schedule_json import read_schedule
 
-    loaded = read_schedule(path, problem.graph)
+    loaded = read_schedule(path, problem.graph, force=force)
     if loaded.problem.devices > problem.devices:
         raise UsageError(
             f"{path}: the schedule uses {loaded.problem.devices} devices, more than --devices {problem.devices}"

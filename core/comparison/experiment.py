@@ -7,138 +7,32 @@ this for users.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ...version import VERSION
-from ..costs.simulator import input_peak
 from ..errors import SchedoptError, UsageError
 from ..graph import CostGraph
 from ..graph_hash import graph_hash
-from ..problem import Problem, Task
+from ..problem import Problem
 from ..search.method_spec import MethodSpec, check_supported, parse_method
 from ..search.parameters import Parameters
 from ..search.registry import BUDGET_EXAMPLE
 from ..search.warm_up import warm_up
+from .comparison import Comparison
 from .resume import ResumeFile
 from .runs import Run, attempt, in_parallel, one_by_one
-from .summaries import Cell, MethodSummary, summarise
+from .settings import Settings
+from .summaries import Cell
 
 RunName: TypeAlias = tuple[str, str, int]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What all runs of a comparison share.
-
-    Parameters
-    ----------
-    task, devices, memory_limit, bandwidth, latency
-        As in `Problem`: bytes, bytes per second, microseconds.
-    memory_limit_share
-        The limit as a share of each graph's peak in input order on one device, instead of one for all.
-    evaluations, time_limit
-        Budget of each run, schedules priced and seconds; by default the method's own.
-    seed, seeds
-        The first seed, and how many.
-
-    Raises
-    ------
-    UsageError
-        If a share, a budget or the number of seeds is not positive, or there are two limits.
-    """
-
-    task: Task = "memory"
-    devices: int = 1
-    memory_limit: int | None = None
-    bandwidth: float | None = None
-    latency: float = 0.0
-    memory_limit_share: float | None = None
-    evaluations: int | None = None
-    time_limit: float | None = None
-    seed: int = 0
-    seeds: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("memory_limit_share", "evaluations", "time_limit", "seeds"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError(f"{name.replace('_', ' ')} must be above 0, not {value}")
-        if self.memory_limit is not None and self.memory_limit_share is not None:
-            raise UsageError("the memory limit is given twice, in bytes and as a share")
-
-    def problem(self, graph: CostGraph) -> Problem:
-        """Return the problem that a graph poses."""
-        limit = self.memory_limit
-        if self.memory_limit_share is not None:
-            limit = max(1, int(round(self.memory_limit_share * input_peak(graph), 6)))
-        return Problem(graph, self.task, self.devices, limit, self.bandwidth, self.latency)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Finished runs, in the order graph, method, seed, which does not depend on the number of jobs.
-
-    Parameters
-    ----------
-    settings
-        What all runs share.
-    methods, reference, graphs
-        Names, as in the cells.
-    cells
-        The finished runs; fewer than `planned` if it was interrupted.
-    planned
-        How many runs belong to it.
-    """
-
-    settings: Settings
-    methods: tuple[str, ...]
-    reference: str
-    graphs: tuple[str, ...]
-    cells: tuple[Cell, ...]
-    planned: int
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every run is finished."""
-        return len(self.cells) == self.planned
-
-    def summaries(self) -> list[MethodSummary]:
-        """Summarise each method over the graphs; see `summarise`."""
-        return summarise(self.cells, self.methods, self.reference)
-
-    def document(self) -> dict[str, Any]:
-        """Return settings, summary per method and all cells as plain values for JSON."""
-        settings = asdict(self.settings)
-        settings["latency_us"], settings["time_limit_s"] = settings.pop("latency"), settings.pop("time_limit")
-        return {
-            "schedopt": VERSION,
-            **settings,
-            "methods": list(self.methods),
-            "reference": self.reference,
-            "graphs": len(self.graphs),
-            "runs": len(self.cells),
-            "complete": self.is_complete,
-            "summary": [asdict(summary) for summary in self.summaries()],
-            "cells": [asdict(cell) for cell in self.cells],
-        }
-
-    def csv(self) -> str:
-        """Return one row per cell, with a header; what a failed run lacks is empty."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, [field.name for field in fields(Cell)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(cell) for cell in self.cells)
-        return text.getvalue()
 
 
 def parse_spec(method: str | MethodSpec) -> MethodSpec:

@@ -6,8 +6,10 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 
-from ..comparison.experiment import Comparison, Experiment, Settings, parse_spec
+from ..comparison.comparison import Comparison
+from ..comparison.experiment import Experiment, parse_spec
 from ..comparison.resume import ResumeFile
+from ..comparison.settings import Settings
 from ..errors import UsageError
 from ..problem import Task
 from ..problem_options import problem_settings, whole_number

@@ -15,7 +15,7 @@ from ..errors import UnknownNameError, UsageError
 from ..files.schedule_json import read_schedule
 from ..graph import CostGraph
 from ..problem import Problem, Task
-from ..problem_options import problem_settings, whole_number
+from ..problem_options import ProblemSettings, problem_settings, whole_number
 from ..result import Result
 from ..schedule import Schedule
 from ..search.method_spec import MethodSpec, parse_method
@@ -117,8 +117,6 @@ def solve(
 
 
 def _problem(graph: GraphLike | Problem, spec: MethodSpec, given: dict[str, Any], notes: list[str]) -> Problem:
-    from ..comparison.experiment import Settings
-
     if isinstance(graph, Problem):
         for name, value in given.items():
             if value is not None:
@@ -126,7 +124,7 @@ def _problem(graph: GraphLike | Problem, spec: MethodSpec, given: dict[str, Any]
         return graph
     given["task"] = given["task"] or "memory"
     given["latency"] = given["latency"] or 0.0
-    return Settings(**problem_settings(**given, methods=[spec.name])).problem(graph_of(graph, notes.append))
+    return ProblemSettings(**problem_settings(**given, methods=[spec.name])).problem(graph_of(graph, notes.append))
 
 
 def verify(problem: GraphLike | Problem, schedule: ScheduleLike) -> Totals:
@@ -138,8 +136,8 @@ def verify(problem: GraphLike | Problem, schedule: ScheduleLike) -> Totals:
         A `Problem`, whose memory limit must be kept; or a graph or the path of its file, which stand for the problem
         that the schedule was made for: that of the `Result` or the file, else without limits and with free transfers.
     schedule
-        A `Schedule`, a `Result`, the path of a schedule file, or the names of all ops in order, all on device 0. The
-        totals that a result or a file claims are checked, too.
+        A `Schedule`, a `Result`, the path of a schedule file, or the names of all ops in order, all on device 0. What
+        a result or a file claims is checked, too.
 
     Returns
     -------
@@ -150,7 +148,7 @@ def verify(problem: GraphLike | Problem, schedule: ScheduleLike) -> Totals:
     ------
     ScheduleError
         Naming the first broken rule: an op missing or repeated, an input not there, a transfer missing, needless or
-        twice, a wrong device, totals that differ, the memory limit exceeded.
+        twice, a wrong device, a claim that does not hold, the memory limit exceeded.
     UsageError, FormatError
         If it is no schedule, or a file cannot be read.
 
@@ -176,7 +174,7 @@ def verify(problem: GraphLike | Problem, schedule: ScheduleLike) -> Totals:
         steps, limited = schedule.schedule, schedule.is_feasible
     elif isinstance(schedule, (str, os.PathLike)):
         loaded = read_schedule(os.fspath(schedule), graph)
-        claimed = {"peak_per_device": loaded.peak_per_device, "runtime": loaded.runtime}
+        claimed = loaded.claims
         steps, made_for, limited = loaded.schedule, loaded.problem, loaded.status != "infeasible"
     else:
         steps, limited = schedule_of(schedule, graph), True

@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from ..costs.timeline import Holding, Timeline
+from ..costs.lifetimes import Holding
+from ..costs.timeline import Timeline
 from ..graph import IntArray
 from ..units import format_bytes
 from .figures import GREY, PEAK, byte_unit, color_of, highest_of_bins, new_figure, number_ticks, plain

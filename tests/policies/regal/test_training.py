@@ -21,7 +21,8 @@ from schedopt.datasets.synthetic import SyntheticParameters
 from schedopt.policies.regal import rewards as regal_rewards
 from schedopt.policies.regal import training as regal_training
 from schedopt.policies.regal.actions import ActionParameters, dequantise
-from schedopt.policies.regal.features import multigraph_batch, searched_graph
+from schedopt.policies.regal.batch import multigraph_batch
+from schedopt.policies.regal.features import searched_graph
 from schedopt.policies.regal.network import RegalNetworkParameters, load_network, save_network
 from schedopt.policies.regal.rewards import Cases, GivenGraphs, Setting, found_value, make_case, plain_value
 from schedopt.policies.regal.teachers import TEACHERS
@@ -488,7 +489,7 @@ def test_a_run_stopped_again_and_again_is_the_same(often, whole, tmp_path):
 
 
 def test_a_run_killed_at_any_moment_is_the_same(whole, tmp_path, monkeypatch):
-    modules = ("run_folder", "network_files")
+    modules = ("training.run_folder", "networks.files")
     kills = run_killed_at_any_moment(lambda: Trainer(tmp_path, PARAMETERS), monkeypatch, modules)
     assert kills > 10
     assert_same_run(tmp_path, whole)

@@ -368,7 +368,7 @@ def test_a_run_stopped_again_and_again_is_the_same(often, whole, tmp_path):
 
 
 def test_a_run_killed_at_any_moment_is_the_same(whole, tmp_path, monkeypatch):
-    modules = ("run_folder", "network_files")
+    modules = ("training.run_folder", "networks.files")
     kills = run_killed_at_any_moment(lambda: Trainer(tmp_path, PARAMETERS), monkeypatch, modules)
     assert kills > 10
     assert_same_run(tmp_path, whole)

@@ -289,7 +289,7 @@ def test_bad_models_are_one_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])
-@pytest.mark.parametrize("module", ["onnx_import", "onnx_apply", "onnx_measure"])
+@pytest.mark.parametrize("module", ["importer", "apply", "measure"])
 def test_a_missing_package_is_one_sentence(tmp_path, missing, module):
     """Every entry says what to install; an import with the roofline needs onnx alone."""
     path = save(tmp_path / "model.onnx", branches(1))
@@ -299,7 +299,7 @@ sys.modules[{missing!r}] = None
 from schedopt.core.errors import UsageError
 from schedopt.core.programs.options import ImportOptions
 try:
-    from schedopt.core.programs import {module}
+    from schedopt.core.programs.onnx import {module}
     getattr({module}, "read", lambda *_: None)({path!r}, ImportOptions(), print)
 except UsageError as error:
     print(error)
@@ -307,5 +307,5 @@ except UsageError as error:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    is_needed = missing == "onnx" or module != "onnx_import"
+    is_needed = missing == "onnx" or module != "importer"
     assert ("pip install 'schedopt[onnx]'" in done.stdout) == is_needed

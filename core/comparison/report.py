@@ -1,4 +1,4 @@
-"""What `schedopt compare` says: tables of all methods and of each graph, and remarks, as text or HTML."""
+"""Tables of a comparison, of all methods and of each graph, and remarks on what their numbers are over."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.table import Table
+from ..costs.bounds import is_met
+from ..units import format_bytes, format_microseconds
+from .settings import Settings
+from .summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor
 
-    from ...core.comparison.experiment import Comparison
-    from ...core.comparison.summaries import Cell, Estimate, GraphResults, MethodSummary
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.table import Table
 
 _PERCENTAGES = {
     "improvement": "improvement",
@@ -24,46 +26,17 @@ _REMARKABLE = {
 }
 _NOTHING = "–"
 _LEAST_WIDTH = 11
-_HTML_WIDTH = 1000
+_UNLIMITED = 1000
 
 
-def report(comparison: Comparison, per_graph: bool) -> Iterator[RenderableType]:
-    """Yield what is printed of a comparison: titles, tables and remarks."""
-    from rich.text import Text
-
-    from ...core.comparison.summaries import by_graph
-
-    summaries = comparison.summaries()
-    yield Text(title_of(comparison), style="bold")
-    if per_graph:
-        yield _graph_table(comparison, by_graph(comparison.cells))
-        yield Text("* the best known" + ", mean over seeds" * (comparison.settings.seeds > 1))
-        yield Text()
-    yield _FirstThatFits([_summary_table(comparison, summaries, between) for between in " \n"])
-    for line in _remarks(comparison, summaries):
-        yield Text(line)
-
-
-def as_html(comparison: Comparison, per_graph: bool) -> str:
-    """Return the printed tables as a web page that needs no other file."""
-    from io import StringIO
-
-    from rich.console import Console
-
-    console = Console(record=True, file=StringIO(), width=_HTML_WIDTH, highlight=False)
-    for part in report(comparison, per_graph):
-        console.print(part)
-    return console.export_html()
-
-
-class _FirstThatFits:
+class FirstThatFits:
     """Shows the first of some tables that is not too wide, else the last."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self.tables = tables
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
-        wide = options.update(width=_HTML_WIDTH)
+        wide = options.update(width=_UNLIMITED)
         fitting = (t for t in self.tables if console.measure(t, options=wide).maximum <= options.max_width)
         yield next(fitting, self.tables[-1])
 
@@ -76,7 +49,7 @@ def _table() -> Table:
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
 
 
-def _summary_table(comparison: Comparison, summaries: list[MethodSummary], between: str) -> Table:
+def summary_table(summaries: Sequence[MethodSummary], reference: str, between: str) -> Table:
     """Build one row per method; `between` a mean and its interval is a space or, to save width, a line break."""
     from rich.text import Text
 
@@ -90,7 +63,7 @@ def _summary_table(comparison: Comparison, summaries: list[MethodSummary], betwe
         return between.join(_estimate(estimate, total, decimals, unit, sign))
 
     for summary in summaries:
-        is_reference, total = summary.method == comparison.reference, summary.graphs
+        is_reference, total = summary.method == reference, summary.graphs
         table.add_row(
             Text(summary.method),
             "reference" if is_reference else write(summary.improvement, total, sign="+"),
@@ -104,26 +77,21 @@ def _summary_table(comparison: Comparison, summaries: list[MethodSummary], betwe
     return table
 
 
-def title_of(comparison: Comparison) -> str:
+def title_of(settings: Settings, graphs: int) -> str:
     """Write what was compared: task, graphs, devices, limits, budgets and seeds."""
-    settings = comparison.settings
     what = "peak memory" if settings.task == "memory" else "makespan"
 
     def count(number: int, noun: str) -> str:
         return f"{number:,} {noun}{'s' * (number != 1)}"
 
-    parts = [f"{what}, {count(len(comparison.graphs), 'graph')}, {count(settings.devices, 'device')}"]
+    parts = [f"{what}, {count(graphs, 'graph')}, {count(settings.devices, 'device')}"]
     if settings.memory_limit_share is not None:
         parts.append(f"at most {100 * settings.memory_limit_share:g}% of the input order's peak each")
     if settings.memory_limit is not None:
-        from ...core.units import format_bytes
-
         parts.append(f"at most {format_bytes(settings.memory_limit)} each")
     if settings.bandwidth is not None:
         parts.append(f"{settings.bandwidth / 1e9:g} GB/s")
     if settings.latency:
-        from ...core.units import format_microseconds
-
         parts.append(f"{format_microseconds(settings.latency)} per transfer")
     if settings.evaluations is not None:
         parts.append(count(settings.evaluations, "evaluation"))
@@ -153,14 +121,11 @@ def _estimate(estimate: Estimate, total: int, decimals: int, unit: str, sign: st
         yield f"n={estimate.graphs}"
 
 
-def _graph_table(comparison: Comparison, results: list[GraphResults]) -> Table:
+def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> Table:
     """Build one row per graph: the value of each method, the best ones marked."""
     from rich.text import Text
 
-    from ...core.costs.bounds import is_met
-    from ...core.units import format_bytes, format_microseconds
-
-    written = format_bytes if comparison.settings.task == "memory" else format_microseconds
+    written = format_bytes if task == "memory" else format_microseconds
 
     def method_value(result: GraphResults, method: str) -> Text:
         mean = result.value(method)
@@ -172,11 +137,11 @@ def _graph_table(comparison: Comparison, results: list[GraphResults]) -> Table:
 
     table = _table()
     table.add_column("graph", overflow="fold")
-    for column in ("ops", "lower\nbound", *comparison.methods):
+    for column in ("ops", "lower\nbound", *methods):
         table.add_column(Text(re.sub(r"(?=-)|(?<=:)", "\n", column)), justify="right", overflow="fold")
     for result in results:
         bound = _NOTHING if result.bound is None else written(result.bound)
-        values = [method_value(result, method) for method in comparison.methods]
+        values = [method_value(result, method) for method in methods]
         table.add_row(Text(result.graph), f"{result.ops:,}", bound, *values)
     return table
 
@@ -188,26 +153,24 @@ def _range(summary: MethodSummary) -> str:
     return f"{summary.method} {share}, {summary.least_improvement:+.2f}% to {summary.most_improvement:+.2f}%"
 
 
-def _remarks(comparison: Comparison, summaries: list[MethodSummary]) -> Iterator[str]:
+def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference: str, task: str) -> Iterator[str]:
     """Say what the table's numbers are over, what they leave out, and what went wrong."""
-    from ...core.comparison.summaries import by_graph, interval_factor
-
     graphs = max(summary.seconds.graphs for summary in summaries)
     if graphs > 1:
         factor = f"{interval_factor(graphs):.2f} standard errors of {graphs} graphs"
         yield f"± is half of the 95% confidence interval over graphs (Student t): {factor}"
-    ranges = [_range(s) for s in summaries if s.method != comparison.reference and s.improvement.graphs]
+    ranges = [_range(s) for s in summaries if s.method != reference and s.improvement.graphs]
     if graphs > 1 and ranges:
         yield f"graphs no worse than the reference, least and largest improvement: {', '.join(ranges)}"
     if any(0 < getattr(s, column).graphs < s.graphs for s in summaries for column in _PERCENTAGES):
         yield "n= is the number of graphs of a mean that is not over all of them"
-    if comparison.settings.task == "runtime" and not any(cell.value != 0 for cell in comparison.cells):
+    if task == "runtime" and not any(cell.value != 0 for cell in cells):
         yield "every makespan is 0: the ops of these graphs have no runtimes"
     for name, what in _REMARKABLE.items():
         counts = [f"{s.method} {getattr(s, name)} of {s.runs}" for s in summaries if getattr(s, name)]
         if counts:
             yield f"runs {what}: {', '.join(counts)}"
-    if unsolved := sum(result.is_infeasible for result in by_graph(comparison.cells)):
+    if unsolved := sum(result.is_infeasible for result in by_graph(cells)):
         yield f"graphs on which no run of any method kept the memory limit: {unsolved}"
     spread = [f"{s.method} {s.seed_deviation:.2g}" for s in summaries if s.seed_deviation is not None]
     if spread:
@@ -217,11 +180,11 @@ def _remarks(comparison: Comparison, summaries: list[MethodSummary]) -> Iterator
             if left_out := getattr(summary, column).left_out:
                 yield f"{summary.method}: {left_out} graphs left out of the {what}, whose base is 0 there"
         failures: dict[str, list[Cell]] = {}
-        for cell in comparison.cells:
+        for cell in cells:
             if cell.method == summary.method and cell.status == "failed":
                 failures.setdefault(cell.error, []).append(cell)
         for error, cells in failures.items():
             first = f"first {cells[0].graph}, seed {cells[0].seed}"
             yield f"{summary.method}: {len(cells)} of {summary.runs} runs failed ({first}): {error}"
-        notes = dict.fromkeys(cell.note for cell in comparison.cells if cell.method == summary.method and cell.note)
+        notes = dict.fromkeys(cell.note for cell in cells if cell.method == summary.method and cell.note)
         yield from (f"{summary.method}: {note}" for note in notes)

@@ -87,8 +87,9 @@ def compare(
     from pathlib import Path
 
     from ...core.comparison.comparison import SUFFIXES
-    from ...core.comparison.experiment import Experiment, Settings, parse_spec
+    from ...core.comparison.experiment import Experiment, parse_spec
     from ...core.comparison.resume import ResumeFile
+    from ...core.comparison.settings import Settings
     from ...core.files.atomic import write_atomically
     from ...core.plots.draw import check_target
     from ...core.units import parse_seconds

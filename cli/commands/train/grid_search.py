@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from ....core.comparison.experiment import Comparison, Experiment, Settings
+    from ....core.comparison.comparison import Comparison
+    from ....core.comparison.experiment import Experiment
     from ....core.comparison.grid_search import Grid, Round
     from ....core.comparison.resume import ResumeFile
+    from ....core.comparison.settings import Settings
     from ....core.comparison.summaries import MethodSummary
     from ...console import Talk
     from ...progress import Bar
@@ -76,9 +78,9 @@ def grid_search(
     """Search the grid of the method that the subcommand names, and write the winner."""
     from contextlib import closing, nullcontext
 
-    from ....core.comparison.experiment import Settings
     from ....core.comparison.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
     from ....core.comparison.resume import ResumeFile
+    from ....core.comparison.settings import Settings
     from ....core.files.yaml_files import write_yaml
     from ...console import Talk, write
     from ...problem import problem_settings, read_graphs

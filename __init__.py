@@ -6,10 +6,11 @@ import typing as _typing
 from .version import VERSION as __version__
 
 if _typing.TYPE_CHECKING:
-    from .core.comparison.experiment import Comparison
+    from .core.comparison.comparison import Comparison
     from .core.errors import (
         FormatError,
         GraphError,
+        OtherGraphError,
         ProgramError,
         SchedoptError,
         ScheduleError,
@@ -37,6 +38,7 @@ __all__ = [
     "FormatError",
     "GraphBuilder",
     "GraphError",
+    "OtherGraphError",
     "Problem",
     "ProgramError",
     "Result",
@@ -61,7 +63,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "comparison.experiment": ["Comparison"],
+    "comparison.comparison": ["Comparison"],
     "errors": [name for name in __all__ if name.endswith("Error")],
     "files.costgraph": ["read_graph", "write_graph"],
     "files.schedule_json": ["read_schedule"],

@@ -6,9 +6,12 @@ import math
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..version import VERSION
 from .costs.simulator import Simulation, simulate
+from .files.schedule_json import FORMAT, format_document, steps_document
+from .graph_hash import structure_hash
 from .problem import Problem
 from .schedule import Schedule
 from .units import format_bytes, format_microseconds
@@ -128,8 +131,41 @@ class Result:
 
         return text_of(Text(self.title()), self.table())
 
+    def document(self) -> dict[str, Any]:
+        """Return the schedule file as plain Python values; `docs/concepts/formats.md` says what they mean."""
+        problem, graph = self.problem, self.problem.graph
+        peaks = self.simulation.peak_per_device.tolist()
+        evaluations = round(self.evaluations, 3)
+        return {
+            "schedopt": VERSION,
+            "format": FORMAT,
+            "graph": graph.name,
+            "graph_sha256": structure_hash(graph),
+            "task": problem.task,
+            "method": self.method,
+            "status": self.status,
+            "devices": problem.devices,
+            "memory_limit": problem.memory_limit,
+            "bandwidth": problem.bandwidth,
+            "latency_us": problem.latency,
+            "seed": self.seed,
+            "repeatable": self.is_repeatable,
+            "peak_memory": max(peaks),
+            "peak_memory_per_device": peaks,
+            "runtime_us": self.simulation.runtime,
+            "lower_bound": int(self.lower_bound) if problem.task == "memory" else self.lower_bound,
+            "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
+            "seconds": round(self.seconds, 3),
+            "found_by": self.found_by,
+            "steps": steps_document(problem, self.schedule, self.simulation),
+        }
+
+    def json(self) -> str:
+        """Return the schedule file, with one step a line."""
+        return format_document(self.document())
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the schedule JSON that `schedopt solve --output` writes; see `docs/concepts/formats.md`.
+        """Write the schedule file, as `schedopt solve --output` does.
 
         Raises
         ------
@@ -137,9 +173,8 @@ class Result:
             If the file cannot be written.
         """
         from .files.atomic import write_atomically
-        from .files.schedule_json import format_document, result_document
 
-        write_atomically(os.fspath(path), format_document(result_document(self)))
+        write_atomically(os.fspath(path), self.json())
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the schedule: its memory over the steps on one device, a Gantt chart on several.

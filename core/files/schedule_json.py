@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...version import VERSION
 from ..arrays import INT64_MAX
 from ..costs.lifetimes import freed_after
-from ..costs.simulator import step_starts
+from ..costs.simulator import Simulation, step_starts
 from ..costs.verifier import StepClaim, Totals, verify
 from ..errors import FormatError, OtherGraphError, UnknownNameError, UsageError
 from ..graph import CostGraph
 from ..graph_hash import structure_hash
 from ..problem import Problem
-from ..result import Result
 from ..schedule import Schedule
 
 FORMAT = 2
@@ -29,41 +27,10 @@ _SHOWN_LETTERS = 80
 _NEEDED = object()
 
 
-def result_document(result: Result) -> dict[str, Any]:
-    """Return the schedule JSON of a result as plain Python values (docs/concepts/formats.md)."""
-    problem, graph = result.problem, result.problem.graph
-    peaks = result.simulation.peak_per_device.tolist()
-    bound = int(result.lower_bound) if problem.task == "memory" else result.lower_bound
-    evaluations = round(result.evaluations, 3)
-    return {
-        "schedopt": VERSION,
-        "format": FORMAT,
-        "graph": graph.name,
-        "graph_sha256": structure_hash(graph),
-        "task": problem.task,
-        "method": result.method,
-        "status": result.status,
-        "devices": problem.devices,
-        "memory_limit": problem.memory_limit,
-        "bandwidth": problem.bandwidth,
-        "latency_us": problem.latency,
-        "seed": result.seed,
-        "repeatable": result.is_repeatable,
-        "peak_memory": max(peaks),
-        "peak_memory_per_device": peaks,
-        "runtime_us": result.simulation.runtime,
-        "lower_bound": bound,
-        "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
-        "seconds": round(result.seconds, 3),
-        "found_by": result.found_by,
-        "steps": _steps(result),
-    }
-
-
-def _steps(result: Result) -> list[dict[str, Any]]:
-    """Return a step each: what runs where, when, and which tensors it is the last to need."""
-    graph, schedule, simulation = result.problem.graph, result.schedule, result.simulation
-    starts, ends = step_starts(result.problem, schedule, simulation).tolist(), simulation.step_end.tolist()
+def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation) -> list[dict[str, Any]]:
+    """Return the `steps` of a schedule: what runs where, when, and which tensors it is the last to need."""
+    graph = problem.graph
+    starts, ends = step_starts(problem, schedule, simulation).tolist(), simulation.step_end.tolist()
     steps: list[dict[str, Any]] = []
     columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
     for number, (item, source, target) in enumerate(columns):
@@ -75,7 +42,7 @@ def _steps(result: Result) -> list[dict[str, Any]]:
             step["bytes"] = int(graph.tensor_size[~item])
         step |= {"start_us": starts[number], "end_us": ends[number]}
         steps.append(step)
-    for step, tensors in zip(steps, freed_after(result.problem, schedule), strict=True):
+    for step, tensors in zip(steps, freed_after(problem, schedule), strict=True):
         if tensors:
             step["frees"] = [graph.tensor_name(tensor) for tensor in tensors]
     return steps

@@ -13,7 +13,6 @@ def scheduled(tmp_path_factory):
     """Return a schedule of the model with branches, and the peaks that it should have before and after."""
     from models import torch_models
     from schedopt.core.files.costgraph import read_graph, write_graph
-    from schedopt.core.files.schedule_json import format_document, result_document
     from schedopt.core.problem import Problem
     from schedopt.core.programs.pytorch.importer import graph_of
     from schedopt.core.programs.pytorch.program import program_of
@@ -22,7 +21,7 @@ def scheduled(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scheduled")
     write_graph(graph_of(program_of(*torch_models.branches())), folder / "g.pb.gz")
     result = solve(Problem(read_graph(folder / "g.pb.gz")), "lpmf")
-    (folder / "s.json").write_text(format_document(result_document(result)))
+    (folder / "s.json").write_text(result.json())
     return folder / "s.json"
 
 

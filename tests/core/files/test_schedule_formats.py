@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError
 from schedopt.core.files.costgraph import format_graph, parse_graph
-from schedopt.core.files.schedule_json import format_document, read_schedule, result_document
+from schedopt.core.files.schedule_json import format_document, read_schedule
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.graph_hash import structure_hash
 from schedopt.core.problem import Problem
@@ -43,7 +43,7 @@ def drawn(seed, devices, **values):
 
 def written(result, path):
     """Write a result's file; returns its document."""
-    document = result_document(result)
+    document = result.document()
     path.write_text(format_document(document))
     assert json.loads(path.read_text()) == document
     return document
@@ -115,7 +115,7 @@ def small():
 
 
 def test_steps_by_hand():
-    document = result_document(small())
+    document = small().document()
     assert document["steps"] == [
         {"op": "a", "device": 0, "start_us": 0.0, "end_us": 2.0},
         {"tensor": "a:0", "from": 0, "to": 1, "bytes": 8, "start_us": 2.0, "end_us": 4.5},
@@ -142,7 +142,7 @@ def test_steps_by_hand():
 )
 def test_a_claim_that_does_not_hold_is_named(tmp_path, step, change, message):
     result, path = small(), tmp_path / "s.json"
-    document = result_document(result)
+    document = result.document()
     document["steps"][step] |= change
     path.write_text(json.dumps(document))
     with pytest.raises(ScheduleError, match=f"^small: {message}"):
@@ -151,7 +151,7 @@ def test_a_claim_that_does_not_hold_is_named(tmp_path, step, change, message):
 
 def test_what_is_not_claimed_is_not_checked(tmp_path):
     result, path = small(), tmp_path / "s.json"
-    document = result_document(result)
+    document = result.document()
     for keys in ({"start_us"}, {"frees"}, STEP_KEYS - {"op", "device", "tensor", "from", "to"}):
         steps = [{key: value for key, value in step.items() if key not in keys} for step in document["steps"]]
         path.write_text(json.dumps({**document, "steps": steps}))
@@ -195,7 +195,7 @@ def test_what_solve_writes_is_what_the_schema_says(tmp_path, method, task, devic
     ],
 )
 def test_the_schema_refuses(change):
-    assert not Draft202012Validator(schema()).is_valid({**result_document(small()), **change})
+    assert not Draft202012Validator(schema()).is_valid({**small().document(), **change})
 
 
 # Formats and graphs ------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def format_1(document):
 @pytest.mark.parametrize("seed", range(6))
 def test_format_1_is_read(tmp_path, seed):
     result, path = drawn(seed, 2, latency=1.0), tmp_path / "s.json"
-    document = format_1(result_document(result))
+    document = format_1(result.document())
     Draft202012Validator(schema()).validate(document)
     for old in (document, {**document, "format": 1}):
         path.write_text(json.dumps(old))
@@ -286,7 +286,7 @@ def test_ids_and_measured_costs_make_no_other_graph_but_costs_are_verified(tmp_p
 @pytest.mark.parametrize("seed", range(5))
 def test_steps_alone_are_a_schedule(tmp_path, seed, devices):
     result, path = drawn(seed, devices), tmp_path / "s.json"
-    steps = format_1(result_document(result))["steps"]
+    steps = format_1(result.document())["steps"]
     path.write_text(json.dumps({"steps": steps}))
     loaded = read_schedule(path, result.problem.graph)
     used = 1 + int(result.schedule.targets.max())

@@ -3,7 +3,7 @@
 import pytest
 from schedopt.core.errors import OtherGraphError, UnknownNameError, UsageError
 from schedopt.core.files.costgraph import format_graph, parse_graph
-from schedopt.core.files.schedule_json import format_document, result_document
+from schedopt.core.files.schedule_json import format_document
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.programs.schedule_order import read_order
@@ -23,7 +23,7 @@ def model(size=4, extra=False):
 
 def write(path, graph, **values):
     result = solve(Problem(graph, **values), "input")
-    path.write_text(format_document(result_document(result)))
+    path.write_text(format_document(result.document()))
     return str(path)
 
 

@@ -215,7 +215,7 @@ def test_auto_is_never_worse_than_the_input_order(seed):
         ("input:n=3", "'input' has no parameter 'n'; it has none"),
         ("brkga:elites=3:elites=4", "parameter elites of 'brkga' is given twice"),
         ("brkga:elites=few", "elites of 'brkga' must be a whole number, not 'few'"),
-        ("brkga:decoder=eager", "decoder must be queue or lazy, not 'eager'"),
+        ("brkga:decoder=eager", "decoder must be one of queue, lazy, not 'eager'"),
         ("brkga:elites=0", "elites must be at least 1, not 0"),
         ("brkga:bias=0.4", "bias must be from 0.5 to 1.0, not 0.4"),
         ("brkga:bias=nan", "bias must be from"),

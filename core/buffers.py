@@ -6,7 +6,9 @@ is alive if its producer is in S and it is final or some op that touches it is n
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from .arrays import BoolArray, IndexArray, IntArray
 
@@ -54,9 +56,3 @@ def unread_bytes(b: Buffers) -> IntArray:
     total = np.zeros(len(b.own), np.int64)
     np.add.at(total, b.producer[unread], b.size[unread])
     return total
-
-
-def buffers_of(graph: Any) -> Buffers:
-    """Return `graph.buffers`."""
-    buffers: Buffers = graph.buffers
-    return buffers

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...graph import BoolArray
+from ...arrays import BoolArray
 from ..jit import inlined, kernel
 from .max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, new_flow, smallest_source_side
 from .partial_order import has

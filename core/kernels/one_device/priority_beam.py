@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...arrays import FloatArray, IndexArray, IntArray
 from ...buffers import Buffers
-from ...graph import FloatArray, IndexArray, IntArray
 from ..hash_table import slot_of
 from ..jit import kernel
 from .priority_orders import checked_priorities

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...arrays import IndexArray, IntArray
 from ...buffers import Buffers, unread_bytes
-from ...graph import IndexArray, IntArray
 from ..hash_table import slot_of
 from ..jit import inlined, kernel
 

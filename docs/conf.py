@@ -17,4 +17,5 @@ myst_heading_anchors = 4  # `page.md#a-heading` is the forge's way to name a hea
 
 autodoc_typehints = "none"  # the signature is in the text of the parameters
 autodoc_member_order = "bysource"
+autosummary_generate = False
 numpydoc_show_class_members = False

@@ -1,5 +1,5 @@
-"""`python -m schedopt`: the command."""
+"""`python -m schedopt`: the command line."""
 
-from schedopt.cli.main import main
+from .cli.main import main
 
 main()

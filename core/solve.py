@@ -1,4 +1,7 @@
-"""The main job: problem and method in, verified result out."""
+"""The one verb: problem and method in, verified result out.
+
+`schedopt.solve` does this for users, who have graphs, files and texts with units rather than a `Problem`.
+"""
 
 from __future__ import annotations
 
@@ -73,17 +76,22 @@ def solve(
         initial=initial,
         lower_bound=lower_bound(problem),
     )
-    if initial is not None:
+    run(search, spec)
+    strengthen_bound(search)
+    return _result(search, spec, seed, time.monotonic() - start)
+
+
+def run(search: Search, spec: MethodSpec) -> None:
+    """Offer the schedule to start from, then what the method finds; the input order if it had no time for any."""
+    if search.initial is not None:
         search.working = "initial"
         search.evaluations += 1
-        search.offer(initial)
+        search.offer(search.initial)
     search.working = spec.name
     load(spec.name)(search, spec.parameters)
     if search.best is None:
         search.working = INPUT_METHOD
-        search.offer(Schedule.single_device(problem.graph.input_order))
-    strengthen_bound(search)
-    return _result(search, spec, seed, time.monotonic() - start)
+        search.offer(Schedule.single_device(search.problem.graph.input_order))
 
 
 def strengthen_bound(search: Search) -> None:
@@ -104,6 +112,7 @@ def strengthen_bound(search: Search) -> None:
 
 
 def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Result:
+    """Verify the best schedule, and say how good it is."""
     problem = search.problem
     assert search.best is not None and search.best_simulation is not None
     simulation = search.best_simulation

@@ -12,4 +12,4 @@ methods = ["input", "dfs", "lpmf", "topoformer", "auto:evaluations=1000"]
 comparison = schedopt.compare(graphs, methods=methods, reference="input")
 print(comparison)  # improvements over the input order, gaps from the best and from the bound
 
-print("methods to choose from:", *schedopt.methods())
+print("methods to choose from:", *(method.name for method in schedopt.methods()))

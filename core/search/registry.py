@@ -51,8 +51,9 @@ class Method(NamedTuple):
     flags
         Parameters that `solve` has an option for; see `FLAGS`.
     trainer, training
-        The file of `cli/commands/train` that trains what the method uses, and what it does there in one line; empty
-        where nothing is trained.
+        How `schedopt train` finds what the method uses, and what it does there in one line: `grid_search` over the
+        method's parameters, or the module whose `trainable(method)` describes its network's training; empty where
+        nothing is trained.
     """
 
     entry: str
@@ -142,7 +143,7 @@ METHODS: dict[str, Method] = {
         searches=False,
         default_evaluations=5000,
         flags=("decode", "width", "weights"),
-        trainer="topoformer",
+        trainer="schedopt.policies.topoformer.trainable",
         training="Train Topoformer by REINFORCE, by imitation or both, in phases (Topoformer 4.3, C).",
     ),
     "gp-dfs": Method(
@@ -195,7 +196,7 @@ METHODS: dict[str, Method] = {
         default_evaluations=5000,
         default_devices=2,
         flags=("weights",),
-        trainer="regal",
+        trainer="schedopt.policies.regal.trainable",
         training="Train REGAL, a graph network that chooses for each op what BRKGA draws from, by its rewards "
         "(REGAL 4).",
     ),
@@ -207,7 +208,7 @@ METHODS: dict[str, Method] = {
         default_evaluations=5000,
         default_devices=2,
         flags=("weights",),
-        trainer="regal",
+        trainer="schedopt.policies.regal.trainable",
         training="Train GAS, REGAL with an LSTM over a topological order for its network (REGAL 5.2).",
     ),
     "idrs": Method(

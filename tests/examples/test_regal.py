@@ -10,7 +10,7 @@ from models.networks import write_regal_weights
 from schedopt.core.search.registry import METHODS
 from schedopt.core.search.settings import read_config
 from schedopt.policies.regal.actions import ActionParameters
-from schedopt.policies.regal.training import TrainingParameters
+from schedopt.policies.regal.training_settings import TrainingParameters
 
 
 @pytest.mark.slow

@@ -1,4 +1,8 @@
-"""Peak memory on one device, from above and below at once: beams in both directions, and proofs that cut them."""
+"""Order search for least peak memory on one device: beams in both directions, cut and tightened by proofs.
+
+The best peak falls and its lower bound rises at once; where they meet the order is optimal. What is proven and why:
+`docs/methods/one-device.md`.
+"""
 
 from __future__ import annotations
 
@@ -188,7 +192,7 @@ class _Stretch:
         """Raise the bound by minimum cuts, and try the order with each set run first; whether the peak fell.
 
         Between a set of least memory and a set of the order, union and intersection hold no more than the
-        latter (FINDINGS, Uncrossing). Kept if neither the peak nor the squares above the bound, summed, grow.
+        latter (`docs/methods/one-device.md`). Kept if neither the peak nor the squares above the bound, summed, grow.
         """
         before, sides = self.peak, []
         latest = self.search.share_of_time(CUT_SHARE)

@@ -25,7 +25,7 @@ DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": Lazy
 
 @dataclass(frozen=True)
 class Parameters(base.Parameters):
-    """Symbols of REGAL 3.2 in brackets; the defaults give the paper's improvement from 1K to 10K (FINDINGS)."""
+    """Symbols of REGAL 3.2 in brackets; the defaults give the paper's improvement from 1K to 10K evaluations."""
 
     chromosomes: int = parameter(100, "chromosomes per population [pi]", low=2)
     elites: int = parameter(20, "best chromosomes, copied unchanged [pi_e]", low=1)
@@ -107,7 +107,7 @@ def evolve(
 ) -> NDArray[np.float32]:
     """Run the genetic algorithm and return what was priced of the final populations, each best first.
 
-    The shape is `(rows, genes)`. Elites are not priced again, and the last generation is cut to the budget (DESIGN 6).
+    The shape is `(rows, genes)`. Elites are not priced again, and the last generation is cut to the budget.
 
     Parameters
     ----------

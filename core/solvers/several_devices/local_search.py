@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import UsageError
 from ...graph import CostGraph, IndexArray
-from ...kernels.cost_model import new_state
+from ...kernels.cost_model import new_state, new_steps
 from ...kernels.graph_arrays import graph_arrays
+from ...kernels.links import links_of
 from ...kernels.several_devices.sequences import new_due, run_sequence
 from ...schedule import Schedule
 from ...search import parameters as base
@@ -35,7 +35,7 @@ class Parameters(base.Parameters):
 def solve(search: Search, parameters: Parameters) -> None:
     """Walk from random schedules, by moves that do not worsen them, until the budget ends.
 
-    A start is a random topological order (one priority per op, then Kahn: FINDINGS) and a device per op,
+    A start is a random topological order (one random priority per op, then Kahn) and a device per op,
     uniformly at random; the first is the schedule given, if there is one, its transfers sent just before
     their first readers. A move draws an op, then with equal chance another device for it or another place
     between the ops that it waits for and those that wait for it; on one device, always a place. It is taken
@@ -74,17 +74,14 @@ class _Walk:
         self.search, self.problem = search, search.problem
         graph = self.problem.graph
         self.ops, self.devices = graph.num_ops, self.problem.devices
-        if graph.num_tensors * self.devices >= 2**31:
-            raise UsageError(f"{graph.name}: too many tensors times devices ({graph.num_tensors} x {self.devices})")
         self.predecessors, self.successors = graph.predecessors, graph.successors
         self.aim = aim_of(self.problem)._replace(together=False)
-        self.arrays = graph_arrays(graph)
+        self.arrays = graph_arrays(graph, self.devices)
         self.state, self.due = new_state(self.arrays, self.devices, self.aim.memory), new_due(self.arrays, self.devices)
         self.placement = self.state.placement
         self.order = np.empty(self.ops, np.int32)
         self.place = np.empty(self.ops, np.int32)
-        most_steps = self.ops + int(np.minimum(np.diff(graph.consumers[0]), self.devices - 1).sum())
-        self.items, self.targets = np.empty(most_steps, np.int32), np.empty(most_steps, np.int32)
+        self.links, self.steps = links_of(self.problem), new_steps(self.arrays, self.devices)
 
     def restart(self) -> None:
         """Draw an order and a placement."""
@@ -103,22 +100,12 @@ class _Walk:
     def price(self) -> Fitness:
         """Price the schedule, count the evaluation, and offer it if it is the best so far."""
         steps, _, peak, runtime = run_sequence(
-            self.arrays,
-            self.state,
-            self.due,
-            self.order,
-            self.aim,
-            self.devices,
-            float(self.problem.latency),
-            self.problem.microseconds_per_byte,
-            np.inf,
-            self.items,
-            self.targets,
+            self.arrays, self.state, self.due, self.order, self.aim, self.links, np.inf, self.steps
         )
         self.search.evaluations += 1
         fitness = self.problem.fitness(peak, runtime)
         if fitness < self.search.best_fitness:
-            items, targets = self.items[:steps], self.targets[:steps]
+            items, targets = self.steps.items[:steps], self.steps.targets[:steps]
             self.search.offer(as_schedule(self.arrays.producer, self.placement, items, targets))
         return fitness
 

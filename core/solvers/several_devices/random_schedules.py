@@ -1,4 +1,4 @@
-"""Best of N random schedules (Topoformer 5 and C: 100 random topological orders)."""
+"""Random schedules, of which the best is kept (Topoformer 5 and C: 100 random topological orders)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     """Offer random schedules until the budget ends.
 
     One random priority per op, drawn once per order, then Kahn: this, not a uniform choice among the ready
-    ops, gives the paper's numbers (FINDINGS). On several devices placement and transfers are random too.
+    ops, gives the paper's numbers (`docs/methods/one-device.md`). On several devices placement and transfers are
+    random too.
     """
     with Chromosomes(search) as chromosomes:
         while not search.must_stop():

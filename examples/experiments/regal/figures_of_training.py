@@ -61,13 +61,12 @@ def curves(options):
 
 def both_sets(run, options):
     """Return graphs that a run was trained on, and as many that it never saw."""
-    from functools import partial
-
     from schedopt.core.files.costgraph import find_graphs, read_graph
-    from schedopt.datasets.filters import keep_improving
+    from schedopt.datasets.filters import KeepImproving
     from schedopt.datasets.recipe import Recipe
     from schedopt.policies.regal.rewards import DrawnGraphs
-    from schedopt.policies.regal.training import settings_of
+    from schedopt.policies.regal.training import KIND
+    from schedopt.policies.training.run_folder import read_checkpoint
 
     if options.training or options.held_out:
         if not (options.training and options.held_out):
@@ -76,8 +75,8 @@ def both_sets(run, options):
             [read_graph(path) for path in find_graphs(paths)[: options.graphs]]
             for paths in (options.training, options.held_out)
         ]
-    settings = settings_of(run)
-    keep = (partial(keep_improving, settings.improving),) if settings.improving else ()
+    settings = read_checkpoint(run, KIND).parameters
+    keep = (KeepImproving(settings.improving),) if settings.improving else ()
     recipe, count = Recipe(settings.synthetic, settings.seed, keep), min(options.graphs, settings.training_graphs)
     drawn = (DrawnGraphs(recipe, first, count) for first in (0, settings.training_graphs))
     return [[graphs.maker(number)() for number in range(count)] for graphs in drawn]
@@ -89,10 +88,10 @@ def improvements_by(run, graphs, seed):
     from schedopt.core.problem import Problem
     from schedopt.core.solve import solve
     from schedopt.policies.networks.shipped import described
-    from schedopt.policies.regal.training import settings_of
-    from schedopt.policies.training.run_folder import WEIGHTS
+    from schedopt.policies.regal.training import KIND
+    from schedopt.policies.training.run_folder import WEIGHTS, read_checkpoint
 
-    weights, evaluations = Path(run, WEIGHTS), settings_of(run).validation_evaluations
+    weights, evaluations = Path(run, WEIGHTS), read_checkpoint(run, KIND).parameters.validation_evaluations
     shape = described(weights)
     method = "gas" if shape["encoder"] == "lstm" else "regal"
     found = []

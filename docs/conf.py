@@ -1,10 +1,10 @@
 """Sphinx: the Markdown of this folder as a site; `sphinx-build -W -b html docs build/docs`."""
 
-from importlib.metadata import version as installed
+from schedopt import __version__
 
 project = "schedopt"
 author = "the authors of schedopt"
-version = release = installed("schedopt")
+version = release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc"]
 source_suffix = {".md": "markdown"}

@@ -6,9 +6,9 @@ project = "schedopt"
 author = "the authors of schedopt"
 version = release = __version__
 
+nitpicky = True
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["README.md"]
 html_theme = "furo"
 html_title = f"schedopt {version}"
 

@@ -10,6 +10,7 @@ if _typing.TYPE_CHECKING:
     from .core.errors import (
         FormatError,
         GraphError,
+        OtherGraphError,
         ProgramError,
         SchedoptError,
         ScheduleError,
@@ -37,6 +38,7 @@ __all__ = [
     "FormatError",
     "GraphBuilder",
     "GraphError",
+    "OtherGraphError",
     "Problem",
     "ProgramError",
     "Result",

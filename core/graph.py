@@ -190,6 +190,24 @@ class CostGraph:
     def __repr__(self) -> str:
         return f"CostGraph({self.name!r}: {self.num_ops:,} ops, {self.num_data_tensors:,} tensors)"
 
+    def _repr_html_(self) -> str:
+        from rich.table import Table
+        from rich.text import Text
+
+        from .tables import html_of
+        from .units import format_bytes, format_microseconds
+
+        table = Table("ops", "edges", "tensors", "their bytes", "persistent bytes", "runtimes")
+        table.add_row(
+            f"{self.num_ops:,}",
+            f"{len(self.edges[0]):,}",
+            f"{self.num_data_tensors:,}",
+            format_bytes(int(self.tensor_size[self.alias_of < 0].sum())),
+            format_bytes(int(self.persistent.sum())),
+            format_microseconds(float(self.runtime.sum())),
+        )
+        return html_of(Text(self.name, style="bold"), table)
+
     def __eq__(self, other: object) -> bool:
         """Equal in everything but the graph's name."""
         if not isinstance(other, CostGraph):

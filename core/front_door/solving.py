@@ -15,13 +15,13 @@ from ..errors import UnknownNameError, UsageError
 from ..files.schedule_json import read_schedule
 from ..graph import CostGraph
 from ..problem import Problem, Task
-from ..problem_options import ProblemSettings, problem_settings, whole_number
+from ..problem_options import ProblemSettings, problem_settings
 from ..result import Result
 from ..schedule import Schedule
 from ..search.method_spec import MethodSpec, parse_method
 from ..search.registry import DEFAULT_METHOD
 from ..solve import solve as solve_problem
-from ..units import parse_seconds
+from ..units import parse_seconds, whole_number
 from .graphs import GraphLike, graph_of
 
 ScheduleLike: TypeAlias = Union[Schedule, Result, str, "os.PathLike[str]", Sequence[str]]
@@ -122,8 +122,8 @@ def _problem(graph: GraphLike | Problem, spec: MethodSpec, given: dict[str, Any]
             if value is not None:
                 raise UsageError(f"a Problem has its own {name}; give {name} only with a graph, not {value!r}")
         return graph
-    given["task"] = given["task"] or "memory"
-    given["latency"] = given["latency"] or 0.0
+    defaults = {"task": "memory", "latency": 0.0}
+    given = {name: defaults.get(name) if value is None else value for name, value in given.items()}
     return ProblemSettings(**problem_settings(**given, methods=[spec.name])).problem(graph_of(graph, notes.append))
 
 

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import INT32_MAX as INT32_MAX
-from .arrays import INT64_MAX as INT64_MAX
-from .arrays import BoolArray as BoolArray
-from .arrays import FloatArray as FloatArray
-from .arrays import IndexArray as IndexArray
-from .arrays import IntArray as IntArray
-from .arrays import csr as csr
-from .arrays import distinct_pairs as distinct_pairs
-from .arrays import frozen as frozen
+from .arrays import BoolArray, FloatArray, IndexArray, IntArray, csr, distinct_pairs, frozen
 from .buffers import Buffers
 
 _COMPARED_ARRAYS = (
@@ -217,16 +209,3 @@ class CostGraph:
         )
 
     __hash__ = None  # type: ignore[assignment]
-
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder as GraphBuilder
-else:
-
-    def __getattr__(name: str) -> Any:
-        """Return what has moved to `graph_builder`."""
-        if name == "GraphBuilder":
-            from . import graph_builder
-
-            return graph_builder.GraphBuilder
-        raise AttributeError(name)

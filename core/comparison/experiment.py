@@ -26,10 +26,10 @@ from ..search.method_spec import MethodSpec, check_supported, parse_method
 from ..search.parameters import Parameters
 from ..search.registry import BUDGET_EXAMPLE
 from ..search.warm_up import warm_up
-from .comparison import Comparison as Comparison
+from .comparison import Comparison
 from .resume import ResumeFile
 from .runs import Run, attempt, in_parallel, one_by_one
-from .settings import Settings as Settings
+from .settings import Settings
 from .summaries import Cell
 
 RunName: TypeAlias = tuple[str, str, int]

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 from ..errors import UsageError
 from ..graph import CostGraph
 from ..graph_hash import graph_hash
-from .experiment import Comparison, Experiment, Settings
+from .comparison import Comparison
+from .experiment import Experiment
+from .settings import Settings
 from .summaries import Cell, MethodSummary, summarise
 
 Execute = Callable[[Experiment], Comparison]

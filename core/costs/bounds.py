@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import BoolArray, FloatArray, IntArray
 from ..buffers import Buffers
-from ..graph import BoolArray, CostGraph, FloatArray, IntArray
+from ..graph import CostGraph
 from ..kernels.one_device.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
 from ..kernels.reach import reachable
 from ..problem import Problem

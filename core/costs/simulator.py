@@ -7,8 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from ..arrays import FloatArray, IndexArray, IntArray
 from ..errors import ScheduleError
-from ..graph import CostGraph, FloatArray, IndexArray, IntArray
+from ..graph import CostGraph
 from ..kernels.cost_model import Steps, new_state, step_through
 from ..kernels.graph_arrays import graph_arrays
 from ..kernels.links import links_of

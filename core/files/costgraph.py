@@ -12,8 +12,10 @@ from itertools import count, filterfalse
 from pathlib import Path
 from typing import Any, Literal
 
+from ..arrays import INT64_MAX
 from ..errors import FormatError
-from ..graph import INT64_MAX, CostGraph, GraphBuilder
+from ..graph import CostGraph
+from ..graph_builder import GraphBuilder
 from .atomic import write_atomically
 from .costgraph_text import FINAL_MARK, Node, parse_lines, text_lines
 

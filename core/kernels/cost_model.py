@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph import FloatArray, IndexArray, IntArray
+from ..arrays import FloatArray, IndexArray, IntArray
 from .bits import bit_of
 from .graph_arrays import GraphArrays, most_transfers
 from .jit import inlined, kernel

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..errors import UsageError
-from ..graph import BoolArray, CostGraph, FloatArray, IndexArray, IntArray
+from ..graph import CostGraph
 
 
 class GraphArrays(NamedTuple):

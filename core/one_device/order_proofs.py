@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..arrays import BoolArray, IndexArray, IntArray, csr
 from ..buffers import Buffers
-from ..graph import BoolArray, IndexArray, IntArray, csr
 from ..kernels.one_device.max_flow import network_of, new_flow
 from ..kernels.one_device.order_proofs import arrive, reduce, tighten
 from ..kernels.one_device.partial_order import close

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph import BoolArray, CostGraph, IndexArray, frozen
+from ..arrays import BoolArray, IndexArray, frozen
+from ..graph import CostGraph
 from ..kernels.one_device.partial_order import close, mark_implied
 
 Bits = NDArray[np.uint64]

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from ..costs.bounds import min_cut_bound
 from ..costs.simulator import simulate
-from ..graph import CostGraph, GraphBuilder
+from ..graph import CostGraph
+from ..graph_builder import GraphBuilder
 from ..problem import Problem
 from ..schedule import Schedule
 from .method_spec import MethodSpec

@@ -6,7 +6,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.errors import GraphError
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 
 SEEDS = range(25)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from schedopt.core.errors import UsageError
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 
 

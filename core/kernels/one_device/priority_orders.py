@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import FloatArray, IndexArray, IntArray
 from ...buffers import Buffers
-from ...graph import FloatArray, IndexArray, IntArray
 from ..heap import larger_first, pop, push
 from ..jit import inlined, kernel
 from .order_memory import order_memory

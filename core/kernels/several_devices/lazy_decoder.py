@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...graph import BoolArray, FloatArray, IndexArray, IntArray
+from ...arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..bits import bit_of, has_bit
 from ..cost_model import State
 from ..graph_arrays import GraphArrays

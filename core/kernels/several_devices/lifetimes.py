@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...graph import IndexArray, IntArray
+from ...arrays import IndexArray, IntArray
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from .sequences import peak_penalty, shift, shift_within

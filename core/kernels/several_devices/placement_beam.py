@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...graph import IndexArray, IntArray
+from ...arrays import IndexArray, IntArray
 from ..bits import has_bit
 from ..cost_model import Steps
 from ..graph_arrays import GraphArrays

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...graph import IntArray
+from ...arrays import IntArray
 from ..bits import bit_of, has_bit
 from ..cost_model import Steps, write_step
 from ..graph_arrays import GraphArrays

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...graph import FloatArray, IntArray
+from ...arrays import FloatArray, IntArray
 from ..cost_model import State, Steps, reset, run_op, run_transfer, write_step
 from ..graph_arrays import GraphArrays
 from ..heap import larger_first, pop, push

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...graph import BoolArray, IndexArray
+from ...arrays import BoolArray, IndexArray
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...graph import FloatArray, IndexArray
+from ...arrays import FloatArray, IndexArray
 from ..bits import bit_of, has_bit
 from ..cost_model import State, Steps, reset, run_op, run_transfer, write_step
 from ..graph_arrays import GraphArrays

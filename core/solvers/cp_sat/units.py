@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...graph import IntArray
+from ...arrays import IntArray
 from ...problem import Problem
 
 LARGEST_MEMORY = 2**40

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import IndexArray
 from ...buffers import Buffers
-from ...graph import CostGraph, IndexArray
+from ...graph import CostGraph
 from ...kernels.one_device.set_beam import backward_walk, expand, first_level, forward_walk, materialise, new_candidates
 from ...search import parameters as base
 from ...search.parameters import parameter

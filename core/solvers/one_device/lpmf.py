@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...arrays import IndexArray
 from ...buffers import Buffers
-from ...graph import IndexArray
 from ...kernels.one_device.lpmf import least_peak_memory_first
 from ...search.parameters import Parameters
 from ...search.search import Search

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...arrays import IndexArray, IntArray
 from ...buffers import Buffers
 from ...costs.bounds import min_cuts
-from ...graph import IndexArray, IntArray
 from ...kernels.one_device.order_memory import order_memory
 from ...one_device.order_proofs import Relations
 from ...one_device.stretches import separators, window_of

@@ -6,7 +6,8 @@ from collections import deque
 
 import numpy as np
 
-from ...graph import CostGraph, IndexArray, frozen
+from ...arrays import IndexArray, frozen
+from ...graph import CostGraph
 from ...search.parameters import Parameters
 from ...search.search import Search
 

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import FloatArray
 from ...errors import UsageError
-from ...graph import FloatArray
 from ...kernels.several_devices.random_keys import cross, look_up
 from ...search import parameters as base
 from ...search.parameters import parameter

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import CostGraph, IndexArray
+from ...arrays import IndexArray
+from ...graph import CostGraph
 from ...problem import Problem
 from ...schedule import Schedule
 from ...search.parameters import Parameters

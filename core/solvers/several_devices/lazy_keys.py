@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...graph import CostGraph, FloatArray, IndexArray
+from ...arrays import FloatArray, IndexArray
+from ...graph import CostGraph
 from ...kernels.cost_model import new_steps
 from ...kernels.several_devices.lazy_decoder import new_lazy
 from ...kernels.several_devices.lazy_keys import price_keys

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...graph import CostGraph, IndexArray
+from ...arrays import IndexArray
+from ...graph import CostGraph
 from ...kernels.cost_model import new_state, new_steps
 from ...kernels.graph_arrays import graph_arrays
 from ...kernels.links import links_of

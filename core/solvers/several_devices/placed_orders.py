@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...graph import IndexArray
+from ...arrays import IndexArray
 from ...schedule import Schedule
 from ...search.search import Search
 from .lazy_keys import LazyChromosomes

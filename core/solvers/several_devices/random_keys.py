@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...graph import FloatArray
+from ...arrays import FloatArray
 from ...kernels.cost_model import new_state, new_steps
 from ...kernels.graph_arrays import graph_arrays, most_transfers
 from ...kernels.links import links_of

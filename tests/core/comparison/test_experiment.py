@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import schedopt
 from schedopt.core.comparison import runs as module
-from schedopt.core.comparison.experiment import Experiment, Settings
+from schedopt.core.comparison.experiment import Experiment
 from schedopt.core.comparison.resume import ResumeFile
+from schedopt.core.comparison.settings import Settings
 from schedopt.core.errors import FormatError, UsageError
-from schedopt.core.graph import CostGraph, GraphBuilder
+from schedopt.core.graph import CostGraph
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.graph_hash import graph_hash
 from schedopt.core.schedule import Schedule
 from schedopt.core.search.registry import METHODS, Method

@@ -5,8 +5,9 @@ from dataclasses import replace
 import naive
 import numpy as np
 import pytest
-from schedopt.core.comparison.experiment import Comparison, Settings
+from schedopt.core.comparison.comparison import Comparison
 from schedopt.core.comparison.grid_search import GRIDS, Grid, check_apart, confirm, plan, race, runs_of
+from schedopt.core.comparison.settings import Settings
 from schedopt.core.comparison.summaries import Cell
 from schedopt.core.errors import UsageError
 from schedopt.core.search.method_spec import parse_method

@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.costs.simulator import simulate
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.kernels.cost_model import Steps, new_state, step_through
 from schedopt.core.kernels.graph_arrays import graph_arrays
 from schedopt.core.kernels.links import Links

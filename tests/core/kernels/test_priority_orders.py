@@ -5,7 +5,7 @@ from collections import Counter
 import naive
 import numpy as np
 import pytest
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.kernels.one_device.priority_beam import beam
 from schedopt.core.kernels.one_device.priority_orders import greedy, price_orders, ready_steps, sample
 from scipy.stats import chi2

@@ -4,7 +4,7 @@ import naive
 import networkx as nx
 import numpy as np
 import pytest
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.kernels.one_device.partial_order import mark_implied
 from schedopt.core.one_device.partial_order import dense, incomparable, partial_order
 from schedopt.datasets.layered import LayeredParameters, layered_graph

@@ -3,7 +3,8 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.comparison.experiment import Experiment, Settings
+from schedopt.core.comparison.experiment import Experiment
+from schedopt.core.comparison.settings import Settings
 from schedopt.core.errors import FormatError, UsageError
 from schedopt.core.files.yaml_files import write_yaml
 from schedopt.core.problem import Problem

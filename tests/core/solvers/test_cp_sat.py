@@ -6,7 +6,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.costs.verifier import verify
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Watcher
 from schedopt.core.solve import solve

@@ -11,7 +11,7 @@ import torch
 from models.runs import gradient, weights_of
 from models.trainers import METHODS, TOPOFORMER, TOPOFORMER_IMITATE, TOPOFORMER_REINFORCE, layered
 from schedopt.core.errors import UsageError
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.kernels.one_device.priority_orders import price_orders
 from schedopt.core.problem import Problem
 from schedopt.core.solve import solve

@@ -19,12 +19,12 @@ LARGEST = 2**63 - 1
 ARCS_PER_CALL = 1_000_000
 
 
-class Relations:
+class Precedences:
     """Which op must come before which in every order whose peak stays at a target.
 
     At its step an op finds resident at least the minimum cut between all that comes before it and all that
     comes after (see `ArrivalCut`). If putting another op on the wrong side raises that cut above what the
-    target leaves, the other side is forced. Forced relations enlarge what comes before and after, so cuts grow
+    target leaves, the other side is forced. Forced precedences enlarge what comes before and after, so cuts grow
     and force more; when one exceeds the target on every side, no order has such a peak.
 
     Parameters
@@ -53,7 +53,7 @@ class Relations:
         self.flows = 0
 
     def tighten(self, target: int, stop: Callable[[], bool]) -> Verdict:
-        """Start again from the precedences given, and find relations until there are no more.
+        """Start again from the graph's own precedences, and find more until there are none.
 
         Parameters
         ----------
@@ -103,8 +103,8 @@ class Relations:
         flows = self._flow, self._trial
         return tighten(self.network, *flows, before, after, op, limit, *self._scratch, stale, start, most)
 
-    def buffers_with_relations(self) -> Buffers:
-        """Return the buffers with all relations found as precedences, reduced transitively."""
+    def buffers_with_precedences(self) -> Buffers:
+        """Return the buffers with all precedences found, reduced transitively."""
         ops = len(self.buffers.own)
         direct = self._now[0].copy()
         reduce(self._now[0], direct)

@@ -1,21 +1,95 @@
 """schedopt: decide where and in which order the ops of a neural network run (least memory or time)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import typing as _typing
 
 from .version import VERSION as __version__
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
+    from .core.comparison.comparison import Comparison
+    from .core.errors import (
+        FormatError,
+        GraphError,
+        ProgramError,
+        SchedoptError,
+        ScheduleError,
+        TrainingError,
+        UnknownNameError,
+        UsageError,
+    )
+    from .core.files.costgraph import read_graph, write_graph
+    from .core.files.schedule_json import read_schedule
+    from .core.front_door.comparing import compare
+    from .core.front_door.importing import import_model
+    from .core.front_door.methods import methods
+    from .core.front_door.networkx_graphs import from_networkx, to_networkx
+    from .core.front_door.solving import solve, verify
+    from .core.graph import CostGraph
+    from .core.graph_builder import GraphBuilder
+    from .core.problem import Problem
     from .core.programs.pytorch.apply import optimize
+    from .core.result import Result
+    from .core.schedule import Schedule
 
-__all__ = ["__version__", "optimize"]
+__all__ = [
+    "Comparison",
+    "CostGraph",
+    "FormatError",
+    "GraphBuilder",
+    "GraphError",
+    "Problem",
+    "ProgramError",
+    "Result",
+    "SchedoptError",
+    "Schedule",
+    "ScheduleError",
+    "TrainingError",
+    "UnknownNameError",
+    "UsageError",
+    "__version__",
+    "compare",
+    "from_networkx",
+    "import_model",
+    "methods",
+    "optimize",
+    "read_graph",
+    "read_schedule",
+    "solve",
+    "to_networkx",
+    "verify",
+    "write_graph",
+]
+
+_MODULES = {
+    "comparison.comparison": ["Comparison"],
+    "errors": [name for name in __all__ if name.endswith("Error")],
+    "files.costgraph": ["read_graph", "write_graph"],
+    "files.schedule_json": ["read_schedule"],
+    "front_door.comparing": ["compare"],
+    "front_door.importing": ["import_model"],
+    "front_door.methods": ["methods"],
+    "front_door.networkx_graphs": ["from_networkx", "to_networkx"],
+    "front_door.solving": ["solve", "verify"],
+    "graph": ["CostGraph"],
+    "graph_builder": ["GraphBuilder"],
+    "problem": ["Problem"],
+    "programs.pytorch.apply": ["optimize"],
+    "result": ["Result"],
+    "schedule": ["Schedule"],
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+if not _typing.TYPE_CHECKING:
+
+    def __getattr__(name):
+        """Import what is behind a public name when it is first asked for."""
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(_importlib.import_module(f".core.{_MODULE_OF[name]}", __name__), name)
+        globals()[name] = value
+        return value
 
 
-def __getattr__(name: str) -> Any:
-    """Import what needs torch when it is first asked for."""
-    if name != "optimize":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .core.programs.pytorch.apply import optimize
-
-    return optimize
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

@@ -20,6 +20,11 @@ class Talk:
         if not self.quiet:
             self.console.print(f"note: {text}", style="dim", markup=False)
 
+    def say(self, text: str) -> None:
+        """Print a line of progress, unless quiet."""
+        if not self.quiet:
+            self.console.print(text, markup=False)
+
     @property
     def shows_progress(self) -> bool:
         """Whether progress may be drawn: standard error is a terminal and not quiet."""

@@ -15,14 +15,14 @@ from .commands.apply import apply
 from .commands.check import check
 from .commands.compare import compare
 from .commands.convert import convert
-from .commands.gen import app as gen
+from .commands.gen.group import gen
 from .commands.import_model import import_model
 from .commands.measure import measure
 from .commands.methods import methods
 from .commands.plot import plot
 from .commands.show import show
 from .commands.solve import solve
-from .commands.train.grid_search import app as train
+from .commands.train.group import train
 
 
 class ErrorBoundary(TyperGroup):
@@ -68,20 +68,21 @@ def root(
     """Decide where and in which order the ops of a neural network run, for least memory or time."""
 
 
-app.command("solve")(solve)
-app.command("import")(import_model)
-app.command("compare")(compare)
-app.add_typer(gen, name="gen")
-app.add_typer(train, name="train")
-app.command("show")(show)
-app.command("plot")(plot)
-app.command("check")(check)
-app.command("convert")(convert)
-app.command("apply")(apply)
-app.command("measure")(measure)
-app.command("methods")(methods)
+_GRAPH, _MODEL, _MANY = "Schedule a graph", "Your own model", "Methods and many graphs"
+app.command("solve", rich_help_panel=_GRAPH)(solve)
+app.command("show", rich_help_panel=_GRAPH)(show)
+app.command("plot", rich_help_panel=_GRAPH)(plot)
+app.command("check", rich_help_panel=_GRAPH)(check)
+app.command("convert", rich_help_panel=_GRAPH)(convert)
+app.command("import", rich_help_panel=_MODEL)(import_model)
+app.command("measure", rich_help_panel=_MODEL)(measure)
+app.command("apply", rich_help_panel=_MODEL)(apply)
+app.command("methods", rich_help_panel=_MANY)(methods)
+app.command("compare", rich_help_panel=_MANY)(compare)
+app.add_typer(gen, name="gen", rich_help_panel=_MANY)
+app.add_typer(train, name="train", rich_help_panel=_MANY)
 
 
 def main() -> None:
-    """Entry point of the `schedopt` script."""
-    app()
+    """Entry point of the `schedopt` script and of `python -m schedopt`."""
+    app(prog_name="schedopt")

@@ -6,8 +6,26 @@ from typing import Annotated, Literal, Optional
 
 import typer
 
+from ..core.search.registry import METHODS, listed, methods_where
+
+
+def _methods_on_two_devices() -> str:
+    return listed(["runtime", *methods_where(lambda method: method.default_devices == 2)], "and")
+
+
+def _default_time_limits() -> str:
+    """Return the time limits of the methods that have one, as a sentence says them."""
+    named: dict[float, list[str]] = {}
+    for name, method in METHODS.items():
+        if method.default_seconds is not None:
+            named.setdefault(method.default_seconds, []).append(name)
+    return ", ".join(f"{limit:g}s for {listed(names, 'and')}" for limit, names in named.items())
+
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no progress, only results and errors.")]
+SCHEDULE_HELP = "Schedule JSON, as solve --output writes it, or op names, one per line."
+ForceFlag = Annotated[bool, typer.Option("--force", help="Take a schedule that was made for another graph.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of every random choice.")]
 JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Workers; the result does not depend on it.")]
 GraphArgument = Annotated[str, typer.Argument(metavar="GRAPH", help="CostGraphDef file, or - for standard input.")]
@@ -18,7 +36,7 @@ TaskOption = Annotated[str, typer.Option("--task", help="What to minimise: memor
 DevicesOption = Annotated[
     Optional[int],  # noqa: UP045 - Typer reads it at run time on Python 3.10
     typer.Option(
-        "--devices", "-d", help="Devices, 1 to 64. (default: 1 for memory; 2 for runtime, gp-dfs, regal, gas and idrs)"
+        "--devices", "-d", help=f"Devices, 1 to 64. (default: 1 for memory; 2 for {_methods_on_two_devices()})"
     ),
 ]
 MemoryLimitOption = Annotated[
@@ -40,7 +58,7 @@ EvaluationsOption = Annotated[
 TimeLimitOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
-        "--time-limit", "-t", help="Wall time per run, e.g. 10s. (default: 10s for auto and order-search, else none)"
+        "--time-limit", "-t", help=f"Wall time per run, e.g. 10s. (default: {_default_time_limits()}, else none)"
     ),
 ]
 RunFolderOption = Annotated[str, typer.Option("--output", "-o", help="Folder of the run: weights, checkpoint, curves.")]

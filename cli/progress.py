@@ -1,4 +1,4 @@
-"""Run a search as the command line does: Ctrl-C keeps the best so far, a terminal sees progress."""
+"""Progress on a terminal, and Ctrl-C that keeps what is done: the bar, and a search with its live line."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .console import Talk
 
 if TYPE_CHECKING:
     from ..core.problem import Problem
-    from ..core.search.registry import MethodSpec
+    from ..core.search.method_spec import MethodSpec
     from ..core.search.search import Search
     from ..core.solve import Result
 
@@ -26,17 +26,63 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
 
     The first Ctrl-C stops the search with its best schedule, a second one ends the program.
     """
-    from ..core.search.registry import check_supported
-    from ..core.solve import solve, warm_up
+    from ..core.search.method_spec import check_supported
+    from ..core.search.search import Watcher
+    from ..core.search.warm_up import warm_up
+    from ..core.solve import solve
 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with interruptible(talk, "the best so far") as interrupt:
         with compiling(talk):
             warm_up(problem, spec)
         if not talk.shows_progress:
-            return solve(problem, spec, interrupt=interrupt, **budget)
+            return solve(problem, spec, watcher=Watcher(interrupt), **budget)
         with talk.console.status(f"{spec.name}: starting") as status:
-            return solve(problem, spec, interrupt=interrupt, on_progress=_Line(status), **budget)
+            return solve(problem, spec, watcher=Watcher(interrupt, _Line(status)), **budget)
+
+
+class Bar(Protocol):
+    """Draws how far a command is."""
+
+    def __call__(self, by: float = 1, *, done: float | None = None, what: str | None = None) -> None:
+        """Go on by some of the total, or to what is done of it; and say what is done now, if that is new."""
+        ...
+
+
+@contextmanager
+def progress_bar(talk: Talk, what: str, total: float, done: float = 0) -> Iterator[Bar]:
+    """Show on a terminal how much is done, the time that remains, and a text; yields what to call as it goes on.
+
+    Parameters
+    ----------
+    talk
+        Where it is drawn, if progress is.
+    what
+        The text at first; it is cut where the terminal is narrow.
+    total
+        A number of pieces, which are drawn as a bar; or 1.0 for a share, in percent, which leaves room for the text.
+    done
+        How much is done before; by default nothing.
+    """
+
+    def update(by: float = 1, *, done: float | None = None, what: str | None = None) -> None:
+        bars.update(bar, advance=None if done is not None else by, completed=done, description=what)
+
+    if not talk.shows_progress:
+        yield lambda by=1, *, done=None, what=None: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+    from rich.table import Column
+
+    cut = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    text = TextColumn("{task.description}", markup=False, table_column=cut)
+    amount = (TaskProgressColumn(),) if isinstance(total, float) else (BarColumn(), MofNCompleteColumn())
+    columns = (*amount, Remaining(), text)
+    with Progress(*columns, console=talk.console, transient=True, expand=True, speed_estimate_period=600) as bars:
+        bar = bars.add_task(what, total=total)
+        update(done=done)
+        yield update
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .graph import BoolArray, CostGraph, IndexArray, IntArray, csr, distinct_pairs, frozen
+from .arrays import BoolArray, IndexArray, IntArray
 
 
 class Buffers(NamedTuple):
@@ -53,43 +53,6 @@ class Buffers(NamedTuple):
 def unread_bytes(b: Buffers) -> IntArray:
     """Return the bytes that each op allocates and that are freed at once, for nothing reads or keeps them; `(ops,)`."""
     unread = (np.diff(b.user_ptr) == 0) & ~b.is_final
-    total = np.zeros(len(b.own), np.int64)
+    total: IntArray = np.zeros(len(b.own), np.int64)
     np.add.at(total, b.producer[unread], b.size[unread])
     return total
-
-
-def buffers_of(graph: CostGraph) -> Buffers:
-    """Reduce a graph to its buffers; persistent bytes, resident throughout, are left out."""
-    data = ~graph.is_control
-    roots = np.flatnonzero(data & (graph.alias_of < 0))
-    buffer_of_root = np.full(graph.num_tensors, -1, np.int64)
-    buffer_of_root[roots] = np.arange(len(roots))
-    buffer = buffer_of_root[graph.root]
-
-    is_final = np.zeros(len(roots), bool)
-    is_final[buffer[data & graph.is_final]] = True
-    pointers, consumers = graph.consumers
-    tensors = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
-    held = data[tensors]
-    buffers, ops = distinct_pairs(buffer[tensors[held]], consumers[held])
-    user_ptr, users = csr(buffers, ops, len(roots))
-    used_ptr, used = csr(ops, buffers, graph.num_ops)
-    producer = graph.tensor_producer[roots]
-    size = graph.tensor_size[roots]
-    own = np.zeros(graph.num_ops, np.int64)
-    np.add.at(own, producer, size)
-    made_ptr = np.searchsorted(producer, np.arange(graph.num_ops + 1))
-    return Buffers(
-        frozen(size, np.int64),
-        frozen(producer, np.int32),
-        frozen(is_final, np.bool_),
-        user_ptr,
-        users,
-        used_ptr,
-        used,
-        frozen(made_ptr, np.int32),
-        frozen(own, np.int64),
-        graph.workspace,
-        *graph.predecessors,
-        *graph.successors,
-    )

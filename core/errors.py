@@ -19,6 +19,14 @@ class FormatError(SchedoptError):
     """A file that cannot be read as what it should be."""
 
 
+class OtherGraphError(FormatError):
+    """A schedule of another graph."""
+
+
+class UnknownNameError(OtherGraphError):
+    """A schedule that names an op or a tensor which the graph does not have."""
+
+
 class ScheduleError(SchedoptError):
     """A schedule that breaks a rule of the cost model."""
 

@@ -9,8 +9,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from .arrays import INT64_MAX
 from .errors import UsageError
-from .graph import INT64_MAX, CostGraph
+from .graph import CostGraph
 from .units import format_bytes, format_microseconds
 
 Task = Literal["memory", "runtime"]

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .graph import CostGraph, IndexArray, frozen
+from .arrays import IndexArray, frozen
+from .graph import CostGraph
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Schedule:
     """Steps in the order they run; nothing is checked here, `verify` and `simulate` do.
 
@@ -53,3 +54,9 @@ class Schedule:
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def __repr__(self) -> str:
+        ops = int((self.items >= 0).sum())
+        devices = len(set(self.targets[self.items >= 0].tolist()))
+        where = "1 device" if devices == 1 else f"{devices} devices, {len(self) - ops:,} transfers"
+        return f"Schedule({ops:,} ops on {where})"

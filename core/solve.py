@@ -1,90 +1,35 @@
-"""The main job: problem and method in, verified result out."""
+"""The one verb: problem and method in, verified result out.
+
+`schedopt.solve` does this for users, who have graphs, files and texts with units rather than a `Problem`.
+"""
 
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from .costs.bounds import is_met, lower_bound, min_cut_bound
-from .costs.simulator import Simulation, simulate
 from .costs.verifier import verify
-from .graph import CostGraph, GraphBuilder
 from .problem import Problem
+from .result import Result as Result
+from .result import reference_value as reference_value
 from .schedule import Schedule
-from .search.registry import MethodSpec, check_supported, load, parameters_class, parse_method, parts_of
-from .search.search import Search
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """A verified schedule and how good it is.
-
-    Parameters
-    ----------
-    problem, schedule, simulation
-        What was solved, the best schedule found, and what it costs.
-    method, found_by
-        What was asked for, and what produced the schedule.
-    status
-        `optimal` (value equals the bound), `feasible`, `infeasible` (no schedule kept the memory limit; this
-        is the one of least excess) or `interrupted`.
-    lower_bound
-        Bytes or microseconds that no schedule can beat.
-    evaluations
-        Complete schedules priced.
-    seconds
-        Wall time from the graph loaded and the kernels compiled.
-    seed
-        Of every random choice.
-    is_repeatable
-        Whether the same call gives the same schedule: not if time ended or steered the search.
-    notes
-        What the method has to say about the run, a sentence each.
-    """
-
-    problem: Problem
-    schedule: Schedule
-    simulation: Simulation
-    method: str
-    found_by: str
-    status: str
-    lower_bound: float
-    evaluations: float
-    seconds: float
-    seed: int
-    is_repeatable: bool
-    notes: tuple[str, ...] = ()
-
-    @property
-    def value(self) -> float:
-        """What the task minimises: peak bytes or makespan in microseconds."""
-        return self.problem.value(self.simulation.peak, self.simulation.runtime)
-
-    @property
-    def gap(self) -> float:
-        """Relative distance from the lower bound: 0 is optimal."""
-        return self.value / self.lower_bound - 1 if self.lower_bound else math.inf if self.value else 0.0
-
-    @property
-    def is_feasible(self) -> bool:
-        """Whether the schedule keeps the memory limit."""
-        return self.problem.is_feasible(self.simulation.peak)
+from .search.method_spec import MethodSpec, check_supported, parse_method
+from .search.registry import DEFAULT_METHOD, INPUT_METHOD, load
+from .search.search import Search, Watcher
+from .search.warm_up import warm_up
 
 
 def solve(
     problem: Problem,
-    method: str | MethodSpec = "auto",
+    method: str | MethodSpec = DEFAULT_METHOD,
     *,
     evaluations: int | None = None,
     time_limit: float | None = None,
     seed: int = 0,
     jobs: int = 1,
     initial: Schedule | None = None,
-    interrupt: threading.Event | None = None,
-    on_progress: Callable[[Search], None] | None = None,
+    watcher: Watcher | None = None,
 ) -> Result:
     """Solve a problem with a method, verify the schedule, and bound what is possible.
 
@@ -93,17 +38,15 @@ def solve(
     problem
         What to minimise, on which devices.
     method
-        A name of the registry, with parameters as in `brkga:elites=10`.
+        A name of the registry, with parameters as in `name:parameter=value`.
     evaluations, time_limit
         Budget of complete schedules priced, and of seconds; by default the method's own.
     seed, jobs
         Seed of every random choice; worker threads, on which the result does not depend.
     initial
         A schedule to start from, for methods that search: one evaluation, and never made worse.
-    interrupt
-        Set it from another thread or a signal handler to stop with the best so far.
-    on_progress
-        Called with the `Search` now and then.
+    watcher
+        Who is told how the run goes, and may stop it with the best so far.
 
     Raises
     ------
@@ -129,22 +72,26 @@ def solve(
         jobs=jobs,
         max_evaluations=math.inf if evaluations is None else evaluations,
         deadline=math.inf if time_limit is None else start + time_limit,
-        interrupt=interrupt,
-        on_progress=on_progress,
+        watcher=watcher,
         initial=initial,
         lower_bound=lower_bound(problem),
     )
-    if initial is not None:
+    run(search, spec)
+    strengthen_bound(search)
+    return _result(search, spec, seed, time.monotonic() - start)
+
+
+def run(search: Search, spec: MethodSpec) -> None:
+    """Offer the schedule to start from, then what the method finds; the input order if it had no time for any."""
+    if search.initial is not None:
         search.working = "initial"
         search.evaluations += 1
-        search.offer(initial)
+        search.offer(search.initial)
     search.working = spec.name
     load(spec.name)(search, spec.parameters)
     if search.best is None:
-        search.working = "input"
-        search.offer(Schedule.single_device(problem.graph.input_order))
-    strengthen_bound(search)
-    return _result(search, spec, seed, time.monotonic() - start)
+        search.working = INPUT_METHOD
+        search.offer(Schedule.single_device(search.problem.graph.input_order))
 
 
 def strengthen_bound(search: Search) -> None:
@@ -165,6 +112,7 @@ def strengthen_bound(search: Search) -> None:
 
 
 def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Result:
+    """Verify the best schedule, and say how good it is."""
     problem = search.problem
     assert search.best is not None and search.best_simulation is not None
     simulation = search.best_simulation
@@ -199,35 +147,3 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         is_repeatable=not (search.timed_out or search.depends_on_time or search.interrupt.is_set()),
         notes=tuple(search.notes),
     )
-
-
-def reference_value(problem: Problem) -> float:
-    """Return the value of the input order with all ops on device 0."""
-    simulation = simulate(problem, Schedule.single_device(problem.graph.input_order))
-    return problem.value(simulation.peak, simulation.runtime)
-
-
-def warm_up(problem: Problem, spec: MethodSpec) -> None:
-    """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled."""
-    tiny = problem.with_graph(_tiny_graph())
-    for part in parts_of(spec.name, problem):
-        if tiny.memory_limit is not None:  # annealing does more when the limit cannot be kept
-            tiny = replace(tiny, memory_limit=1 if part == "annealing" else 10**9)
-        if part in ("order-search", "annealing"):
-            from .solvers.one_device import order_search
-
-            order_search.compile_kernels(tiny.graph)
-        search = Search(tiny, max_evaluations=20, lower_bound=-1.0)
-        load(part)(search, spec.parameters if part == spec.name else parameters_class(part)())
-        assert search.best is not None
-    order = tiny.graph.input_order
-    min_cut_bound(tiny.graph, order, simulate(tiny, Schedule.single_device(order)).step_memory)
-
-
-def _tiny_graph() -> CostGraph:
-    builder = GraphBuilder("tiny")
-    builder.add_op("a", outputs=[4, 8], runtime=1.0)
-    builder.add_op("b", inputs=[(0, 0)], outputs=[4], aliases=[0], runtime=1.0, workspace=2)
-    builder.add_op("c", inputs=[(0, 1)], outputs=[2], runtime=2.0, persistent=1)
-    builder.add_op("d", inputs=[(1, 0), (2, 0)], control=[0], outputs=[1], is_final=True, runtime=1.0)
-    return builder.build()

@@ -1,8 +1,9 @@
-"""Units on the command line: bytes, bytes per second, microseconds and seconds, read and written."""
+"""Units: bytes, bytes per second, microseconds and seconds, read from texts or bare numbers and written for people."""
 
 from __future__ import annotations
 
 import re
+from numbers import Real
 
 from .errors import UsageError
 
@@ -15,67 +16,70 @@ for _power, _prefix in enumerate(_PREFIXES[1:], start=1):
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
-def _split(text: str, what: str, example: str) -> tuple[float, str]:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([^\d\s]*)\s*", text)
+def _split(given: object, what: str, example: str) -> tuple[float, str]:
+    """Return the number and the unit of a text, or of a bare number, which has none."""
+    if isinstance(given, bool) or not isinstance(given, (str, Real)):
+        raise UsageError(f"{what} must be a number, or a text like {example}, not {given!r}")
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([^\d\s]*)\s*", str(given))
     if not match:
-        raise UsageError(f"{what} '{text}' is not understood; write it like {example}")
+        raise UsageError(f"{what} '{given}' is not understood; write it like {example}")
     return float(match[1]), match[2]
 
 
-def parse_bytes(text: str, what: str = "size") -> int:
+def parse_bytes(given: str | float, what: str = "size") -> int:
     """Parse `16GiB`, `10GB`, or a bare number of bytes; GB is 10^9, GiB 2^30."""
-    number, unit = _split(text, what, "16GiB, 10GB or 1000000")
+    number, unit = _split(given, what, "16GiB, 10GB or 1000000")
     if unit not in _BYTES:
-        raise UsageError(f"{what} '{text}' has an unknown unit; use one of {', '.join(filter(None, _BYTES))}")
-    value = int(text) if text.strip().isdigit() else number * _BYTES[unit]
+        raise UsageError(f"{what} '{given}' has an unknown unit; use one of {', '.join(filter(None, _BYTES))}")
+    value = int(given) if str(given).strip().isdigit() else number * _BYTES[unit]
     if value > 2**63 - 1:
-        raise UsageError(f"{what} '{text}' exceeds 2^63 - 1 bytes")
+        raise UsageError(f"{what} '{given}' exceeds 2^63 - 1 bytes")
     return round(value)
 
 
-def parse_percent(text: str, what: str = "share") -> float:
+def parse_percent(given: str, what: str = "share") -> float:
     """Parse `60%` as 0.6."""
-    number, unit = _split(text, what, "60%")
+    number, unit = _split(given, what, "60%")
     if unit != "%" or not 0 < number <= LARGEST_PERCENT:
-        raise UsageError(f"{what} '{text}' must be more than 0% and at most {LARGEST_PERCENT:,}%, written like 60%")
+        raise UsageError(f"{what} '{given}' must be more than 0% and at most {LARGEST_PERCENT:,}%, written like 60%")
     return number / 100
 
 
-def parse_bandwidth(text: str) -> float:
+def parse_bandwidth(given: str | float, what: str = "bandwidth") -> float:
     """Parse `10GB/s`, or a bare number of bytes per second."""
-    number, unit = _split(text, "bandwidth", "10GB/s")
+    number, unit = _split(given, what, "10GB/s")
     if unit and not unit.endswith("/s"):
-        raise UsageError(f"bandwidth '{text}' has no time unit; write it like 10GB/s")
+        raise UsageError(f"{what} '{given}' has no time unit; write it like 10GB/s")
     if unit.removesuffix("/s") not in _BYTES:
-        raise UsageError(f"bandwidth '{text}' has an unknown unit; write it like 10GB/s")
+        raise UsageError(f"{what} '{given}' has an unknown unit; write it like 10GB/s")
     return number * _BYTES[unit.removesuffix("/s")]
 
 
-def parse_flops(text: str) -> float:
+def parse_flops(given: str | float) -> float:
     """Parse `100G`, or a bare number of FLOPs per second; G is 10^9."""
-    number, unit = _split(text, "FLOPs per second", "100G")
+    number, unit = _split(given, "FLOPs per second", "100G")
     if unit not in _PREFIXES:
-        raise UsageError(f"FLOPs per second '{text}' has an unknown unit; use one of {', '.join(_PREFIXES[1:])}")
+        raise UsageError(f"FLOPs per second '{given}' has an unknown unit; use one of {', '.join(_PREFIXES[1:])}")
     return float(number * 1000 ** _PREFIXES.index(unit))
 
 
-def parse_microseconds(text: str, what: str = "latency") -> float:
+def parse_microseconds(given: str | float, what: str = "latency") -> float:
     """Parse `5us`, `1ms`, or a bare number of microseconds."""
-    return _duration(text, what, "5us", 1e-6) * 1e6
+    return _duration(given, what, "5us", 1e-6) * 1e6
 
 
-def parse_seconds(text: str, what: str = "time limit") -> float:
+def parse_seconds(given: str | float, what: str = "time limit") -> float:
     """Parse `10s`, `2min`, or a bare number of seconds."""
-    seconds = _duration(text, what, "10s", 1.0)
+    seconds = _duration(given, what, "10s", 1.0)
     if seconds <= 0:
-        raise UsageError(f"{what} must be more than 0, not '{text}'")
+        raise UsageError(f"{what} must be more than 0, not '{given}'")
     return seconds
 
 
-def _duration(text: str, what: str, example: str, bare: float) -> float:
-    number, unit = _split(text, what, example)
+def _duration(given: str | float, what: str, example: str, bare: float) -> float:
+    number, unit = _split(given, what, example)
     if unit and unit not in _SECONDS:
-        raise UsageError(f"{what} '{text}' has an unknown unit; use one of {', '.join(_SECONDS)}")
+        raise UsageError(f"{what} '{given}' has an unknown unit; use one of {', '.join(_SECONDS)}")
     return number * (_SECONDS[unit] if unit else bare)
 
 

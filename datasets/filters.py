@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..core.graph import CostGraph
@@ -44,29 +46,49 @@ def has_single_order(graph: CostGraph) -> bool:
     return int(np.sum(place[targets] - place[sources] == 1)) == graph.num_ops - 1
 
 
-def keep_with_room(task: Task, devices: int, graph: CostGraph, rng: np.random.Generator) -> bool:
-    """`has_room` as a filter of generated graphs; it needs no random choice."""
-    return has_room(task, devices, graph)
+@dataclass(frozen=True)
+class KeepWithRoom:
+    """Filter of generated graphs: keeps those that have room, see `has_room`.
+
+    Filters are dataclasses and not functions, so that two of the same values are equal and print alike in every
+    process: `repr` of a recipe tells its graphs from those of another.
+
+    Parameters
+    ----------
+    task
+        What is minimised.
+    devices
+        Number of devices.
+    """
+
+    task: Task
+    devices: int
+
+    def __call__(self, graph: CostGraph, rng: np.random.Generator) -> bool:
+        """Whether to keep the graph; no random number is drawn."""
+        return has_room(self.task, self.devices, graph)
 
 
-def keep_improving(fraction: float, graph: CostGraph, rng: np.random.Generator) -> bool:
-    """Whether BRKGA with 10,000 evaluations is faster than with 1,000 by at least `fraction` (A.1.4).
+@dataclass(frozen=True)
+class KeepImproving:
+    """Filter of generated graphs: keeps those on which BRKGA with 10,000 evaluations is faster than with 1,000 (A.1.4).
 
     Both minimise the runtime on two devices, from the same seed.
 
     Parameters
     ----------
     fraction
-        0.18 in the paper.
-    graph
-        Any graph.
-    rng
-        Gives the seed.
+        Least share by which it is faster; 0.18 in the paper.
     """
-    from ..core.solve import solve
 
-    problem = Problem(graph, task="runtime", devices=2)
-    seed = int(rng.integers(2**31))
-    few = solve(problem, "brkga", evaluations=FEW_EVALUATIONS, seed=seed).value
-    many = solve(problem, "brkga", evaluations=MANY_EVALUATIONS, seed=seed).value
-    return few > 0 and (few - many) / few >= fraction
+    fraction: float
+
+    def __call__(self, graph: CostGraph, rng: np.random.Generator) -> bool:
+        """Whether to keep the graph; the generator gives the seed of both searches."""
+        from ..core.solve import solve
+
+        problem = Problem(graph, task="runtime", devices=2)
+        seed = int(rng.integers(2**31))
+        few = solve(problem, "brkga", evaluations=FEW_EVALUATIONS, seed=seed).value
+        many = solve(problem, "brkga", evaluations=MANY_EVALUATIONS, seed=seed).value
+        return few > 0 and (few - many) / few >= self.fraction

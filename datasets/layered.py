@@ -33,12 +33,12 @@ class LayeredParameters(Parameters):
     nodes: int = parameter(500, "ops per graph, |V|", low=1)
     width_low: float = parameter(0.25, "lower end of the width factor W", low=0.001, high=1)
     width_high: float = parameter(0.5, "upper end of the width factor W", low=0.001, high=1)
-    node_variability: float = parameter(0.75, "variability of ops per layer, sigma_N", low=0, high=0.999)
-    edge_density: float = parameter(0.2, "0 fewest edges, 1 full connection of layers, rho_E", low=0, high=1)
-    skip_density: float = parameter(0.14, "share of skips among all edges, rho_S", low=0, high=0.999)
-    cost_means: tuple[float, ...] = parameter((0.5, 1.0, 3.0, 5.0), "means of the costs, mu")
-    cost_stds: tuple[float, ...] = parameter((0.5, 1.0, 1.0, 1.0), "their standard deviations, sigma")
-    cost_weights: tuple[float, ...] = parameter((0.3, 0.3, 0.3, 0.1), "their weights, w")
+    node_variability: float = parameter(0.75, "variability of the ops per layer, sigma_N", low=0, high=0.999)
+    edge_density: float = parameter(0.2, "density of edges between layers, rho_E", low=0, high=1)
+    skip_density: float = parameter(0.14, "share of skip connections among edges, rho_S", low=0, high=0.999)
+    cost_means: tuple[float, ...] = parameter((0.5, 1.0, 3.0, 5.0), "means of the mixture of costs, mu")
+    cost_stds: tuple[float, ...] = parameter((0.5, 1.0, 1.0, 1.0), "standard deviations of that mixture, sigma")
+    cost_weights: tuple[float, ...] = parameter((0.3, 0.3, 0.3, 0.1), "weights of that mixture, w")
     unit: int = parameter(2**20, "bytes per unit of cost", low=1, high=2**40)
 
     def __post_init__(self) -> None:

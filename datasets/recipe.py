@@ -64,7 +64,7 @@ class Drawn:
     name, topology, key
         The graph's name, its topology hash, and what no other graph of the data set shares.
     ops, tensors
-        Their numbers, control tensors included.
+        Their numbers; control tensors are not counted.
     data
         The file.
     """
@@ -94,7 +94,7 @@ def draw_graph(recipe: Recipe, index: int, first_attempt: int = 0) -> Drawn | No
                 topology=topology,
                 key=dedup_key(graph, recipe.dedup, topology),
                 ops=graph.num_ops,
-                tensors=graph.num_tensors,
+                tensors=graph.num_data_tensors,
                 data=format_graph(graph, *SUFFIXES[recipe.suffix]),
             )
     return None

@@ -19,6 +19,8 @@ Model = Literal["erdos-renyi", "barabasi-albert", "watts-strogatz", "stochastic-
 Costs = Literal["inputs-outputs", "outputs"]
 MODELS: tuple[Model, ...] = get_args(Model)
 COSTS: tuple[Costs, ...] = get_args(Costs)
+_MODELS_HELP = "models that take turns, commas between: erdos-renyi, barabasi-albert, watts-strogatz, stochastic-block"
+_COSTS_HELP = "runtimes from the sizes of inputs-outputs (A.1.4), or of outputs (the authors' example file)"
 
 
 def parse_models(text: str) -> tuple[Model, ...]:
@@ -66,20 +68,20 @@ class SyntheticParameters(Parameters):
 
     nodes_low: int = parameter(50, "fewest ops, source and sink not counted", low=1)
     nodes_high: int = parameter(200, "most ops, source and sink not counted", low=1)
-    models: tuple[Model, ...] = parameter(MODELS, "the models that take turns")
-    erdos_renyi_p: float = parameter(0.05, "edge probability p", low=0, high=1)
-    barabasi_albert_m: int = parameter(2, "previous nodes that each is connected to, m", low=1)
-    watts_strogatz_k: int = parameter(4, "neighbours of each at first, k", low=2)
-    watts_strogatz_p: float = parameter(0.3, "probability that an edge is swapped, p", low=0, high=1)
-    blocks: int = parameter(4, "number of blocks, k", low=1)
-    block_within: float = parameter(0.3, "edge probability within a block, p", low=0, high=1)
-    block_across: float = parameter(0.01, "edge probability across blocks, q", low=0, high=1)
-    output_weights: tuple[float, ...] = parameter((0.1, 0.8, 0.1), "probabilities of 0, 1, 2 outputs")
-    control_probability: float = parameter(0.2, "of a control edge where data could flow", low=0, high=1)
+    models: tuple[Model, ...] = parameter(MODELS, _MODELS_HELP)
+    erdos_renyi_p: float = parameter(0.05, "edge probability p of erdos-renyi", low=0, high=1)
+    barabasi_albert_m: int = parameter(2, "previous nodes each is connected to, m of barabasi-albert", low=1)
+    watts_strogatz_k: int = parameter(4, "neighbours k of watts-strogatz", low=2)
+    watts_strogatz_p: float = parameter(0.3, "swap probability p of watts-strogatz", low=0, high=1)
+    blocks: int = parameter(4, "blocks k of stochastic-block", low=1)
+    block_within: float = parameter(0.3, "edge probability p within a block", low=0, high=1)
+    block_across: float = parameter(0.01, "edge probability q across blocks", low=0, high=1)
+    output_weights: tuple[float, ...] = parameter((0.1, 0.8, 0.1), "probabilities of 0, 1 and 2 outputs")
+    control_probability: float = parameter(0.2, "share of control edges after ops with outputs", low=0, high=1)
     size_mean: float = parameter(50.0, "mean of the tensor sizes, bytes", low=1, high=2**40)
     size_std: float = parameter(10.0, "their standard deviation, bytes", low=0, high=2**40)
     noise_std: float = parameter(0.1, "standard deviation of the runtimes' noise r", low=0, high=10)
-    costs: Costs = "inputs-outputs"
+    costs: Costs = parameter("inputs-outputs", _COSTS_HELP)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,11 +1,14 @@
-"""The house: which folder imports which, and what stays unloaded until it is needed."""
+"""The house: which folder imports which, who knows methods by name, and what stays unloaded until it is needed."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import networkx as nx
 import pytest
+from schedopt.core.search.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
 LAYERS = {
@@ -15,6 +18,8 @@ LAYERS = {
     "cli": {"core", "datasets", "policies", "cli"},
 }
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
+ENGLISH = {"annealing", "auto", "gas", "input", "random"}
+"""Methods whose names are words of other meaning, too: a text names them if it is the name, or quotes it."""
 HEAVY = {"torch", "dgl", "numba", "ortools", "tensorboard", "scipy", "matplotlib", "onnx", "onnxruntime"}
 
 
@@ -34,6 +39,24 @@ def imports(path):
             yield module, node.level > 0, [alias.name for alias in node.names]
 
 
+def imported_files(path):
+    """Every file of the package that a file imports, wherever in it: as a module, or as the module of a name."""
+    for module, relative, names in imports(path):
+        if relative:
+            folder = ROOT.joinpath(*module.split(".")[1:])
+            files = [folder / f"{name}.py" for name in names] + [folder / name / "__init__.py" for name in names]
+            found = [file for file in files if file.is_file()]
+            yield from found or [folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")]
+
+
+def methods_named(text):
+    """Every method that a text names, as a word of its own and not as part of a path or a module."""
+    for name in METHODS:
+        word = rf"['\"`]{name}['\"`:]" if name in ENGLISH else rf"(?<![\w./-]){name}(?![\w/-]|\.\w)"
+        if text == name or re.search(word, text):
+            yield name
+
+
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_a_folder_imports_only_those_below_it(path):
     """Relative imports inside the package, and none upwards; methods above core are named by strings alone."""
@@ -47,6 +70,69 @@ def test_a_folder_imports_only_those_below_it(path):
             assert first == "schedopt", f"{module} is outside the package"
             for folder in rest[:1] or names:
                 assert folder in allowed | {"version"}, f"imports {folder}"
+
+
+def test_no_file_imports_itself_through_others():
+    """Imports within functions and for type checking count, too."""
+    house = nx.DiGraph((path, other) for path in [ROOT / "__init__.py", *FILES] for other in imported_files(path))
+    assert house.has_edge(ROOT / "core" / "solve.py", ROOT / "core" / "search" / "search.py")
+    assert house.has_edge(ROOT / "core" / "problem_options.py", ROOT / "core" / "search" / "registry.py")
+    circles = [sorted(map(name_of, circle)) for circle in nx.strongly_connected_components(house) if len(circle) > 1]
+    assert circles == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_rooms_of_core_import_downwards(path):
+    """One device knows nothing of several; costs are priced without a search, and a search without its solvers."""
+    forbidden = []
+    if "one_device" in path.parts:
+        forbidden.append("several_devices")
+    if path.is_relative_to(ROOT / "core" / "costs"):
+        forbidden += ["search", "solvers"]
+    if path.is_relative_to(ROOT / "core" / "search"):
+        forbidden.append("solvers")
+    for other in imported_files(path):
+        assert not set(forbidden) & set(other.relative_to(ROOT).parts), f"imports {name_of(other)}"
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "core" / "solve.py", *(path for path in FILES if path.is_relative_to(ROOT / "cli"))], ids=name_of
+)
+def test_methods_are_named_in_the_registry_alone(path):
+    """Texts and docstrings of the command line and of `solve` ask the registry for the names they need."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            assert list(methods_named(node.value)) == [], f"line {node.lineno}"
+
+
+RENAMED = """
+from schedopt.core.search import registry
+others = {f"method{at}": m._replace(training="trained") for at, m in enumerate(registry.METHODS.values())}
+registry.METHODS.clear()
+registry.METHODS.update(others)
+registry.FLAGS.update(dict.fromkeys(registry.FLAGS, "help"))
+registry.DEFAULT_METHOD, registry.INPUT_METHOD = "method0", "method1"
+registry.EXAMPLE = registry.BUDGET_EXAMPLE = "method2:parameter=value"
+
+import typer
+from typer.testing import CliRunner
+from schedopt.cli.main import app
+
+def show(command, words):
+    print(CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "500"}).output)
+    for name, subcommand in getattr(command, "commands", {}).items():
+        show(subcommand, [*words, name])
+
+show(typer.main.get_command(app), [])
+"""
+
+
+def test_help_texts_name_no_method_that_the_registry_does_not():
+    """With the methods renamed, no help text of any subcommand has a name of before."""
+    done = subprocess.run([sys.executable, "-c", RENAMED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "method0" in done.stdout
+    assert list(methods_named(done.stdout)) == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

@@ -31,6 +31,11 @@ def is_command(path, function):
     return path.is_relative_to(ROOT / "cli" / "commands") and not function.name.startswith("_")
 
 
+def is_public_verb(path, function):
+    """Whether users call it: its parameters are those of its subcommand, and its docstring is its page."""
+    return path.is_relative_to(ROOT / "core" / "front_door") and not function.name.startswith("_")
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_functions_are_short(path):
     assert path.read_text().count("\n") <= MOST_LINES
@@ -38,6 +43,10 @@ def test_files_and_functions_are_short(path):
     for function in functions(path):
         lines = function.end_lineno - function.lineno + 1
         if is_command(path, function):
+            continue
+        if is_public_verb(path, function):
+            page = function.body[0]
+            assert lines - (page.end_lineno - page.lineno + 1) <= MOST_FUNCTION_LINES, f"{function.name}: {lines} lines"
             continue
         if kernels and REASON in " ".join((ast.get_docstring(function) or "").split()).lower():
             assert lines <= KERNEL_FUNCTION_LINES, f"{function.name}: {lines} lines"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..options import JsonFlag, QuietFlag
+from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
 from ..program import ModelArgument, ProgramDeviceOption, ShapeOption, TrainingOption, import_options
 
 
@@ -14,12 +14,13 @@ def apply(
     model: ModelArgument,
     schedule: Annotated[
         str,
-        typer.Argument(metavar="SCHEDULE", help="Schedule JSON of the imported model, as written by solve --output."),
+        typer.Argument(metavar="SCHEDULE", help=f"Of the imported model: {SCHEDULE_HELP}"),
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="The file to write: .onnx for ONNX, .pt2 for PyTorch.")],
     training: TrainingOption = "none",
     shape: ShapeOption = None,
     device: ProgramDeviceOption = "cpu",
+    force: ForceFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -38,7 +39,7 @@ def apply(
     check_options(model, options)
     if not Path(output).absolute().parent.is_dir():
         raise FormatError(f"{output}: the folder does not exist")
-    load(runner.apply)(model, schedule, output, options, talk.note)
+    load(runner.apply)(model, schedule, output, options, talk.note, force=force)
     if json:
         write(dumps({"model": model, "schedule": schedule, "output": output, "equal": True}))
     else:

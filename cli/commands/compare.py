@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from ...core.search.registry import BUDGET_EXAMPLE
+from ..backends import Backend, joblib_jobs
 from ..options import (
     BandwidthOption,
     DevicesOption,
@@ -25,22 +24,12 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
-    from ...core.comparison.experiment import Comparison, Experiment
+    from ...core.comparison.experiment import Experiment
     from ...core.comparison.summaries import Cell
-    from ..console import Talk
+    from ..progress import Bar
 
-_OUTPUTS = {".csv": "a row per run", ".json": "settings, summary and runs", ".html": "the tables"}
 _PLOTS = {".png": "a picture", ".svg": "a picture"}
 _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
-
-
-class Backend(str, enum.Enum):
-    """Where joblib runs the workers."""
-
-    loky = "loky"
-    dask = "dask"
-    ray = "ray"
-
 
 BACKEND_HELP = (
     "loky: processes here. dask, ray: all workers of the cluster of DASK_SCHEDULER_ADDRESS or RAY_ADDRESS, "
@@ -53,7 +42,7 @@ def compare(
     methods: Annotated[
         str,
         typer.Option(
-            "--methods", "-m", help="Methods, commas between, with parameters and budgets as in brkga:evaluations=1000."
+            "--methods", "-m", help=f"Methods, commas between, with parameters and budgets as in {BUDGET_EXAMPLE}."
         ),
     ],
     reference: Annotated[
@@ -95,18 +84,20 @@ def compare(
     Percentages are taken per graph, of the mean over seeds, then averaged over graphs.
     """
     from contextlib import closing, nullcontext
+    from pathlib import Path
 
+    from ...core.comparison.comparison import SUFFIXES
     from ...core.comparison.experiment import Experiment, Settings, parse_spec
     from ...core.comparison.resume import ResumeFile
+    from ...core.files.atomic import write_atomically
     from ...core.plots.draw import check_target
     from ...core.units import parse_seconds
     from ..console import Talk, show, write
     from ..problem import problem_settings, read_graphs
-    from ..progress import compiling, interruptible
-    from ..reports.comparison import report
+    from ..progress import compiling, interruptible, progress_bar
 
     talk = Talk(quiet)
-    for target, endings in ((output, _OUTPUTS), (plot, _PLOTS)):
+    for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
     specs = [parse_spec(text) for text in methods.split(",") if text.strip()]
@@ -126,18 +117,21 @@ def compare(
         with interruptible(talk, "the runs done so far") if alone else nullcontext() as interrupt:
             with compiling(talk):
                 experiment.compile()
-            with _workers(backend.value, jobs) as workers, _progress(talk, experiment) as on_cell:
+            with joblib_jobs(backend, jobs) as workers, progress_bar(talk, "", len(experiment.runs)) as bar:
+                on_cell = _Progress(experiment, bar) if talk.shows_progress else lambda cell: None
                 comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
     if json:
-        write(_json(comparison))
+        write(comparison.json())
     elif comparison.cells:
-        for part in report(comparison, per_graph):
+        for part in comparison.report(per_graph):
             show(part)
     if output is not None:
-        _write_output(comparison, per_graph, output)
+        comparison.save(output, per_graph)
         talk.note(f"wrote {output}")
     if plot is not None and comparison.cells:
-        _draw(comparison, plot)
+        from ...core.plots.figures import render
+
+        write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
         talk.note(f"wrote {plot}")
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
@@ -148,115 +142,28 @@ def compare(
         raise typer.Exit(1)
 
 
-def _write_output(comparison: Comparison, per_graph: bool, output: str) -> None:
-    from pathlib import Path
+class _Progress:
+    """Says on a bar how many runs are done, what runs now, and the best value on that graph so far."""
 
-    from ...core.files.atomic import write_atomically
-    from ..reports.comparison import as_html
+    def __init__(self, experiment: Experiment, bar: Bar) -> None:
+        self.experiment, self.bar, self.best = experiment, bar, dict[str, float]()
+        for cell in experiment.cells.values():
+            self._note_best(cell)
+        bar(len(experiment.cells), what=self._describe())
 
-    suffix = Path(output).suffix
-    if suffix == ".html":
-        text = as_html(comparison, per_graph)
-    else:
-        text = comparison.csv() if suffix == ".csv" else _json(comparison)
-    write_atomically(output, text)
+    def __call__(self, cell: Cell) -> None:
+        """Go on by a finished run."""
+        self._note_best(cell)
+        self.bar(what=self._describe())
 
+    def _note_best(self, cell: Cell) -> None:
+        if cell.is_feasible and cell.value is not None:
+            self.best[cell.graph] = min(cell.value, self.best.get(cell.graph, cell.value))
 
-def _draw(comparison: Comparison, target: str) -> None:
-    from pathlib import Path
-
-    from ...core.files.atomic import write_atomically
-    from ...core.plots.comparison_charts import draw_comparison
-    from ...core.plots.figures import render
-    from ..reports.comparison import title_of
-
-    figure = draw_comparison(comparison.cells, comparison.methods, comparison.reference, title_of(comparison))
-    write_atomically(target, render(figure, Path(target).suffix))
-
-
-def _json(comparison: Comparison) -> str:
-    from json import dumps
-
-    return dumps(comparison.document(), indent=1) + "\n"
-
-
-@contextmanager
-def _workers(backend: str, jobs: int) -> Iterator[int]:
-    """Make joblib use a backend; yields the number of jobs to ask it for, -1 for all of a cluster."""
-    from joblib import parallel_config
-
-    if backend == "loky":
-        yield jobs
-    elif backend == "dask":
-        with _dask_client(jobs), parallel_config("dask"):
-            yield -1
-    else:
-        _register_ray()
-        with parallel_config("ray"):
-            yield jobs if jobs > 1 else -1
-
-
-def _dask_client(jobs: int) -> Any:
-    try:
-        import dask  # type: ignore[import-not-found, import-untyped]
-        from distributed import Client  # type: ignore[import-not-found, import-untyped]
-    except ImportError as error:
-        raise _missing("dask", "distributed", error) from error
-    address = dask.config.get("scheduler-address", None)
-    if address:
-        return Client(address)
-    # One thread each, so that processor times are of one run.
-    return Client(n_workers=jobs if jobs > 1 else None, threads_per_worker=1, dashboard_address=None)
-
-
-def _register_ray() -> None:
-    try:
-        import ray  # type: ignore[import-not-found, import-untyped]
-        from ray.util.joblib import register_ray  # type: ignore[import-not-found, import-untyped]
-    except ImportError as error:
-        raise _missing("ray", "ray", error) from error
-    ray.init(ignore_reinit_error=True, log_to_driver=False)
-    register_ray()
-
-
-def _missing(backend: str, package: str, error: ImportError) -> Exception:
-    from ...core.errors import UsageError
-
-    return UsageError(f"--backend {backend} needs a package ({error}); pip install {package}")
-
-
-@contextmanager
-def _progress(talk: Talk, experiment: Experiment) -> Iterator[Callable[[Cell], None]]:
-    """Show a bar on a terminal: runs done, what runs now, the best value on that graph."""
-    if not talk.shows_progress or not experiment.unfinished:
-        yield lambda cell: None
-        return
-    from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    problem = experiment.unfinished[0].problem
-    best: dict[str, float] = {}
-
-    def describe() -> str:
-        run = next(iter(experiment.unfinished), None)
+    def _describe(self) -> str:
+        run = next(iter(self.experiment.unfinished), None)
         if run is None:
             return "done"
         name = run.problem.graph.name
-        so_far = f", best {problem.format_value(best[name])}" if name in best else ""
-        return escape(f"{run.spec.text} on {name}{so_far}")
-
-    def note_best(cell: Cell) -> None:
-        if cell.is_feasible and cell.value is not None:
-            best[cell.graph] = min(cell.value, best.get(cell.graph, cell.value))
-
-    for cell in experiment.cells.values():
-        note_best(cell)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=talk.console, transient=True) as progress:
-        bar = progress.add_task(describe(), total=len(experiment.runs), completed=len(experiment.cells))
-
-        def on_cell(cell: Cell) -> None:
-            note_best(cell)
-            progress.update(bar, advance=1, description=describe())
-
-        yield on_cell
+        so_far = f", best {run.problem.format_value(self.best[name])}" if name in self.best else ""
+        return f"{run.spec.text} on {name}{so_far}"

@@ -44,9 +44,9 @@ def convert(
     else:
         write_graph(graph, target)
     if json:
-        write(dumps({"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_tensors, "output": target}))
+        write(dumps({"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors, "output": target}))
     elif target != "-":
-        talk.note(f"wrote {target}: {graph.num_ops} ops, {graph.num_tensors} tensors")
+        talk.note(f"wrote {target}: {graph.num_ops} ops, {graph.num_data_tensors} tensors")
 
 
 def _export(graph: CostGraph, target: str) -> None:

@@ -113,7 +113,7 @@ def _summary(graph: CostGraph) -> dict[str, Any]:
 
     return {
         "ops": graph.num_ops,
-        "tensors": int((~graph.is_control).sum()),
+        "tensors": graph.num_data_tensors,
         "tensor_bytes": int(graph.tensor_size[graph.alias_of < 0].sum()),
         "persistent_bytes": int(graph.persistent.sum()),
         "input_peak": input_peak(graph),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from ..options import JsonFlag, QuietFlag
+from ..options import ForceFlag, JsonFlag, QuietFlag
 from ..program import ModelArgument, ProgramDeviceOption, ShapeOption, TrainingOption, import_options
 
 if TYPE_CHECKING:
@@ -19,12 +19,13 @@ def measure(
     model: ModelArgument,
     schedule: Annotated[
         Optional[list[str]],  # noqa: UP045 - Typer reads it at run time on Python 3.10
-        typer.Option("--schedule", "-s", metavar="SCHEDULE", help="Schedule JSON of the imported model; repeatable."),
+        typer.Option("--schedule", "-s", metavar="SCHEDULE", help="Schedule of the imported model; repeatable."),
     ] = None,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs of each order, each in a new process.")] = 5,
     training: TrainingOption = "none",
     shape: ShapeOption = None,
     device: ProgramDeviceOption = "cpu",
+    force: ForceFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -48,7 +49,8 @@ def measure(
     orders = ["program order", *(schedule or [])]
     doing = f"{model}: measuring its ops, then {repeats} x {', '.join(map(escape, orders))}"
     with talk.console.status(doing) if talk.shows_progress else nullcontext():
-        rows: list[Measurement] = load(runner.measure)(model, schedule or [], repeats, options, talk.note)
+        run = load(runner.measure)
+        rows: list[Measurement] = run(model, schedule or [], repeats, options, talk.note, force=force)
     if json:
         write(
             dumps({"model": model, "training": training, "repeats": repeats, "orders": [_as_json(row) for row in rows]})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ..options import GraphArgument, JsonFlag, QuietFlag
+from ..options import SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
     from ...core.costs.timeline import Timeline
@@ -21,7 +21,7 @@ def plot(
         Optional[list[str]],  # noqa: UP045 - Typer reads it at run time on Python 3.10
         typer.Argument(
             metavar="[SCHEDULE]...",
-            help="Schedule JSON, as written by solve --output, or input for the graph's own order. (default: input)",
+            help=f"{SCHEDULE_HELP} Or input for the graph's own order. (default: input)",
         ),
     ] = None,
     output: Annotated[
@@ -37,6 +37,7 @@ def plot(
         Optional[str],  # noqa: UP045
         typer.Option("--kind", help="Of picture: memory or gantt. (default: gantt for several devices)"),
     ] = None,
+    force: ForceFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -52,7 +53,7 @@ def plot(
     target = output or f"{graph_name(graph)}.png"
     check_target(target)
     read = read_graph(graph, talk.note)
-    timelines = [_read_timeline(path, label, read) for path, label in _labels(schedules or [INPUT]).items()]
+    timelines = [_read_timeline(path, label, read, force) for path, label in _labels(schedules or [INPUT]).items()]
     write_atomically(target, draw(timelines, target, kind))  # type: ignore[arg-type]
     if json:
         write(dumps({"graph": read.name, "output": target, "schedules": [_summary(t) for t in timelines]}))
@@ -72,23 +73,16 @@ def _labels(paths: list[str]) -> dict[str, str]:
     return {path: stem if shared[stem] == 1 else path for path, stem in stems.items()}
 
 
-def _read_timeline(path: str, label: str, graph: CostGraph) -> Timeline:
+def _read_timeline(path: str, label: str, graph: CostGraph, force: bool) -> Timeline:
     from ...core.costs.timeline import input_timeline, timeline_of
-    from ...core.costs.verifier import verify
     from ...core.errors import FormatError, ScheduleError
     from ...core.files.schedule_json import read_schedule
 
     if path == INPUT:
         return input_timeline(graph)
-    loaded = read_schedule(path, graph)
+    loaded = read_schedule(path, graph, force=force)
     try:
-        verify(
-            loaded.problem,
-            loaded.schedule,
-            peak_per_device=loaded.peak_per_device,
-            runtime=loaded.runtime,
-            enforce_limit=False,
-        )
+        loaded.verify(enforce_limit=False)
     except ScheduleError as error:
         raise FormatError(f"{path}: not a schedule of {error}") from error
     return timeline_of(label, loaded.problem, loaded.schedule)

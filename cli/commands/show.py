@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from ..options import JsonFlag, QuietFlag
+from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ...core.costs.graph_summary import Peak
+    from ...core.costs.peak_holders import Peak
 
 _BAR = 40
 _NAMES_SHOWN = 3
@@ -21,9 +21,10 @@ def show(
     graph: Annotated[str, typer.Argument(metavar="GRAPH", help="CostGraphDef file, - for stdin, or a folder.")],
     schedule: Annotated[
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
-        typer.Argument(metavar="[SCHEDULE]", help="Schedule JSON: show what is alive at its peak."),
+        typer.Argument(metavar="[SCHEDULE]", help=f"Show what is alive at its peak. {SCHEDULE_HELP}"),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Holders of memory to list at the peak.")] = 20,
+    force: ForceFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -42,7 +43,7 @@ def show(
     elif schedule is None:
         _show_graph(read_graph(graph, talk.note), json)
     else:
-        _show_peak(graph, schedule, talk, top, json)
+        _show_peak(graph, schedule, talk, top, json, force)
 
 
 def _show_graph(graph: Any, json: bool) -> None:
@@ -120,18 +121,18 @@ def _histogram(values: list[Any]) -> Table:
     return table
 
 
-def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: bool) -> None:
+def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: bool, force: bool) -> None:
     import dataclasses
     from json import dumps
 
-    from ...core.costs.graph_summary import alive_at_peak
+    from ...core.costs.peak_holders import alive_at_peak
     from ...core.costs.verifier import verify
     from ...core.files.costgraph import read_graph
     from ...core.files.schedule_json import read_schedule
     from ...core.units import format_bytes
     from ..console import show, write
 
-    loaded = read_schedule(schedule_path, read_graph(graph_path, talk.note))
+    loaded = read_schedule(schedule_path, read_graph(graph_path, talk.note), force=force)
     verify(loaded.problem, loaded.schedule, enforce_limit=False)
     peak = alive_at_peak(loaded.problem, loaded.schedule)
     if json:

@@ -1,215 +1,38 @@
-"""Compare methods on graphs: every method on every graph with every seed, under the same budget (DESIGN 8)."""
+"""Compare methods on graphs: every method on every graph with every seed, under the same budget.
+
+`Experiment(graphs, methods, settings).execute()` gives a `Comparison`: the finished runs (`cells`), what they say of
+each method over all graphs (`summaries()`), and both as plain values (`document()`, `csv()`). `schedopt.compare` does
+this for users.
+"""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
-
-import numpy as np
+from typing import TypeAlias
 
 from ...version import VERSION
-from ..costs.simulator import input_peak
 from ..errors import SchedoptError, UsageError
 from ..graph import CostGraph
-from ..problem import Problem, Task
+from ..graph_hash import graph_hash
+from ..problem import Problem
+from ..search.method_spec import MethodSpec, check_supported, parse_method
 from ..search.parameters import Parameters
-from ..search.registry import MethodSpec, check_supported, parse_method
-from ..solve import Result, solve, warm_up
-from .resume import ResumeFile, graph_hash
-from .summaries import Cell, MethodSummary, summarise
+from ..search.registry import BUDGET_EXAMPLE
+from ..search.warm_up import warm_up
+from .comparison import Comparison as Comparison
+from .resume import ResumeFile
+from .runs import Run, attempt, in_parallel, one_by_one
+from .settings import Settings as Settings
+from .summaries import Cell
 
-T = TypeVar("T")
 RunName: TypeAlias = tuple[str, str, int]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What all runs of a comparison share.
-
-    Parameters
-    ----------
-    task, devices, memory_limit, bandwidth, latency
-        As in `Problem`: bytes, bytes per second, microseconds.
-    memory_limit_share
-        The limit as a share of each graph's peak in input order on one device, instead of one for all.
-    evaluations, time_limit
-        Budget of each run, schedules priced and seconds; by default the method's own.
-    seed, seeds
-        The first seed, and how many.
-
-    Raises
-    ------
-    UsageError
-        If a share, a budget or the number of seeds is not positive, or there are two limits.
-    """
-
-    task: Task = "memory"
-    devices: int = 1
-    memory_limit: int | None = None
-    bandwidth: float | None = None
-    latency: float = 0.0
-    memory_limit_share: float | None = None
-    evaluations: int | None = None
-    time_limit: float | None = None
-    seed: int = 0
-    seeds: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("memory_limit_share", "evaluations", "time_limit", "seeds"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError(f"{name.replace('_', ' ')} must be above 0, not {value}")
-        if self.memory_limit is not None and self.memory_limit_share is not None:
-            raise UsageError("the memory limit is given twice, in bytes and as a share")
-
-    def problem(self, graph: CostGraph) -> Problem:
-        """Return the problem that a graph poses."""
-        limit = self.memory_limit
-        if self.memory_limit_share is not None:
-            limit = max(1, int(round(self.memory_limit_share * input_peak(graph), 6)))
-        return Problem(graph, self.task, self.devices, limit, self.bandwidth, self.latency)
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run to do: a method, with its budget, on a graph with a seed.
-
-    Parameters
-    ----------
-    problem, spec, seed
-        What to solve, how, and the seed of every random choice.
-    sha256
-        Of the graph.
-    key
-        A hash of all that decides the result.
-    """
-
-    problem: Problem
-    spec: MethodSpec
-    seed: int
-    sha256: str
-    key: str
-
-
-def attempt(call: Callable[[], T]) -> T | Exception:
-    """Call something that may fail in any way, and return its error: the one broad `except` of the project."""
-    try:
-        return call()
-    except Exception as error:
-        return error
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
-
-
-def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
-    """Do a run in this process; an error makes a failed cell that says its type and message."""
-    graph = run.problem.graph
-    identity: dict[str, Any] = {
-        "graph": graph.name,
-        "sha256": run.sha256,
-        "ops": graph.num_ops,
-        "method": run.spec.text,
-        "seed": run.seed,
-    }
-    done = attempt(lambda: _solve_timed(run, interrupt))
-    if isinstance(done, Exception):
-        return Cell(**identity, status="failed", error=_reason(done))
-    result, cpu_seconds = done
-    problem, peak, evaluations = result.problem, result.simulation.peak, round(result.evaluations, 3)
-    return Cell(
-        **identity,
-        status="infeasible" if not result.is_feasible else "optimal" if result.status == "optimal" else "feasible",
-        value=result.value,
-        peak_memory=peak,
-        runtime_us=result.simulation.runtime,
-        excess=problem.fitness(peak, result.simulation.runtime)[0],
-        lower_bound=int(result.lower_bound) if problem.task == "memory" else result.lower_bound,
-        evaluations=int(evaluations) if evaluations.is_integer() else evaluations,
-        seconds=round(result.seconds, 6),
-        cpu_seconds=round(cpu_seconds, 6),
-        timed_out=not result.is_repeatable,
-        found_by=result.found_by,
-        note="; ".join(result.notes),
-    )
-
-
-def _solve_timed(run: Run, interrupt: threading.Event | None) -> tuple[Result, float]:
-    for array in vars(run.problem.graph).values():
-        if isinstance(array, np.ndarray):
-            array.setflags(write=False)  # pickling forgets it, and the kernels would be compiled once more
-    warm_up(run.problem, run.spec)
-    start = time.process_time()
-    result = solve(run.problem, run.spec, seed=run.seed, interrupt=interrupt)
-    return result, time.process_time() - start
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Finished runs, in the order graph, method, seed, which does not depend on the number of jobs.
-
-    Parameters
-    ----------
-    settings
-        What all runs share.
-    methods, reference, graphs
-        Names, as in the cells.
-    cells
-        The finished runs; fewer than `planned` if it was interrupted.
-    planned
-        How many runs belong to it.
-    """
-
-    settings: Settings
-    methods: tuple[str, ...]
-    reference: str
-    graphs: tuple[str, ...]
-    cells: tuple[Cell, ...]
-    planned: int
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every run is finished."""
-        return len(self.cells) == self.planned
-
-    def summaries(self) -> list[MethodSummary]:
-        """Summarise each method over the graphs; see `summarise`."""
-        return summarise(self.cells, self.methods, self.reference)
-
-    def document(self) -> dict[str, Any]:
-        """Return settings, summary per method and all cells as plain values for JSON."""
-        settings = asdict(self.settings)
-        settings["latency_us"], settings["time_limit_s"] = settings.pop("latency"), settings.pop("time_limit")
-        return {
-            "schedopt": VERSION,
-            **settings,
-            "methods": list(self.methods),
-            "reference": self.reference,
-            "graphs": len(self.graphs),
-            "runs": len(self.cells),
-            "complete": self.is_complete,
-            "summary": [asdict(summary) for summary in self.summaries()],
-            "cells": [asdict(cell) for cell in self.cells],
-        }
-
-    def csv(self) -> str:
-        """Return one row per cell, with a header; what a failed run lacks is empty."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, [field.name for field in fields(Cell)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(cell) for cell in self.cells)
-        return text.getvalue()
 
 
 def parse_spec(method: str | MethodSpec) -> MethodSpec:
@@ -291,7 +114,7 @@ class Experiment:
         if self.settings.evaluations is not None and not spec.method.counts_evaluations:
             raise UsageError(
                 f"method '{spec.name}' does not count evaluations; leave --evaluations out and limit the others "
-                "each, as in brkga:evaluations=5000, or all by --time-limit"
+                f"each, as in {BUDGET_EXAMPLE}, or all by --time-limit"
             )
         check_supported(spec, problem, spec.evaluations)
 
@@ -354,7 +177,7 @@ class Experiment:
         """
         try:
             todo = self.unfinished
-            with closing(_in_parallel(todo, jobs) if interrupt is None else _one_by_one(todo, interrupt)) as finished:
+            with closing(in_parallel(todo, jobs) if interrupt is None else one_by_one(todo, interrupt)) as finished:
                 for cell in finished:
                     name = (cell.graph, cell.method, cell.seed)
                     if self.resume is not None:
@@ -369,40 +192,3 @@ class Experiment:
 
 def _name(run: Run) -> RunName:
     return run.problem.graph.name, run.spec.text, run.seed
-
-
-def _one_by_one(runs: list[Run], interrupt: threading.Event) -> Generator[Cell, None, None]:
-    for run in runs:
-        cell = run_cell(run, interrupt)
-        if interrupt.is_set():
-            return
-        yield cell
-
-
-def _in_parallel(runs: list[Run], jobs: int | None) -> Generator[Cell, None, None]:
-    """Yield cells as they finish; whatever the workers' machinery raises is a usage error."""
-    with closing(_through_joblib(runs, jobs)) as cells:
-        while True:
-            cell = attempt(lambda: next(cells, None))
-            if isinstance(cell, Exception):
-                raise UsageError(
-                    f"the workers broke down ({_reason(cell)}); if memory ran out use fewer --jobs, "
-                    "and --resume to keep what is finished"
-                ) from cell
-            if cell is None:
-                return
-            yield cell
-
-
-def _through_joblib(runs: list[Run], jobs: int | None) -> Generator[Cell, None, None]:
-    from joblib import Parallel, delayed, effective_n_jobs
-
-    options = {"n_jobs": jobs, "batch_size": 1, "max_nbytes": None}
-    try:
-        parallel = Parallel(**options, return_as="generator_unordered")
-        size = len(runs)
-    except ValueError:  # Ray's backend only returns lists, so it gets a few runs at a time
-        parallel = Parallel(**options)
-        size = 4 * effective_n_jobs(jobs)
-    for start in range(0, len(runs), max(1, size)):
-        yield from parallel(delayed(run_cell)(run) for run in runs[start : start + size])

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from ..graph import CostGraph
+from ..graph_hash import graph_hash
 from .experiment import Comparison, Experiment, Settings
-from .resume import graph_hash
 from .summaries import Cell, MethodSummary, summarise
 
 Execute = Callable[[Experiment], Comparison]

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-
 from ..errors import FormatError
-from ..files.costgraph import format_graph
 from ..files.json_lines import JsonLines
-from ..graph import CostGraph
+from ..graph_hash import graph_hash as graph_hash
 from .summaries import Cell
-
-
-def graph_hash(graph: CostGraph) -> str:
-    """Return the SHA-256 of what a graph holds, but for its name.
-
-    It is that of the graph as binary CostGraphDef, which has whole microseconds; other runtimes, which no
-    file can hold, are added.
-    """
-    digest = hashlib.sha256(format_graph(graph, "binary"))
-    if np.any(graph.runtime != np.round(graph.runtime)):
-        digest.update(graph.runtime.tobytes())
-    return digest.hexdigest()
 
 
 class ResumeFile(JsonLines):

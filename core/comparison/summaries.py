@@ -1,4 +1,4 @@
-"""Statistics of a comparison: per graph, then over graphs as the papers report them (DESIGN 8)."""
+"""Statistics of a comparison: per graph, then over graphs as the papers report them (Topoformer 5, REGAL 5.3)."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class GraphResults:
         return mean_of([cell.value for cell in cells if cell.is_feasible and cell.value is not None])
 
     def rank(self, method: str) -> tuple[float, float] | None:
-        """Mean excess and mean value over all seeds, the smaller the better (DESIGN 3); None if one failed."""
+        """Mean excess and mean value over all seeds, the smaller the better, excess first; None if one failed."""
         cells = self.cells.get(method, [])
         priced = [(cell.excess, cell.value) for cell in cells if cell.excess is not None and cell.value is not None]
         if not priced or len(priced) < len(cells):

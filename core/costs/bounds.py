@@ -1,4 +1,4 @@
-"""Lower bounds on peak memory and makespan: no schedule can be better (DESIGN, Lower bounds)."""
+"""Lower bounds on peak memory and makespan: no schedule can be better (`docs/concepts/bounds.md`)."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def min_cuts(
     """Yield for op after op what no order's step of it is below, and the smallest set with which it is met.
 
     That is what the op allocates and its workspace, plus the least memory in which any order can arrive at it
-    (FINDINGS, Min-cut bound). An op's term never exceeds the memory of its step in a known order, so ops are
+    (`docs/concepts/bounds.md`). An op's term never exceeds the memory of its step in a known order, so ops are
     tried by that, the largest first, until it is no more than the largest term.
 
     Parameters

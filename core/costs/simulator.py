@@ -94,3 +94,14 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     if wrong >= 0:
         raise ScheduleError(f"{graph.name}: step {wrong} runs before its inputs are on its device")
     return Simulation(state.peak, state.clock, step_memory, step_end)
+
+
+def step_starts(problem: Problem, schedule: Schedule, simulation: Simulation) -> FloatArray:
+    """Return when each step starts, shape `(steps,)`: when its device, of a transfer both, ended the step before."""
+    clock = [0.0] * problem.devices
+    starts = np.empty(len(schedule))
+    columns = zip(schedule.sources.tolist(), schedule.targets.tolist(), simulation.step_end.tolist(), strict=True)
+    for step, (source, target, end) in enumerate(columns):
+        starts[step] = max(clock[source], clock[target])
+        clock[source] = clock[target] = end
+    return starts

@@ -4,41 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from ..graph import BoolArray, CostGraph, FloatArray, IntArray
 from ..problem import Problem
 from ..schedule import Schedule
-from .simulator import Simulation, simulate
-from .verifier import Buffer, Replay
-
-
-class Holding(NamedTuple):
-    """Bytes on a device that a tensor, and its views there, keep from one step to another.
-
-    Parameters
-    ----------
-    tensor
-        The tensor that the bytes are named after; on a device that received it, the copy.
-    device, size
-        Where, and how many bytes.
-    first, last
-        The steps that produce it, and after which it is freed; both hold it.
-    is_final
-        Whether it is a result, which stays after the last step.
-    readers
-        The steps that read it or a view of it there, transfers to other devices included, in order.
-    """
-
-    tensor: int
-    device: int
-    size: int
-    first: int
-    last: int
-    is_final: bool
-    readers: tuple[int, ...]
+from .lifetimes import Holding, holdings_of
+from .simulator import Simulation, simulate, step_starts
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,28 +118,6 @@ class Timeline:
         return held
 
 
-class _Recorder(Replay):
-    """A replay that remembers when each buffer came to its device and when it was freed."""
-
-    def __init__(self, problem: Problem, placement: dict[int, int]) -> None:
-        super().__init__(problem, placement)
-        self.step = 0
-        self.began: dict[Buffer, tuple[int, int]] = {}
-        self.ended: dict[Buffer, int] = {}
-
-    def add(self, tensor: int, device: int, root: int | None) -> None:
-        """Put a tensor on a device."""
-        super().add(tensor, device, root)
-        self.began.setdefault(self.present[device][tensor], (device, self.step))
-
-    def free(self, tensors: set[int], device: int) -> None:
-        """Drop the buffers of these tensors that nobody needs any more."""
-        present = self.present[device]
-        held = {present[tensor] for tensor in tensors if tensor in present}
-        super().free(tensors, device)
-        self.ended.update((buffer, self.step) for buffer in held if buffer.root not in present)
-
-
 def timeline_of(label: str, problem: Problem, schedule: Schedule) -> Timeline:
     """Step through a schedule and record what is alive when.
 
@@ -176,60 +127,17 @@ def timeline_of(label: str, problem: Problem, schedule: Schedule) -> Timeline:
         If it breaks a rule of the cost model.
     """
     simulation = simulate(problem, schedule)
-    placement = schedule.placement(problem.graph)
-    recorder = _Recorder(problem, dict(enumerate(placement.tolist())))
-    columns = (schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist())
-    for step, columns_of_step in enumerate(zip(*columns, strict=True)):
-        recorder.step = step
-        recorder.begin(*columns_of_step)
-        recorder.end(*columns_of_step)
     persistent = np.zeros(problem.devices, np.int64)
-    np.add.at(persistent, placement, problem.graph.persistent)
+    np.add.at(persistent, schedule.placement(problem.graph), problem.graph.persistent)
     return Timeline(
         label,
         problem,
         schedule,
         simulation,
-        _step_starts(problem, schedule, simulation),
+        step_starts(problem, schedule, simulation),
         persistent,
-        _holdings(problem, schedule, recorder),
+        holdings_of(problem, schedule),
     )
-
-
-def _step_starts(problem: Problem, schedule: Schedule, simulation: Simulation) -> FloatArray:
-    """Return when each step starts: when its device, of a transfer both, ended the step before."""
-    clock = [0.0] * problem.devices
-    starts = np.empty(len(schedule))
-    columns = zip(schedule.sources.tolist(), schedule.targets.tolist(), simulation.step_end.tolist(), strict=True)
-    for step, (source, target, end) in enumerate(columns):
-        starts[step] = max(clock[source], clock[target])
-        clock[source] = clock[target] = end
-    return starts
-
-
-def _holdings(problem: Problem, schedule: Schedule, recorder: _Recorder) -> tuple[Holding, ...]:
-    graph, last = problem.graph, len(schedule) - 1
-    is_op = schedule.items >= 0
-    step_of_op = np.empty(graph.num_ops, np.int64)
-    step_of_op[schedule.items[is_op]] = np.flatnonzero(is_op)
-    sent_at: dict[tuple[int, int], list[int]] = {}
-    for step in np.flatnonzero(~is_op).tolist():
-        sent_at.setdefault((~int(schedule.items[step]), int(schedule.sources[step])), []).append(step)
-    pointers, consumers = graph.consumers
-    placement = schedule.placement(graph)
-    holdings = []
-    for buffer, (device, first) in recorder.began.items():
-        if graph.is_control[buffer.root]:
-            continue
-        readers: set[int] = set()
-        for member in buffer.members:
-            ops = consumers[pointers[member] : pointers[member + 1]]
-            readers.update(step_of_op[ops[placement[ops] == device]].tolist())
-            readers.update(sent_at.get((member, device), ()))
-        is_final = any(graph.is_final[member] and recorder.home[member] == device for member in buffer.members)
-        until = recorder.ended.get(buffer, last)
-        holdings.append(Holding(buffer.root, device, buffer.size, first, until, is_final, tuple(sorted(readers))))
-    return tuple(holdings)
 
 
 def input_timeline(graph: CostGraph) -> Timeline:

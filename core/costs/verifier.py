@@ -6,7 +6,9 @@ It shares no code with the kernels, and keeps every set by name instead of by co
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import ScheduleError
 from ..graph import CostGraph
@@ -25,6 +27,26 @@ class Totals:
     def peak(self) -> int:
         """Bytes on the fullest device."""
         return max(self.peak_per_device)
+
+
+class StepClaim(NamedTuple):
+    """What a file says of one step; None where it says nothing.
+
+    Parameters
+    ----------
+    start, end
+        When it runs, microseconds.
+    size
+        Bytes that a transfer sends.
+    freed
+        The tensors whose bytes its device holds no longer after it: an op's device, and that from which a transfer
+        sends; views are freed with what they share. Control tensors, which have no bytes, are not among them.
+    """
+
+    start: float | None = None
+    end: float | None = None
+    size: int | None = None
+    freed: frozenset[int] | None = None
 
 
 class Buffer:
@@ -107,13 +129,16 @@ class Replay:
         """Record what the device holds during a step."""
         self.peak[device] = max(self.peak[device], self.resident[device] + extra)
 
-    def free(self, tensors: set[int], device: int) -> None:
-        """Drop the buffers of these tensors that nobody needs any more."""
+    def free(self, tensors: set[int], device: int) -> set[int]:
+        """Drop the buffers of these tensors that nobody needs any more; returns the tensors in them."""
+        freed: set[int] = set()
         for buffer in {self.present[device][t] for t in tensors if t in self.present[device]}:
             if not any(self.is_needed(member, device) for member in buffer.members):
                 self.resident[device] -= buffer.size
+                freed |= buffer.members
                 for member in buffer.members:
                     del self.present[device][member]
+        return freed
 
     def begin(self, item: int, source: int, target: int) -> None:
         """Take the memory of a step: an op, or `~tensor` for a transfer."""
@@ -122,16 +147,15 @@ class Replay:
         else:
             self._begin_transfer(~item, source, target)
 
-    def end(self, item: int, source: int, target: int) -> None:
-        """Free what nobody needs after the step."""
+    def end(self, item: int, source: int, target: int) -> set[int]:
+        """Free what nobody needs after the step, and return it."""
         if item >= 0:
             for tensor in self.reads[item]:
                 self.waiting[tensor][target].discard(item)
-            self.free(set(self.graph.outputs(item)) | self.reads[item], target)
-        else:
-            self.sent.add((~item, target))
-            self.unsent[~item].discard(target)
-            self.free({~item}, source)
+            return self.free(set(self.graph.outputs(item)) | self.reads[item], target)
+        self.sent.add((~item, target))
+        self.unsent[~item].discard(target)
+        return self.free({~item}, source)
 
     def _begin_op(self, op: int, device: int) -> None:
         graph = self.graph
@@ -170,8 +194,10 @@ def verify(
     problem: Problem,
     schedule: Schedule,
     *,
+    peak: int | None = None,
     peak_per_device: list[int] | None = None,
     runtime: float | None = None,
+    steps: Sequence[StepClaim] | None = None,
     enforce_limit: bool = True,
 ) -> Totals:
     """Replay a schedule under the rules of the cost model.
@@ -180,8 +206,10 @@ def verify(
     ----------
     problem, schedule
         What was to be solved, and the claimed solution.
-    peak_per_device, runtime
+    peak, peak_per_device, runtime
         Claimed totals in bytes and microseconds; checked when given.
+    steps
+        What is claimed of each step; checked where given.
     enforce_limit
         Whether exceeding the memory limit is an error; off for a result known to be infeasible.
 
@@ -189,26 +217,62 @@ def verify(
     ------
     ScheduleError
         Naming the first broken rule: an op missing or repeated, an input not there, a transfer missing,
-        needless or twice, a wrong device, totals that differ, the memory limit exceeded.
+        needless or twice, a wrong device, a claim that does not hold, the memory limit exceeded.
     """
     graph = problem.graph
     placement = _check_steps(problem, schedule)
     replay = Replay(problem, placement)
-    for item, source, target in zip(
-        schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True
-    ):
+    columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
+    for number, (item, source, target) in enumerate(columns):
+        start = max(replay.clock[source], replay.clock[target])
         replay.begin(item, source, target)
-        replay.end(item, source, target)
+        freed = replay.end(item, source, target)
+        if steps is not None:
+            found = StepClaim(
+                start=start,
+                end=replay.clock[target],
+                size=None if item >= 0 else int(graph.tensor_size[~item]),
+                freed=frozenset(tensor for tensor in freed if not graph.is_control[tensor]),
+            )
+            _check_claim(graph, number, item, steps[number], found)
     totals = Totals(replay.peak, max(replay.clock))
-    if peak_per_device is not None and list(peak_per_device) != totals.peak_per_device:
-        raise ScheduleError(
-            f"{graph.name}: the schedule claims peaks of {peak_per_device} bytes, but takes {totals.peak_per_device}"
-        )
-    if runtime is not None and not math.isclose(runtime, totals.runtime, rel_tol=1e-9, abs_tol=1e-9):
-        raise ScheduleError(f"{graph.name}: the schedule claims {runtime} us, but takes {totals.runtime} us")
+    _check_totals(graph, totals, peak, peak_per_device, runtime)
     if enforce_limit and problem.memory_limit is not None and totals.peak > problem.memory_limit:
         raise ScheduleError(
             f"{graph.name}: the schedule takes {totals.peak} bytes on a device, "
             f"over the limit of {problem.memory_limit}"
         )
     return totals
+
+
+def _check_totals(
+    graph: CostGraph, totals: Totals, peak: int | None, peak_per_device: list[int] | None, runtime: float | None
+) -> None:
+    """Compare claimed totals with those found."""
+    if peak_per_device is not None and list(peak_per_device) != totals.peak_per_device:
+        raise ScheduleError(
+            f"{graph.name}: the schedule claims peaks of {peak_per_device} bytes, but takes {totals.peak_per_device}"
+        )
+    if peak not in (None, totals.peak):
+        raise ScheduleError(f"{graph.name}: the schedule claims a peak of {peak} bytes, but takes {totals.peak}")
+    if runtime is not None and not _is_close(runtime, totals.runtime):
+        raise ScheduleError(f"{graph.name}: the schedule claims {runtime} us, but takes {totals.runtime} us")
+
+
+def _is_close(claimed: float, found: float) -> bool:
+    return math.isclose(claimed, found, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def _check_claim(graph: CostGraph, number: int, item: int, claim: StepClaim, found: StepClaim) -> None:
+    """Compare what is claimed of a step with what was found."""
+    name = f"op '{graph.op_names[item]}'" if item >= 0 else f"transfer of '{graph.tensor_name(~item)}'"
+    where = f"{graph.name}: step {number}, {name}, "
+    for verb, claimed, real in (("starts", claim.start, found.start), ("ends", claim.end, found.end)):
+        if claimed is not None and real is not None and not _is_close(claimed, real):
+            raise ScheduleError(f"{where}{verb} at {real} us, but the schedule claims {claimed} us")
+    if claim.size is not None and claim.size != found.size:
+        raise ScheduleError(f"{where}sends {found.size} bytes, but the schedule claims {claim.size}")
+    if claim.freed is not None and found.freed is not None and claim.freed != found.freed:
+        tensor = min(claim.freed ^ found.freed)
+        truth = "frees" if tensor in found.freed else "does not free"
+        raise ScheduleError(f"{where}{truth} '{graph.tensor_name(tensor)}', but the schedule claims otherwise")

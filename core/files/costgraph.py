@@ -7,6 +7,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import count, filterfalse
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from typing import Any, Literal
 from ..errors import FormatError
 from ..graph import INT64_MAX, CostGraph, GraphBuilder
 from .atomic import write_atomically
-from .costgraph_text import Node, parse_lines, text_lines
+from .costgraph_text import FINAL_MARK, Node, parse_lines, text_lines
 
 Encoding = Literal["text", "binary"]
 SUFFIXES: dict[str, tuple[Encoding, bool]] = {
@@ -99,7 +100,8 @@ def parse_graph(
 
 
 def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]) -> CostGraph:
-    """Return the graph of the nodes, by the format's convention of what is an alias (DESIGN 4)."""
+    """Return the graph of the nodes, by the format's convention of what is an alias (docs/concepts/formats.md)."""
+    nodes, final_ports = _without_marks(nodes)
     uses_aliases = any(alias for node in nodes for _, alias in node.outputs)
     if not uses_aliases and any(node.outputs and node.inputs for node in nodes):
         note(
@@ -115,12 +117,48 @@ def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]
             control=node.control,
             outputs=[size for size, _ in node.outputs],
             aliases=[alias for _, alias in node.outputs] if uses_aliases else None,
-            is_final=node.is_final,
+            is_final=_finals(node, final_ports[node.id]) if node.id in final_ports else node.is_final,
             runtime=node.runtime,
             workspace=node.workspace,
             persistent=node.persistent,
         )
     return builder.build()
+
+
+def _without_marks(nodes: list[Node]) -> tuple[list[Node], dict[int, set[int]]]:
+    """Return the model's own nodes, and the ports that the others mark as final, by the id of their op.
+
+    A mark that something reads, or that does more than `_written_nodes` lets it, is an op like any other.
+    """
+    if not any(node.is_mark for node in nodes):
+        return nodes, {}
+    ports = {node.id: len(node.outputs) for node in nodes}
+    read = {producer for node in nodes for producer in [*(i for i, _ in node.inputs), *node.control]}
+    final_ports: dict[int, set[int]] = {}
+    kept = []
+    for node in nodes:
+        if node.is_mark and node.id not in read and len(node.inputs) == 1:
+            ((producer, port),) = node.inputs
+            if node == _mark(node.name, node.id, producer, port) and 0 <= port < ports.get(producer, 0):
+                final_ports.setdefault(producer, set()).add(port)
+                continue
+        kept.append(node)
+    return kept, final_ports
+
+
+def with_marks_as_ops(graph: CostGraph) -> CostGraph:
+    """Return a graph as its file reads where marks are not known, as before version 0.2: they are ops at the end."""
+    nodes = [replace(node, is_mark=False) for node in _written_nodes(graph)]
+    return _build(nodes, graph.name, graph.name, lambda text: None)
+
+
+def _finals(node: Node, ports: set[int]) -> list[bool]:
+    return [node.is_final or port in ports for port in range(len(node.outputs))]
+
+
+def _mark(name: str, id_: int, producer: int, port: int) -> Node:
+    """Return the node that marks a tensor as final: a final op that makes a view of it without bytes."""
+    return Node(name, id_, [(producer, port)], [(0, 0)], is_final=True, is_mark=True)
 
 
 def _looks_like_text(data: bytes) -> bool:
@@ -167,7 +205,9 @@ def _read_message(message: Any, dropped: set[str]) -> list[Node]:
         dropped.add("cost")
     nodes = []
     for node in message.node:
-        dropped.update(field.name for field, _ in node.ListFields() if field.name in DROPPED_NODE_FIELDS)
+        is_mark = node.device == FINAL_MARK
+        fields = {field.name for field, _ in node.ListFields()} - ({"device"} if is_mark else set())
+        dropped.update(fields.intersection(DROPPED_NODE_FIELDS))
         for output in node.output_info:
             if output.dtype:
                 dropped.add("dtype")
@@ -184,6 +224,7 @@ def _read_message(message: Any, dropped: set[str]) -> list[Node]:
                 node.temporary_memory_size,
                 node.persistent_memory_size,
                 node.is_final,
+                is_mark,
             )
         )
     return nodes
@@ -192,7 +233,8 @@ def _read_message(message: Any, dropped: set[str]) -> list[Node]:
 def _written_nodes(graph: CostGraph) -> Iterator[Node]:
     """Yield the nodes of the CostGraphDef that stands for `graph`.
 
-    `is_final` is per op there, so a final tensor among others gets a final zero-byte op that aliases it.
+    `is_final` is per op there, so a final tensor among others gets a final zero-byte op that aliases it, whose
+    `device` says that it is a mark, no op of the model: reading takes it back.
     """
     ids = graph.op_ids.tolist()
     producer = graph.tensor_producer.tolist()
@@ -227,8 +269,7 @@ def _written_nodes(graph: CostGraph) -> Iterator[Node]:
     for free_id, tensor in zip(free_ids, pinned, strict=False):
         op = producer[tensor]
         port = tensor - output_ptr[op]
-        name = f"{graph.op_names[op]}:{port}/final"
-        yield Node(name, free_id, [(ids[op], port)], [(0, 0)], [], is_final=True)
+        yield _mark(f"{graph.op_names[op]}:{port}/final", free_id, ids[op], port)
 
 
 def _binary(graph: CostGraph) -> bytes:
@@ -238,6 +279,7 @@ def _binary(graph: CostGraph) -> bytes:
     for written in _written_nodes(graph):
         node = message.node.add(
             name=written.name,
+            device=FINAL_MARK if written.is_mark else None,
             id=written.id,
             temporary_memory_size=written.workspace,
             persistent_memory_size=written.persistent,

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from ..graph import INT32_MAX, INT64_MAX
 
+FINAL_MARK = "schedopt/final"
+"""The `device` of an op that only says which tensor is final."""
+
 
 @dataclass
 class Node:
@@ -26,6 +29,8 @@ class Node:
         Microseconds and bytes.
     is_final
         Whether its outputs are kept to the end.
+    is_mark
+        Whether it is no op of the model, but says that the tensor it reads is final: its `device` is `FINAL_MARK`.
     """
 
     name: str = ""
@@ -37,6 +42,7 @@ class Node:
     workspace: int = 0
     persistent: int = 0
     is_final: bool = False
+    is_mark: bool = False
 
 
 _NODE_INTEGERS = {
@@ -108,6 +114,8 @@ def _parse_node(lines: Iterator[str]) -> Node:
             if value.strip() not in ("true", "false"):
                 raise ValueError(value)
             node.is_final = value.strip() == "true"
+        elif key == "device" and value.strip() == f'"{FINAL_MARK}"':
+            node.is_mark = True
         else:
             raise ValueError(key)
         seen.add(key)
@@ -139,6 +147,8 @@ def text_lines(node: Node) -> Iterable[str]:
     yield "node {\n"
     if node.name:
         yield f'  name: "{CEscape(node.name, True)}"\n'
+    if node.is_mark:
+        yield f'  device: "{FINAL_MARK}"\n'
     if node.id:
         yield f"  id: {node.id}\n"
     for producer, port in node.inputs:

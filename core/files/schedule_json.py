@@ -1,4 +1,7 @@
-"""The schedule JSON: what `solve --output` writes and whatever checks or draws a schedule reads."""
+"""The schedule file: what `solve --output` writes, and what every command that takes a schedule reads.
+
+Its fields are those of `schedule.schema.json` beside this file; docs/concepts/formats.md says what they mean.
+"""
 
 from __future__ import annotations
 
@@ -7,51 +10,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...version import VERSION
-from ..errors import FormatError, UsageError
-from ..graph import INT64_MAX, CostGraph
+from ..arrays import INT64_MAX
+from ..costs.lifetimes import freed_after
+from ..costs.simulator import Simulation, step_starts
+from ..costs.verifier import StepClaim, Totals, verify
+from ..errors import FormatError, OtherGraphError, UnknownNameError, UsageError
+from ..graph import CostGraph
+from ..graph_hash import structure_hash
 from ..problem import Problem
 from ..schedule import Schedule
-from ..solve import Result
+
+FORMAT = 2
+KNOWN_FORMATS = (1, 2)
+_SHOWN_DIGITS = 12
+_SHOWN_LETTERS = 80
+_NEEDED = object()
 
 
-def result_document(result: Result) -> dict[str, Any]:
-    """Return the schedule JSON of a result as plain Python values (DESIGN 4)."""
-    problem, graph = result.problem, result.problem.graph
-    peaks = result.simulation.peak_per_device.tolist()
-    bound = int(result.lower_bound) if problem.task == "memory" else result.lower_bound
-    evaluations = round(result.evaluations, 3)
-    return {
-        "schedopt": VERSION,
-        "graph": graph.name,
-        "task": problem.task,
-        "method": result.method,
-        "status": result.status,
-        "devices": problem.devices,
-        "memory_limit": problem.memory_limit,
-        "bandwidth": problem.bandwidth,
-        "latency_us": problem.latency,
-        "seed": result.seed,
-        "repeatable": result.is_repeatable,
-        "peak_memory": max(peaks),
-        "peak_memory_per_device": peaks,
-        "runtime_us": result.simulation.runtime,
-        "lower_bound": bound,
-        "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
-        "seconds": round(result.seconds, 3),
-        "found_by": result.found_by,
-        "steps": _steps(graph, result.schedule),
-    }
-
-
-def _steps(graph: CostGraph, schedule: Schedule) -> list[dict[str, Any]]:
+def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation) -> list[dict[str, Any]]:
+    """Return the `steps` of a schedule: what runs where, when, and which tensors it is the last to need."""
+    graph = problem.graph
+    starts, ends = step_starts(problem, schedule, simulation).tolist(), simulation.step_end.tolist()
     steps: list[dict[str, Any]] = []
     columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
-    for item, source, target in columns:
+    for number, (item, source, target) in enumerate(columns):
+        step: dict[str, Any]
         if item >= 0:
-            steps.append({"op": graph.op_names[item], "device": target})
+            step = {"op": graph.op_names[item], "device": target}
         else:
-            steps.append({"tensor": graph.tensor_name(~item), "from": source, "to": target})
+            step = {"tensor": graph.tensor_name(~item), "from": source, "to": target}
+            step["bytes"] = int(graph.tensor_size[~item])
+        step |= {"start_us": starts[number], "end_us": ends[number]}
+        steps.append(step)
+    for step, tensors in zip(steps, freed_after(problem, schedule), strict=True):
+        if tensors:
+            step["frees"] = [graph.tensor_name(tensor) for tensor in tensors]
     return steps
 
 
@@ -65,7 +58,7 @@ def format_document(document: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class LoadedSchedule:
-    """A schedule read from a file, with the problem and totals that the file claims.
+    """A schedule read from a file, with the problem and what the file claims of it.
 
     Parameters
     ----------
@@ -73,59 +66,150 @@ class LoadedSchedule:
         What was solved, on the graph given by the caller, and the steps.
     status
         As written; `infeasible` means that the memory limit is exceeded knowingly.
-    peak_per_device, runtime
-        Claimed totals: bytes and microseconds.
+    peak, peak_per_device, runtime
+        Claimed totals: bytes and microseconds; None where the file has none.
+    steps
+        What is claimed of each step.
     """
 
     problem: Problem
     schedule: Schedule
     status: str
-    peak_per_device: list[int]
-    runtime: float
+    peak: int | None
+    peak_per_device: list[int] | None
+    runtime: float | None
+    steps: tuple[StepClaim, ...]
+
+    @property
+    def claims(self) -> dict[str, Any]:
+        """What the file claims, as keyword arguments of the verifier."""
+        totals = {"peak": self.peak, "peak_per_device": self.peak_per_device, "runtime": self.runtime}
+        return {**totals, "steps": self.steps}
+
+    def verify(self, *, enforce_limit: bool | None = None) -> Totals:
+        """Replay the schedule and check all that the file claims.
+
+        Parameters
+        ----------
+        enforce_limit
+            Whether exceeding the memory limit is an error; by default unless the status is `infeasible`.
+
+        Raises
+        ------
+        ScheduleError
+            Naming the first broken rule, or the first claim that does not hold.
+        """
+        limited = self.status != "infeasible" if enforce_limit is None else enforce_limit
+        return verify(self.problem, self.schedule, **self.claims, enforce_limit=limited)
 
 
-def read_schedule(path: str | Path, graph: CostGraph) -> LoadedSchedule:
-    """Read a schedule JSON for a graph; `verify` judges the schedule itself.
+def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) -> LoadedSchedule:
+    """Read a schedule for a graph; its `verify` judges the schedule itself.
+
+    Parameters
+    ----------
+    path
+        A schedule JSON of any known format, of which only `steps` is needed; or op names, one per line, in the order
+        in which one device runs them, as `solve --format order` prints them.
+    graph
+        What it is a schedule of.
+    force
+        Whether to take a file that says that it was made for another graph.
 
     Raises
     ------
     FormatError
-        If the file cannot be read, is not a schedule JSON, or names ops or tensors the graph does not have.
+        If the file cannot be read, or is no schedule, or of an unknown format.
+    OtherGraphError
+        If it was made for another graph; `UnknownNameError` if it names ops or tensors that the graph does not have.
     """
     try:
-        document = json.loads(Path(path).read_bytes())
+        data = Path(path).read_bytes()
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+    names = _lines(data)
+    if names and (names[0] in graph.op_names or not data.lstrip().startswith((b"{", b"["))):
+        return _read_order(names, graph, path)
+    try:
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not a JSON file, or truncated: {error}") from error
     if not isinstance(document, dict):
         raise FormatError(f"{path}: not a schedule JSON, which is an object")
+    return _read_document(document, graph, path, force)
+
+
+def _lines(data: bytes) -> list[str]:
+    """Return the lines of a text without empty ones at its end; none if it is no text."""
+    try:
+        lines = data.decode("utf-8-sig").rstrip("\r\n").split("\n")
+    except UnicodeDecodeError:
+        return []
+    return [line.removesuffix("\r") for line in lines] if lines != [""] else []
+
+
+def _read_order(names: list[str], graph: CostGraph, path: str | Path) -> LoadedSchedule:
+    ops = {name: op for op, name in enumerate(graph.op_names)}
+    for number, name in enumerate(names, start=1):
+        if name not in ops:
+            raise UnknownNameError(
+                f"{path}: line {number} is '{name[:_SHOWN_LETTERS]}', which is no op of {graph.name}; "
+                "a schedule is JSON, or op names, one per line"
+            )
+    order = [ops[name] for name in names]
+    zeros = [0] * len(order)
+    schedule = Schedule.from_steps(order, zeros, zeros)
+    return LoadedSchedule(Problem(graph), schedule, "feasible", None, None, None, (StepClaim(),) * len(order))
+
+
+def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path, force: bool) -> LoadedSchedule:
+    found = document.get("format", 1)
+    if found not in KNOWN_FORMATS or isinstance(found, bool):
+        known = " and ".join(map(str, KNOWN_FORMATS))
+        raise FormatError(
+            f"{path}: format {json.dumps(found)[:_SHOWN_LETTERS]} is not known; this version reads {known}"
+        )
+    made_for = _field(document, "graph_sha256", str, path, None)
+    if made_for is not None and not force and made_for != (real := structure_hash(graph)):
+        raise OtherGraphError(
+            f"{path}: made for another graph than {graph.name}: its graph_sha256 is {made_for[:_SHOWN_DIGITS]}..., not "
+            f"{real[:_SHOWN_DIGITS]}...; --force takes it all the same"
+        )
+    tensors = {graph.tensor_name(tensor): tensor for tensor in range(graph.num_tensors)}
+    steps = _field(document, "steps", list, path)
+    schedule = _read_steps(steps, tensors, graph, path)
+    least = max(1, int(max(schedule.sources.max(initial=0), schedule.targets.max(initial=0))) + 1)
     try:
         problem = Problem(
             graph,
-            _field(document, "task", str, path),  # type: ignore[arg-type]
-            _field(document, "devices", int, path),
-            _field(document, "memory_limit", (int, type(None)), path),
-            _field(document, "bandwidth", (int, float, type(None)), path),
-            _field(document, "latency_us", (int, float), path),
+            _field(document, "task", str, path, "memory"),
+            _field(document, "devices", int, path, least),
+            _field(document, "memory_limit", (int, type(None)), path, None),
+            _field(document, "bandwidth", (int, float, type(None)), path, None),
+            _field(document, "latency_us", (int, float), path, 0.0),
         )
     except UsageError as error:
         raise FormatError(f"{path}: {error}") from error
-    peaks = _field(document, "peak_memory_per_device", list, path)
-    if not all(isinstance(peak, int) for peak in peaks):
+    peaks = _field(document, "peak_memory_per_device", list, path, None)
+    if peaks is not None and not all(type(peak) is int for peak in peaks):
         raise FormatError(f"{path}: peak_memory_per_device must hold whole numbers")
     return LoadedSchedule(
         problem,
-        _read_steps(_field(document, "steps", list, path), graph, path),
-        _field(document, "status", str, path),
+        schedule,
+        _field(document, "status", str, path, "feasible"),
+        _field(document, "peak_memory", int, path, None),
         peaks,
-        _field(document, "runtime_us", (int, float), path),
+        _field(document, "runtime_us", (int, float), path, None),
+        _read_claims(steps, tensors, graph, path),
     )
 
 
-def _field(document: dict[str, Any], name: str, kind: Any, path: str | Path) -> Any:
+def _field(document: dict[str, Any], name: str, kind: Any, path: str | Path, default: Any = _NEEDED) -> Any:
+    """Return a field of a document or of a step, checked for its type; the default where it is missing."""
     if name not in document:
-        raise FormatError(f"{path}: not a schedule JSON: the field '{name}' is missing")
+        if default is _NEEDED:
+            raise FormatError(f"{path}: not a schedule JSON: the field '{name}' is missing")
+        return default
     value = document[name]
     if not isinstance(value, kind) or isinstance(value, bool):
         raise FormatError(f"{path}: the field '{name}' has the wrong type: {value!r}")
@@ -134,9 +218,8 @@ def _field(document: dict[str, Any], name: str, kind: Any, path: str | Path) -> 
     return value
 
 
-def _read_steps(steps: list[Any], graph: CostGraph, path: str | Path) -> Schedule:
+def _read_steps(steps: list[Any], tensors: dict[str, int], graph: CostGraph, path: str | Path) -> Schedule:
     ops = {name: op for op, name in enumerate(graph.op_names)}
-    tensors = {graph.tensor_name(tensor): tensor for tensor in range(graph.num_tensors)}
     items, sources, targets = [], [], []
     for number, step in enumerate(steps):
         match step:
@@ -150,10 +233,33 @@ def _read_steps(steps: list[Any], graph: CostGraph, path: str | Path) -> Schedul
                 )
         if name not in known:
             kind = "op" if known is ops else "tensor"
-            raise FormatError(f"{path}: step {number} names the {kind} '{name}', which {graph.name} does not have")
+            raise UnknownNameError(f"{path}: step {number} names the {kind} '{name}', which {graph.name} does not have")
         if not all(-1 <= device < 2**31 for device in (source, target)):
             raise FormatError(f"{path}: step {number} names a device out of range: {step!r}")
         items.append(known[name] if known is ops else ~known[name])
         sources.append(source)
         targets.append(target)
     return Schedule.from_steps(items, sources, targets)
+
+
+def _read_claims(
+    steps: list[Any], tensors: dict[str, int], graph: CostGraph, path: str | Path
+) -> tuple[StepClaim, ...]:
+    """Return what steps say beyond what runs where; if any has `frees`, the others free nothing."""
+    says_what_is_freed = any("frees" in step for step in steps)
+    claims = []
+    for number, step in enumerate(steps):
+        where = f"{path}: step {number}"
+        names = _field(step, "frees", list, where, []) if says_what_is_freed else None
+        for name in names or ():
+            if not isinstance(name, str) or name not in tensors:
+                raise UnknownNameError(f"{where} frees the tensor {name!r}, which {graph.name} does not have")
+        claims.append(
+            StepClaim(
+                start=_field(step, "start_us", (int, float), where, None),
+                end=_field(step, "end_us", (int, float), where, None),
+                size=_field(step, "bytes", int, where, None),
+                freed=None if names is None else frozenset(tensors[name] for name in names),
+            )
+        )
+    return tuple(claims)

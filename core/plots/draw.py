@@ -69,9 +69,9 @@ def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> 
 
     several = any(timeline.problem.devices > 1 for timeline in timelines)
     if (kind or ("gantt" if several else "memory")) == "gantt":
-        from .gantt import draw_gantt
+        from .gantt import gantt_figure
 
-        return render(draw_gantt(timelines), suffix)
-    from .memory_chart import draw_memory
+        return render(gantt_figure(timelines), suffix)
+    from .memory_chart import memory_figure
 
-    return render(draw_memory(timelines), suffix)
+    return render(memory_figure(timelines), suffix)

@@ -58,7 +58,16 @@ def clock_of(timeline: Timeline, longest: float) -> Clock:
     return Clock(starts / unit, ends / unit, unit, f"time, {name}")
 
 
-def draw_gantt(timelines: Sequence[Timeline]) -> Figure:
+def draw_gantt(axes: Axes, timeline: Timeline) -> None:
+    """Draw what each device of a schedule runs when, and what is sent between devices, over time."""
+    clock = clock_of(timeline, timeline.simulation.runtime)
+    _draw_devices(axes, timeline, clock, clock.length)
+    axes.set_xlim(0, clock.length)
+    number_ticks(axes)
+    axes.set_xlabel(clock.label)
+
+
+def gantt_figure(timelines: Sequence[Timeline]) -> Figure:
     """Draw schedules below each other: devices and transfers over time, and under them the memory of each device."""
     rows = [0.36 * timeline.problem.devices + 0.5 for timeline in timelines]
     heights = [height for row in rows for height in (row, 1.9)]

@@ -11,27 +11,46 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from ..costs.timeline import Holding, Timeline
+from ..costs.lifetimes import Holding
+from ..costs.timeline import Timeline
 from ..graph import IntArray
 from ..units import format_bytes
 from .figures import GREY, PEAK, byte_unit, color_of, highest_of_bins, new_figure, number_ticks, plain
 
 NAMED_TENSORS = 8
+STACK_TITLE = "held at the peak"
 _WEIGHTS = "0.45"
 _WORKSPACE = "black"
 _HEADROOM = 1.13
 
 
-def draw_memory(timelines: Sequence[Timeline]) -> Figure:
-    """Draw the memory of schedules of one graph over their steps.
+def draw_memory(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2D]:
+    """Draw the memory of schedules of one graph over their steps; returns the legend's entries.
 
     One schedule on one device is a stacked area: persistent bytes, the largest tensors of the peak by name, all
     others, and workspace. Several schedules, or devices, are lines. Long schedules are drawn by the highest step of
     each stretch, so that the peak is always there.
     """
-    if len(timelines) == 1 and timelines[0].problem.devices == 1:
-        return _draw_by_tensor(timelines[0])
-    return _draw_lines(timelines)
+    if is_stacked(timelines):
+        return _draw_by_tensor(axes, timelines[0])
+    return _draw_lines(axes, timelines)
+
+
+def memory_figure(timelines: Sequence[Timeline]) -> Figure:
+    """Return the picture of `draw_memory`, its legend beside or under it."""
+    stacked = is_stacked(timelines)
+    figure = new_figure(11, 5 if stacked else 4.6 + 0.2 * len(_lines(timelines)))
+    entries = draw_memory(figure.subplots(), timelines)
+    if stacked:
+        figure.legend(handles=entries, loc="outside right upper", fontsize="small", title=STACK_TITLE)
+    else:
+        figure.legend(handles=entries, loc="outside lower left", fontsize="small")
+    return figure
+
+
+def is_stacked(timelines: Sequence[Timeline]) -> bool:
+    """Whether `draw_memory` draws a stacked area, whose legend is of what is held at the peak."""
+    return len(timelines) == 1 and timelines[0].problem.devices == 1
 
 
 def limit_lines(axes: Axes, timelines: Sequence[Timeline], unit: float) -> list[Line2D]:
@@ -43,9 +62,7 @@ def limit_lines(axes: Axes, timelines: Sequence[Timeline], unit: float) -> list[
     ]
 
 
-def _draw_by_tensor(timeline: Timeline) -> Figure:
-    figure = new_figure(11, 5)
-    axes = figure.subplots()
+def _draw_by_tensor(axes: Axes, timeline: Timeline) -> list[Patch | Line2D]:
     peak = timeline.simulation.peak
     unit, unit_name = byte_unit(peak)
     memory = timeline.memory(0)
@@ -61,8 +78,7 @@ def _draw_by_tensor(timeline: Timeline) -> Figure:
     _mark_peak(axes, timeline, unit)
     _finish(axes, timeline.steps, peak, unit, unit_name)
     axes.set_title(f"{plain(timeline.problem.graph.name, 60)}: {plain(timeline.label, 40)}", loc="left")
-    figure.legend(handles=entries, loc="outside right upper", fontsize="small", title="held at the peak")
-    return figure
+    return entries
 
 
 def _bands(
@@ -105,20 +121,21 @@ def _finish(axes: Axes, steps: int, peak: int, unit: float, unit_name: str) -> N
     number_ticks(axes, "xy")
 
 
-def _draw_lines(timelines: Sequence[Timeline]) -> Figure:
-    """Draw a line per schedule, or per device of the only one; several devices count by the fullest."""
+def _lines(timelines: Sequence[Timeline]) -> list[tuple[Timeline, int, str]]:
+    """Return the lines to draw: per schedule, or per device of the only one; several devices count by the fullest."""
     alone = len(timelines) == 1
-    lines = [
+    return [
         (timeline, device, f"device {device}" if alone else timeline.label)
         for timeline in timelines
         for device in (range(timeline.problem.devices) if alone else [timeline.fullest_device])
     ]
-    figure = new_figure(11, 4.6 + 0.2 * len(lines))
-    axes = figure.subplots()
+
+
+def _draw_lines(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2D]:
     highest = max(timeline.simulation.peak for timeline in timelines)
     unit, unit_name = byte_unit(highest)
     entries: list[Patch | Line2D] = []
-    for number, (timeline, device, name) in enumerate(lines):
+    for number, (timeline, device, name) in enumerate(_lines(timelines)):
         memory = timeline.memory(device)
         shown = highest_of_bins(memory)
         step = int(np.argmax(np.where(timeline.schedule.targets == device, memory, -1)))
@@ -134,10 +151,9 @@ def _draw_lines(timelines: Sequence[Timeline]) -> Figure:
         entries.append(line)
     entries += [*_weights_under(axes, timelines, unit), *limit_lines(axes, timelines, unit)]
     _finish(axes, max(timeline.steps for timeline in timelines), highest, unit, unit_name)
-    graph = timelines[0].problem.graph
+    graph, alone = timelines[0].problem.graph, len(timelines) == 1
     axes.set_title(plain(graph.name, 60) + (f": {plain(timelines[0].label, 40)}" if alone else ""), loc="left")
-    figure.legend(handles=entries, loc="outside lower left", fontsize="small")
-    return figure
+    return entries
 
 
 def _weights_under(axes: Axes, timelines: Sequence[Timeline], unit: float) -> list[Patch]:

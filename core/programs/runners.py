@@ -14,10 +14,10 @@ class Runner(NamedTuple):
     Parameters
     ----------
     apply
-        `apply(model, schedule, output, options, note)`: write the model in the order of a schedule file.
+        `apply(model, schedule, output, options, note, force=False)`: write the model in the order of a schedule file.
     measure
-        `measure(model, schedules, repeats, options, note) -> list[Measurement]`: run it in program order, which is
-        the first row, and in the order of each schedule file.
+        `measure(model, schedules, repeats, options, note, force=False) -> list[Measurement]`: run it in program
+        order, which is the first row, and in the order of each schedule file.
     """
 
     apply: str

@@ -1,9 +1,15 @@
-"""Parameters of methods: frozen dataclasses whose fields say their help and range, checked once."""
+"""Parameters of methods, trainings and generators: frozen dataclasses whose fields say their help and what they may be.
+
+A field is declared once, by `parameter`; its range and, where its type is a `Literal`, its choices are checked when the
+dataclass is built, so all that read parameters (`name=value` on the command line here, YAML in `settings`) refuse a
+value in the same words.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ..errors import UsageError
 
@@ -11,6 +17,8 @@ if TYPE_CHECKING:
     from ..problem import Problem
 
 T = TypeVar("T")
+WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+"""How messages call the types that a value may have."""
 
 
 def parameter(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
@@ -20,11 +28,20 @@ def parameter(default: Any, help: str, low: float | None = None, high: float | N
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """Base of every method's parameters; this one has none."""
+    """Base of every method's parameters; this one has none.
+
+    Raises
+    ------
+    UsageError
+        If a value is out of its field's range, or none of its choices.
+    """
 
     def __post_init__(self) -> None:
+        types = get_type_hints(type(self))
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
+            value, kind = getattr(self, field.name), types[field.name]
+            if get_origin(kind) is Literal and value not in get_args(kind):
+                raise UsageError(f"{field.name} must be one of {', '.join(map(str, get_args(kind)))}, not {value!r}")
             low, high = field.metadata.get("low"), field.metadata.get("high")
             if (low is not None and not value >= low) or (high is not None and not value <= high):
                 wanted = f"at least {low}" if high is None else f"from {low} to {high}"
@@ -38,24 +55,36 @@ class Parameters:
         return dataclasses.asdict(self)
 
 
+def types_of(kind: type[Any], names: Iterable[str], owner: str, what: str) -> dict[str, Any]:
+    """Return the type of every field of a dataclass, once it is clear that it has all these fields.
+
+    Raises
+    ------
+    UsageError
+        If there is no field of one of the names; `owner` and `what` are what the message calls dataclass and field.
+    """
+    known = [field.name for field in dataclasses.fields(kind)]
+    for name in names:
+        if name not in known:
+            have = f"it has {', '.join(known)}" if known else "it has none"
+            raise UsageError(f"{owner} has no {what} '{name}'; {have}")
+    return get_type_hints(kind)
+
+
 def from_texts(kind: type[T], texts: dict[str, str], method: str) -> T:
     """Build a parameters class from `name -> text`.
 
     Raises
     ------
     UsageError
-        If a name is unknown or a text is not of the field's type.
+        If a name is unknown, a text is not of the field's type, or a value is refused.
     """
-    types = get_type_hints(kind)
-    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    types = types_of(kind, texts, f"method '{method}'", "parameter")
     values: dict[str, Any] = {}
     for name, text in texts.items():
-        if name not in known:
-            have = f"it has {', '.join(known)}" if known else "it has none"
-            raise UsageError(f"method '{method}' has no parameter '{name}'; {have}")
+        read = str if get_origin(types[name]) is Literal else types[name]
         try:
-            values[name] = types[name](text)
+            values[name] = read(text)
         except ValueError as error:
-            wanted = {"int": "a whole number", "float": "a number"}.get(types[name].__name__, types[name].__name__)
-            raise UsageError(f"parameter {name} of '{method}' must be {wanted}, not '{text}'") from error
+            raise UsageError(f"parameter {name} of '{method}' must be {WANTED[read]}, not '{text}'") from error
     return kind(**values)

@@ -1,16 +1,28 @@
-"""Every method by its one name; a new method is one file and one line here."""
+"""Every method by its one name; a new method is one file and one line here.
+
+Nothing else of the package knows a method by name: commands, help texts and the documentation ask the registry.
+It imports no method, so that a help text costs nothing. The module of a method may define, beside its entry:
+
+- `Parameters`: a frozen dataclass derived from `core.search.parameters.Parameters`;
+- `parts(problem) -> list[str]`: the methods that it runs for a problem, itself included if it runs code of its own;
+- `warm_up(tiny) -> Problem`: compiles what a short run would not, and returns the problem for that short run.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
+from types import ModuleType
 from typing import Any, NamedTuple
 
-from ..errors import UsageError
-from ..problem import Problem
-from ..schedule import Schedule
-from .parameters import Parameters, from_texts
+from .parameters import Parameters
+
+DEFAULT_METHOD = "auto"
+"""Chosen where none is named."""
+INPUT_METHOD = "input"
+"""The order as it is given, which others are compared with."""
+EXAMPLE, BUDGET_EXAMPLE = "brkga:elites=10", "brkga:evaluations=1000"
+"""How help texts and errors show a method with a parameter, and one with a budget of its own."""
 
 
 class Method(NamedTuple):
@@ -19,7 +31,7 @@ class Method(NamedTuple):
     Parameters
     ----------
     entry
-        `module:function`, imported when the method is chosen; the module may define `Parameters`.
+        `module:function`, imported when the method is chosen.
     summary, source
         One line, and the paper's section or the field's use.
     memory_on_one_device_only
@@ -34,6 +46,14 @@ class Method(NamedTuple):
         Budget when neither evaluations nor time are limited.
     default_seconds
         Time limit in the same case.
+    default_devices
+        Devices for the memory task where their number is not said; for the makespan it is 2 with every method.
+    flags
+        Parameters that `solve` has an option for; see `FLAGS`.
+    trainer, training
+        How `schedopt train` finds what the method uses, and what it does there in one line: `grid_search` over the
+        method's parameters, or the module whose `trainable(method)` describes its network's training; empty where
+        nothing is trained.
     """
 
     entry: str
@@ -45,6 +65,10 @@ class Method(NamedTuple):
     counts_evaluations: bool = True
     default_evaluations: int | None = None
     default_seconds: float | None = None
+    default_devices: int = 1
+    flags: tuple[str, ...] = ()
+    trainer: str = ""
+    training: str = ""
 
 
 _SOLVERS = "schedopt.core.solvers"
@@ -62,7 +86,7 @@ METHODS: dict[str, Method] = {
         searches=False,
     ),
     "random": Method(
-        f"{_SOLVERS}.one_device.random_orders:solve",
+        f"{_SOLVERS}.several_devices.random_schedules:solve",
         "Best of N random topological orders, placed at random",
         "Topoformer 5, C",
         default_evaluations=100,
@@ -118,18 +142,24 @@ METHODS: dict[str, Method] = {
         "Topoformer 4",
         searches=False,
         default_evaluations=5000,
+        flags=("decode", "width", "weights"),
+        trainer="schedopt.policies.topoformer.trainable",
+        training="Train Topoformer by REINFORCE, by imitation or both, in phases (Topoformer 4.3, C).",
     ),
     "gp-dfs": Method(
         f"{_SOLVERS}.several_devices.gp_dfs:solve",
         "Kernighan-Lin partition, then per device the depth-first order of XLA's memory scheduler",
         "REGAL A.10",
         searches=False,
+        default_devices=2,
     ),
     "local-search": Method(
         f"{_SOLVERS}.several_devices.local_search:solve",
         "Random start; moves an op to another device or another place in the order; restarts",
         "REGAL A.10",
         default_evaluations=5000,
+        trainer="grid_search",
+        training="Search when to restart, for local-search:patience=N (REGAL A.10).",
     ),
     "cp-sat": Method(
         f"{_SOLVERS}.cp_sat.solve:solve",
@@ -148,6 +178,9 @@ METHODS: dict[str, Method] = {
         "Biased random-key genetic algorithm with beta mutants: placement, order and transfers",
         "REGAL 3.2, A.5",
         default_evaluations=5000,
+        flags=("decoder",),
+        trainer="grid_search",
+        training="Search 648 settings of brkga, for brkga-tuned:settings=FILE (REGAL A.10).",
     ),
     "brkga-tuned": Method(
         f"{_SOLVERS}.several_devices.brkga_tuned:solve",
@@ -161,6 +194,11 @@ METHODS: dict[str, Method] = {
         "REGAL 4",
         several_devices_only=True,
         default_evaluations=5000,
+        default_devices=2,
+        flags=("weights",),
+        trainer="schedopt.policies.regal.trainable",
+        training="Train REGAL, a graph network that chooses for each op what BRKGA draws from, by its rewards "
+        "(REGAL 4).",
     ),
     "gas": Method(
         "schedopt.policies.regal.gas:solve",
@@ -168,6 +206,10 @@ METHODS: dict[str, Method] = {
         "REGAL 5.2",
         several_devices_only=True,
         default_evaluations=5000,
+        default_devices=2,
+        flags=("weights",),
+        trainer="schedopt.policies.regal.trainable",
+        training="Train GAS, REGAL with an LSTM over a topological order for its network (REGAL 5.2).",
     ),
     "idrs": Method(
         "schedopt.policies.regal.idrs:solve",
@@ -175,124 +217,48 @@ METHODS: dict[str, Method] = {
         "REGAL 5.2",
         several_devices_only=True,
         default_evaluations=5000,
+        default_devices=2,
+        flags=("weights",),
     ),
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class MethodSpec:
-    """A method with its parameters and, for comparisons, a budget of its own.
+FLAGS = {
+    "decoder": "How brkga makes a schedule of its keys: queue (the paper's) or lazy.",
+    "decode": "How topoformer makes orders of priorities: greedy, sample or beam.",
+    "width": "Orders that topoformer draws, or partial orders in its beam.",
+    "weights": "Weights for topoformer, regal, gas or idrs. (default: those shipped)",
+}
+"""Help of each parameter that `solve` has an option for."""
 
-    Written `name` or `name:parameter=value:...`; `evaluations` and `time_limit` are known to every method.
-    """
 
-    text: str
-    name: str
-    parameters: Parameters
-    evaluations: int | None = None
-    time_limit: float | None = None
+def methods_where(condition: Callable[[Method], object]) -> list[str]:
+    """Return the names of the methods of which something is true, in the registry's order."""
+    return [name for name, method in METHODS.items() if condition(method)]
 
-    @property
-    def method(self) -> Method:
-        """The registry's line."""
-        return METHODS[self.name]
+
+def listed(names: Iterable[str], word: str = "or") -> str:
+    """Return names as a sentence has them: `a, b or c`."""
+    *others, last = names
+    return f"{', '.join(others)} {word} {last}" if others else last
+
+
+def default_devices(task: str, methods: Iterable[str]) -> int:
+    """Return how many devices a task has where nobody says: the least that any of the methods would have."""
+    return 2 if task == "runtime" else min((METHODS[name].default_devices for name in methods), default=1)
+
+
+def module_of(name: str) -> ModuleType:
+    """Import a method's module."""
+    return import_module(METHODS[name].entry.partition(":")[0])
 
 
 def parameters_class(name: str) -> type[Parameters]:
     """Import a method and return the class of its parameters."""
-    module = import_module(METHODS[name].entry.partition(":")[0])
-    kind: type[Parameters] = getattr(module, "Parameters", Parameters)
+    kind: type[Parameters] = getattr(module_of(name), "Parameters", Parameters)
     return kind
 
 
 def load(name: str) -> Any:
     """Import a method and return its `solve(search, parameters)`."""
-    module, _, function = METHODS[name].entry.partition(":")
-    return getattr(import_module(module), function)
-
-
-def parts_of(name: str, problem: Problem) -> list[str]:
-    """Return the methods that a method may use for this problem: itself, unless its module has `parts`."""
-    module = import_module(METHODS[name].entry.partition(":")[0])
-    parts: list[str] = module.parts(problem) if hasattr(module, "parts") else [name]
-    return parts
-
-
-def parse_method(text: str, **flags: str | None) -> MethodSpec:
-    """Read `name` or `name:parameter=value:...`.
-
-    Parameters
-    ----------
-    text
-        The method as written.
-    flags
-        Parameters that the command line has a flag for, as in `--decoder lazy`; None if not given.
-
-    Raises
-    ------
-    UsageError
-        If the method or a parameter is unknown, or a value out of range.
-    """
-    from ..units import parse_seconds
-
-    name, *settings = text.strip().split(":")
-    if name not in METHODS:
-        raise UsageError(f"unknown method '{name}'; choose from {', '.join(METHODS)}")
-    texts = {flag: value for flag, value in flags.items() if value is not None}
-    for flag in texts:
-        if not _has_parameter(name, flag):
-            able = _listed(other for other in METHODS if _has_parameter(other, flag))
-            raise UsageError(f"--{flag} is not for method '{name}', which has none; it is for {able}")
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise UsageError(f"'{setting}' in method '{text}' is not written parameter=value")
-        key = key.strip().replace("-", "_")
-        if key in texts:
-            raise UsageError(f"parameter {key} of '{name}' is given twice")
-        texts[key] = value.strip()
-    evaluations = texts.pop("evaluations", None)
-    time_limit = texts.pop("time_limit", None)
-    if evaluations is not None and not (evaluations.isdigit() and int(evaluations) > 0):
-        raise UsageError(f"evaluations of '{name}' must be a whole number from 1, not '{evaluations}'")
-    return MethodSpec(
-        text.strip(),
-        name,
-        from_texts(parameters_class(name), texts, name),
-        int(evaluations) if evaluations else None,
-        parse_seconds(time_limit) if time_limit else None,
-    )
-
-
-def _has_parameter(name: str, parameter: str) -> bool:
-    return parameter in {field.name for field in dataclasses.fields(parameters_class(name))}
-
-
-def _listed(names: Iterable[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} or {last}" if others else last
-
-
-def check_supported(
-    spec: MethodSpec, problem: Problem, evaluations: int | None, initial: Schedule | None = None
-) -> None:
-    """Raise UsageError if the method cannot solve this problem, count evaluations, or start from a schedule."""
-    if spec.method.memory_on_one_device_only and (problem.task != "memory" or problem.devices > 1):
-        able = _listed(
-            name
-            for name, method in METHODS.items()
-            if not (method.memory_on_one_device_only or (problem.devices == 1 and method.several_devices_only))
-        )
-        raise UsageError(
-            f"method '{spec.name}' minimises peak memory on one device; "
-            f"for --task {problem.task} --devices {problem.devices} use {able}"
-        )
-    if spec.method.several_devices_only and problem.devices == 1:
-        able = _listed(name for name, method in METHODS.items() if not method.several_devices_only)
-        raise UsageError(f"method '{spec.name}' places ops on several devices; for --devices 1 use {able}")
-    spec.parameters.check(problem)
-    if initial is not None and not spec.method.searches:
-        able = _listed(name for name, method in METHODS.items() if method.searches)
-        raise UsageError(f"method '{spec.name}' builds one schedule and cannot start from another; use {able}")
-    if evaluations is not None and not spec.method.counts_evaluations:
-        raise UsageError(f"method '{spec.name}' does not count evaluations; limit it by --time-limit")
+    return getattr(module_of(name), METHODS[name].entry.partition(":")[2])

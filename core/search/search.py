@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,22 @@ from ..costs.bounds import is_met
 from ..costs.simulator import Simulation, simulate
 from ..problem import Problem
 from ..schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Who watches a run from outside: is told how it goes, and may stop it.
+
+    Parameters
+    ----------
+    interrupt
+        Set it from another thread or a signal handler to stop with the best so far; by default nobody does.
+    on_progress
+        Called with the `Search` whenever that is asked whether to stop; by default nothing is.
+    """
+
+    interrupt: threading.Event = field(default_factory=threading.Event)
+    on_progress: Callable[[Search], None] | None = None
 
 
 class Search:
@@ -33,10 +50,8 @@ class Search:
         Budget of complete schedules priced; infinite by default.
     deadline
         `time.monotonic()` value at which to stop; infinite by default.
-    interrupt
-        Set from outside to stop early, as Ctrl-C does.
-    on_progress
-        Called with the search whenever it is asked whether to stop.
+    watcher
+        Who is told of progress, and may stop the run early, as Ctrl-C does.
     initial
         A schedule to start from, which has been offered already.
     lower_bound
@@ -56,8 +71,7 @@ class Search:
         jobs: int = 1,
         max_evaluations: float = math.inf,
         deadline: float = math.inf,
-        interrupt: threading.Event | None = None,
-        on_progress: Callable[[Search], None] | None = None,
+        watcher: Watcher | None = None,
         initial: Schedule | None = None,
         lower_bound: float = 0.0,
     ) -> None:
@@ -66,8 +80,8 @@ class Search:
         self.jobs = jobs
         self.max_evaluations = max_evaluations
         self.deadline = deadline
-        self.interrupt = interrupt or threading.Event()
-        self.on_progress = on_progress
+        watcher = watcher or Watcher()
+        self.interrupt, self.on_progress = watcher.interrupt, watcher.on_progress
         self.initial = initial
         self.lower_bound = lower_bound
         self.evaluations = 0.0

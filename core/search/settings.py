@@ -1,4 +1,4 @@
-"""Settings of a training run as YAML: nested dataclasses whose fields say their help and range."""
+"""Settings of a training run as YAML: parameters that hold other parameters, lists and mappings of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import types
 import typing
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 
 from ..errors import UsageError
 from ..files.yaml_files import read_yaml, write_yaml
+from .parameters import WANTED, types_of
 
 T = TypeVar("T")
 
@@ -38,12 +39,8 @@ def from_plain(kind: type[T], values: Any, where: str) -> T:
     """
     if not isinstance(values, dict):
         raise UsageError(f"{where} must be a mapping of settings, not {values!r}")
-    types_of = get_type_hints(kind)
-    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    for name in values:
-        if name not in known:
-            raise UsageError(f"{where} has no setting '{name}'; it has {', '.join(known)}")
-    built = {name: _converted(types_of[name], value, f"{where}: {name}") for name, value in values.items()}
+    kinds = types_of(kind, values, where, "setting")
+    built = {name: _converted(kinds[name], value, f"{where}: {name}") for name, value in values.items()}
     try:
         return kind(**built)
     except UsageError as error:
@@ -78,8 +75,7 @@ def _converted(kind: Any, value: Any, where: str) -> Any:
         with contextlib.suppress(ValueError):  # YAML reads 1e-4 as a text
             return float(value)
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        wanted = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
-        raise UsageError(f"{where} must be {wanted[kind.__name__]}, not {value!r}")
+        raise UsageError(f"{where} must be {WANTED[kind]}, not {value!r}")
     return value
 
 

@@ -15,6 +15,13 @@ FLOPS_PER_MICROSECOND = 2e6
 BYTES_PER_MICROSECOND = 5e4
 
 Norm = Literal["here", "later", "none"]
+Backward = Literal["gradient", "passed on", "inputs", "output", "extra", "weights apart"]
+"""How the gradients of an op's inputs are found, from that of its output.
+
+`gradient`: from that alone; `passed on`: it is theirs, too; `inputs`: from the inputs and further outputs, and with
+them the gradient of the parameters; `output`, `extra`: from the output, or the further ones; `weights apart`: from
+the gradient alone, and by another op that of the parameters, from the inputs.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,11 @@ class Activation:
     def place(self) -> tuple[int, int]:
         """`(op, port)`."""
         return self.op, self.port
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """`(channels, height, width)`."""
+        return self.channels, self.height, self.width
 
 
 @dataclass(frozen=True)
@@ -107,7 +119,7 @@ class ConvNet:
         return FLOAT_BYTES * self.batch * channels * height * width
 
     def _size(self, x: Activation) -> int:
-        return self._bytes(x.channels, x.height, x.width)
+        return self._bytes(*x.shape)
 
     def _add(
         self,
@@ -151,16 +163,10 @@ class ConvNet:
         *,
         weights: int = 0,
         extra: Sequence[int] = (),
-        keep: Literal["nothing", "inputs", "output", "extra", "weights only"] = "nothing",
-        joint: bool = False,
-        passes: bool = False,
+        backward: Backward = "gradient",
         final: bool = False,
     ) -> Activation:
-        """Add a forward op of output `shape` and further outputs of `extra` bytes, and note it for later.
-
-        `keep` says what the backward pass reads beside the gradient; `weights only`: the inputs, for the
-        gradient of the parameters.
-        """
+        """Add a forward op of output `shape` and further outputs of `extra` bytes, and note it for the way back."""
         reads = list(dict.fromkeys(x.place for x in inputs))
         outputs = [self._bytes(*shape), *extra]
         op = self._add(name, reads, outputs, flops, weights, final=final)
@@ -168,9 +174,10 @@ class ConvNet:
         if self.training:
             ports = tuple((op, port) for port in range(1, len(outputs)))
             places = tuple(reads)
-            saved = {"inputs": places + ports, "output": (output.place,), "extra": ports}.get(keep, ())
-            readers = inputs if keep == "weights only" else ()
-            self._tape.append(_Step(name, inputs, output, flops, saved, weights, readers, joint, passes))
+            saved = {"inputs": places + ports, "output": (output.place,), "extra": ports}.get(backward, ())
+            weight_reads = inputs if backward == "weights apart" else ()
+            joint, passes = backward == "inputs", backward == "passed on"
+            self._tape.append(_Step(name, inputs, output, flops, saved, weights, weight_reads, joint, passes))
         return output
 
     def _shape_after(self, x: Activation, kernel: int, stride: int, valid: bool) -> tuple[int, int]:
@@ -189,7 +196,6 @@ class ConvNet:
         norm: Norm = "here",
         relu: bool = False,
         valid: bool = False,
-        final: bool = False,
     ) -> Activation:
         """Add a convolution, and what belongs to it.
 
@@ -203,18 +209,20 @@ class ConvNet:
             Whether a ReLU follows.
         valid
             Without padding; else the output is as large as the input over the stride.
-        final
-            Whether its output is an output of the network.
         """
-        height, width = self._shape_after(x, kernel, stride, valid)
-        bias = channels if norm == "none" or not self.training else 0
-        weights = FLOAT_BYTES * (kernel * kernel * x.channels * channels + bias)
-        flops = 2.0 * self.batch * kernel * kernel * x.channels * channels * height * width
-        shape = (channels, height, width)
-        x = self._layer(name, (x,), shape, flops, weights=weights, keep="weights only", final=final)
+        shape = (channels, *self._shape_after(x, kernel, stride, valid))
+        x = self._convolution(name, x, shape, kernel, has_bias=norm == "none" or not self.training)
         if norm == "here":
             x = self.norm(f"{name}/norm", x)
         return self.relu(f"{name}/relu", x) if relu and self.training else x
+
+    def _convolution(
+        self, name: str, x: Activation, shape: tuple[int, int, int], kernel: int, *, has_bias: bool, final: bool = False
+    ) -> Activation:
+        channels, height, width = shape
+        weights = FLOAT_BYTES * (kernel * kernel * x.channels * channels + channels * has_bias)
+        flops = 2.0 * self.batch * kernel * kernel * x.channels * channels * height * width
+        return self._layer(name, (x,), shape, flops, weights=weights, backward="weights apart", final=final)
 
     def depthwise(self, name: str, x: Activation, kernel: int, stride: int = 1) -> Activation:
         """Add a depthwise convolution without bias."""
@@ -222,41 +230,30 @@ class ConvNet:
         weights = FLOAT_BYTES * kernel * kernel * x.channels
         flops = 2.0 * self.batch * kernel * kernel * x.channels * height * width
         shape = (x.channels, height, width)
-        return self._layer(name, (x,), shape, flops, weights=weights, keep="weights only")
+        return self._layer(name, (x,), shape, flops, weights=weights, backward="weights apart")
 
     def up_conv(self, name: str, x: Activation, channels: int) -> Activation:
         """Add a transposed 2x2 convolution of stride 2 with bias."""
         weights = FLOAT_BYTES * (4 * x.channels * channels + channels)
         flops = 2.0 * self.batch * 4 * x.channels * channels * x.height * x.width
         shape = (channels, 2 * x.height, 2 * x.width)
-        return self._layer(name, (x,), shape, flops, weights=weights, keep="weights only")
+        return self._layer(name, (x,), shape, flops, weights=weights, backward="weights apart")
 
     def norm(self, name: str, x: Activation) -> Activation:
         """Add batch norm in training, where its second output is the batch's statistics; else nothing."""
         if not self.training:
             return x
         pair = FLOAT_BYTES * 2 * x.channels
-        shape = (x.channels, x.height, x.width)
-        return self._layer(
-            name,
-            (x,),
-            shape,
-            8.0 * self._size(x) / FLOAT_BYTES,
-            weights=pair,
-            extra=[pair],
-            keep="inputs",
-            joint=True,
-        )
+        flops = 8.0 * self._size(x) / FLOAT_BYTES
+        return self._layer(name, (x,), x.shape, flops, weights=pair, extra=[pair], backward="inputs")
 
     def relu(self, name: str, x: Activation) -> Activation:
         """Add a ReLU as an op of its own."""
-        shape = (x.channels, x.height, x.width)
-        return self._layer(name, (x,), shape, self._size(x) / FLOAT_BYTES, keep="output")
+        return self._layer(name, (x,), x.shape, self._size(x) / FLOAT_BYTES, backward="output")
 
     def add(self, name: str, x: Activation, y: Activation, relu: bool = False) -> Activation:
         """Add two tensors; a ReLU behind is part of the op, except in training."""
-        shape = (x.channels, x.height, x.width)
-        x = self._layer(name, (x, y), shape, self._size(x) / FLOAT_BYTES, passes=True)
+        x = self._layer(name, (x, y), x.shape, self._size(x) / FLOAT_BYTES, backward="passed on")
         return self.relu(f"{name}/relu", x) if relu and self.training else x
 
     def concat(self, name: str, tensors: Sequence[Activation]) -> Activation:
@@ -274,20 +271,24 @@ class ConvNet:
         elements = self.batch * x.channels * height * width
         flops = float(kernel * kernel * elements)
         extra = [INDEX_BYTES * elements] if kind == "max" and self.training else []
-        return self._layer(name, (x,), (x.channels, height, width), flops, extra=extra, keep="extra")
+        return self._layer(name, (x,), (x.channels, height, width), flops, extra=extra, backward="extra")
 
     def global_pool(self, name: str, x: Activation) -> Activation:
         """Average over height and width."""
         return self._layer(name, (x,), (x.channels, 1, 1), self._size(x) / FLOAT_BYTES)
 
-    def finish(self, logits: Activation) -> CostGraph:
-        """Add, in training, the loss, the backward pass and the updates; return the graph.
+    def classify(self, x: Activation, classes: int) -> CostGraph:
+        """Add the network's output and, in training, the loss, the backward pass and the updates; return the graph.
 
         Parameters
         ----------
-        logits
-            The network's output, made with `final` if this is not training.
+        x
+            What is classified: each pixel by a 1x1 convolution with bias.
+        classes
+            Channels of the output.
         """
+        shape = (classes, x.height, x.width)
+        logits = self._convolution("head/logits", x, shape, 1, has_bias=True, final=not self.training)
         if self.training:
             flops = 5.0 * self._size(logits) / FLOAT_BYTES
             softmax = self._add("softmax", [logits.place], [self._size(logits)], flops)

@@ -44,7 +44,7 @@ def nasnet_a(
             current, previous = _normal_cell(net, f"stage{stage + 1}/cell{cell}", current, previous, width)
     current = net.relu("head/relu", current)
     current = net.global_pool("head/pool", current)
-    return net.finish(net.conv("head/logits", current, 1000, 1, norm="none", final=not variant.training))
+    return net.classify(current, 1000)
 
 
 def _separable(net: ConvNet, name: str, x: Activation, filters: int, kernel: int, stride: int = 1) -> Activation:

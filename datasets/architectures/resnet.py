@@ -24,7 +24,7 @@ def resnet50(name: str, variant: Variant) -> CostGraph:
             stride = 2 if stage > 1 and block == 1 else 1
             x = _bottleneck(net, f"stage{stage}/block{block}", x, channels, stride)
     x = net.global_pool("head/pool", x)
-    return net.finish(net.conv("head/logits", x, 1000, 1, norm="none", final=not variant.training))
+    return net.classify(x, 1000)
 
 
 def _bottleneck(net: ConvNet, name: str, x: Activation, channels: int, stride: int) -> Activation:

@@ -30,7 +30,7 @@ def unet(name: str, variant: Variant) -> CostGraph:
         x = net.up_conv(f"up{level}/up_conv", x, channels)
         skip = net.crop(f"up{level}/crop", skipped[level - 1], x.height, x.width)
         x = _two_convs(net, f"up{level}", net.concat(f"up{level}/concat", [skip, x]), channels)
-    return net.finish(net.conv("head/logits", x, 2, 1, norm="none", final=not variant.training))
+    return net.classify(x, 2)
 
 
 def _two_convs(net: ConvNet, name: str, x: Activation, channels: int) -> Activation:

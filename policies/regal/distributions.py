@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .actions import Head, Kind, Taken
-from .features import MultigraphBatch, lines, nodes_of, sequences
+from .batch import MultigraphBatch, lines, nodes_of, sequences
 
 NEAR_UNIFORM = 0.1
 """What the last layer of the choices is scaled by at the start."""

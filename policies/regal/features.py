@@ -1,17 +1,12 @@
-"""Graphs as REGAL's networks see them: multigraphs whose features include what a short search found (REGAL A.2)."""
+"""Features of a graph for REGAL's networks: its costs, and what a short search found for it (REGAL A.2)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from ...core.graph import CostGraph, FloatArray, IndexArray, IntArray
 from ...core.problem import Problem, Task
@@ -160,78 +155,3 @@ def _expectation(search: Search, population: Population) -> FloatArray:
             found[ops, schedule.targets[is_op]] += 1
             found[ops, devices] += places
     return found / len(population)
-
-
-class MultigraphBatch(NamedTuple):
-    """Several graphs as one, the nodes and edges of each after those of the one before; nothing is padded.
-
-    Parameters
-    ----------
-    nodes, edges
-        Features, shapes `(nodes, inputs)` and `(edges, EDGE_FEATURES)`, float32.
-    producers, consumers
-        Shape `(edges,)`, int64: nodes.
-    graph_of_node
-        Shape `(nodes,)`, int64.
-    sizes
-        Shape `(graphs,)`, int64: nodes of each graph.
-    order
-        Shape `(nodes,)`, int64: the nodes of each graph in topological order, one graph after the other.
-    """
-
-    nodes: Tensor
-    edges: Tensor
-    producers: Tensor
-    consumers: Tensor
-    graph_of_node: Tensor
-    sizes: Tensor
-    order: Tensor
-
-    def means(self, values: Tensor) -> Tensor:
-        """Average values of nodes, shape `(nodes, ...)`, over each graph, shape `(graphs, ...)`."""
-        sums = values.new_zeros(len(self.sizes), *values.shape[1:]).index_add(0, self.graph_of_node, values)
-        return sums / self.sizes.view(-1, *[1] * (values.dim() - 1))
-
-    def to(self, device: torch.device) -> MultigraphBatch:
-        """Return the batch on a device."""
-        return MultigraphBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
-
-
-def multigraph_batch(graphs: Sequence[SearchedGraph]) -> MultigraphBatch:
-    """Put graphs of one task and number of devices into one batch."""
-    sizes = np.array([len(graph.nodes) for graph in graphs])
-    first = np.cumsum(sizes) - sizes
-
-    def shifted(arrays: Sequence[IndexArray]) -> Tensor:
-        moved = [array.astype(np.int64) + start for array, start in zip(arrays, first.tolist(), strict=True)]
-        return torch.from_numpy(np.concatenate(moved))
-
-    return MultigraphBatch(
-        torch.from_numpy(np.concatenate([graph.nodes for graph in graphs])),
-        torch.from_numpy(np.concatenate([graph.edges for graph in graphs])),
-        shifted([graph.producers for graph in graphs]),
-        shifted([graph.consumers for graph in graphs]),
-        torch.from_numpy(np.repeat(np.arange(len(graphs)), sizes)),
-        torch.from_numpy(sizes),
-        shifted([graph.problem.graph.input_order for graph in graphs]),
-    )
-
-
-def lines(batch: MultigraphBatch) -> Tensor:
-    """Return the nodes of each graph in topological order, shape `(graphs, longest)`; -1 where there are no more."""
-    of_graphs: tuple[Tensor, ...] = torch.split(batch.order, batch.sizes.tolist())  # type: ignore[no-untyped-call]
-    return pad_sequence(list(of_graphs), batch_first=True, padding_value=-1)
-
-
-def sequences(nodes: Tensor, batch: MultigraphBatch) -> Tensor:
-    """Line up `(..., nodes, width)` by graphs and their topological order, shape `(..., graphs, longest, width)`.
-
-    After a graph's last node comes what must not matter.
-    """
-    return nodes[..., lines(batch).clamp(min=0), :]
-
-
-def nodes_of(sequences: Tensor, batch: MultigraphBatch) -> Tensor:
-    """Undo `sequences`: back from `(..., graphs, longest, width)` to `(..., nodes, width)`."""
-    rows = sequences[..., lines(batch) >= 0, :]
-    return torch.zeros_like(rows).index_copy(-2, batch.order, rows)

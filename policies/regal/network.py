@@ -15,6 +15,7 @@ from ...core.search.parameters import Parameters, parameter
 from ..networks.files import read_network, write_network
 from ..networks.message_passing import Receivers
 from .actions import ActionParameters, Head, Taken
+from .batch import MultigraphBatch, nodes_of, sequences
 from .distributions import (
     AutoregressiveDecoder,
     AutoregressivePolicy,
@@ -23,7 +24,7 @@ from .distributions import (
     RegalPolicy,
     perceptron,
 )
-from .features import EDGE_FEATURES, MultigraphBatch, node_features, nodes_of, sequences
+from .features import EDGE_FEATURES, node_features
 
 Encoder = Literal["gnn", "lstm"]
 Decoder = Literal["independent", "autoregressive"]

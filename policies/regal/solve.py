@@ -131,8 +131,9 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     from ..networks.interrupts import Stopped, heeding
     from ..networks.message_passing import using_threads
     from .actions import dequantise
+    from .batch import multigraph_batch
     from .distributions import taken_actions
-    from .features import multigraph_batch, searched_graph
+    from .features import searched_graph
 
     if search.must_stop():
         return None

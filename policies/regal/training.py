@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,124 +18,26 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ...core.errors import UsageError
 from ...core.files.json_lines import JsonLines
-from ...core.files.yaml_files import read_yaml
 from ...core.graph import CostGraph, FloatArray
 from ...core.parallel import AHEAD, Workers, chunks
-from ...core.problem import Task
-from ...core.search.parameters import Parameters, parameter
-from ...core.search.settings import from_plain
-from ...datasets.filters import keep_improving
+from ...datasets.filters import KeepImproving
 from ...datasets.recipe import Recipe
 from ...datasets.synthetic import SyntheticParameters, synthetic_graph
-from ..networks.shipped import WEIGHTS as SHIPPED
-from ..networks.shipped import weights_file
-from ..topoformer.training_graphs import given_batches
 from ..training.evolution import centred_ranks, directions, estimated_gradient
-from ..training.phases import PhasedTrainer, check_device
-from ..training.run_folder import Place, RunKind, read_checkpoint
-from .actions import ActionParameters, Kind, Taken
+from ..training.given_batches import given_batches
+from ..training.phases import PhasedTrainer, seeded
+from ..training.run_folder import Place, RunKind
+from .actions import Kind, Taken
+from .batch import multigraph_batch
 from .distributions import Choices
-from .features import EVALUATIONS, multigraph_batch
-from .network import BaselineNetwork, RegalNetwork, RegalNetworkParameters, load_network, save_network
+from .network import BaselineNetwork, RegalNetwork, load_network
 from .rewards import Case, Cases, DrawnGraphs, GivenGraphs, Graphs, Setting, Start, found_value, make_case
-from .teachers import TEACHERS
+from .training_settings import Phase, TrainingParameters
 
 PLAIN = "plain.jsonl"
 VALIDATED = ("sample", "most_likely", "expected")
 _SAMPLES, _SEEDS, _DIRECTIONS = 0, 2, 3
 _HELD_OUT = 2**31
-_TEACHERS = f"one of {', '.join(TEACHERS)}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Phase(Parameters):
-    """A part of the training; several are a curriculum. The defaults are the paper's (A.14).
-
-    A step's gradient is `reward` times that of the expected reward, by `estimator`, plus `imitation` times that of the
-    log-probability per choice of a teacher's actions.
-    """
-
-    epochs: int = parameter(100, "each ends with a validation and a checkpoint; paper 100,000 steps in all", low=1)
-    steps: int = parameter(1000, "of an epoch", low=1)
-    graphs: int = parameter(4, "of a step; paper 4", low=1)
-    samples: int = parameter(1, "actions drawn of a graph, all for the same random numbers of BRKGA; paper 1", low=1)
-    evaluations: int = parameter(1000, "of BRKGA with the actions drawn, and without any; paper 1000", low=2)
-    learning_rate: float = parameter(1e-4, "of Adam; paper 1e-4", low=0.0, high=1.0)
-    decay: float = parameter(1.0, "factor of the learning rate per epoch; paper 1", low=0.01, high=1.0)
-    reward: float = parameter(1.0, "weight of the reward", low=0.0)
-    estimator: Literal["reinforce", "evolution"] = parameter(
-        "reinforce", "of the reward's gradient: reinforce (4.1), or evolution, from the rewards of perturbed weights"
-    )
-    baseline: Literal["network", "leave-one-out"] = parameter(
-        "network", "of reinforce: the baseline network (4.2), or leave-one-out, the mean of a graph's other samples"
-    )
-    population: int = parameter(16, "pairs of perturbed weights of evolution", low=1)
-    sigma: float = parameter(0.02, "length of their perturbations", low=1e-6)
-    perturbed: Literal["heads", "all"] = parameter("heads", "which weights evolution changes: the last layers, or all")
-    ranks: bool = parameter(True, "whether evolution goes by the ranks of rewards rather than by rewards")
-    imitation: float = parameter(0.0, "weight of imitating a teacher", low=0.0)
-    teacher: str = parameter("", f"whose actions to imitate: {_TEACHERS}")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.reward == 0 == self.imitation:
-            raise UsageError("reward and imitation must not both be 0")
-        if self.teacher not in ("", *TEACHERS):
-            raise UsageError(f"teacher must be {_TEACHERS}, not '{self.teacher}'")
-        if self.imitation and not self.teacher:
-            raise UsageError(f"imitation needs a teacher: {_TEACHERS}")
-        if self.by_reinforce and self.baseline == "leave-one-out" and self.samples < 2:
-            raise UsageError("the leave-one-out baseline needs at least 2 samples")
-
-    @property
-    def by_reinforce(self) -> bool:
-        """Whether samples are rewarded."""
-        return self.reward > 0 and self.estimator == "reinforce"
-
-    @property
-    def by_evolution(self) -> bool:
-        """Whether perturbed weights are rewarded."""
-        return self.reward > 0 and self.estimator == "evolution"
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingParameters(Parameters):
-    """Everything that decides the weights that a run gives, but for its graphs if they are given."""
-
-    seed: int = parameter(0, "of every random choice", low=0)
-    start: str = parameter("", "weights to start from, which decide the network: a file, or shipped ones by name")
-    network: RegalNetworkParameters = dataclasses.field(default_factory=RegalNetworkParameters)
-    phases: tuple[Phase, ...] = (Phase(),)
-    synthetic: SyntheticParameters = dataclasses.field(default_factory=SyntheticParameters)
-    improving: float = parameter(
-        0.18,
-        "least share by which BRKGA with 10,000 evaluations is faster than with 1,000 on a synthetic graph, 0 for any; "
-        "paper 0.18",
-        low=0.0,
-        high=1.0,
-    )
-    training_graphs: int = parameter(10_000, "synthetic graphs to train on, again and again; paper 10,000", low=1)
-    seeds: int = parameter(1, "of BRKGA per graph to train on; features are kept for each", low=1)
-    features: int = parameter(EVALUATIONS, "evaluations that features come from; paper 400", low=1)
-    validation_graphs: int = parameter(64, "synthetic graphs that no phase trains on; paper 1000", low=1)
-    validation_evaluations: int = parameter(
-        5000, "of a validation's searches, with the features' and without actions; paper 5000", low=2
-    )
-    keep: Literal["", Taken] = parameter(
-        "", "actions whose improvement decides which weights are the best (default: the network's)"
-    )
-    clip: float = parameter(10.0, "largest norm of a gradient; paper 10", low=1e-9)
-    baseline_weight: float = parameter(1e-4, "of the baseline network's squared error; paper 1e-4", low=0.0)
-    threads: int = parameter(1, "of the network on a CPU; with several, the last bits depend on how busy it is", low=1)
-    device: Literal["cpu", "cuda"] = parameter("cpu", "where the network is: cpu or cuda")
-    checkpoint_seconds: float = parameter(60.0, "time between checkpoints", low=0.0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.phases:
-            raise UsageError("phases must not be empty")
-        if self.validation_evaluations < 2 * self.features:
-            raise UsageError(f"validation_evaluations must be at least twice the {self.features} of the features")
 
 
 KIND = RunKind("regal", TrainingParameters, Place)
@@ -185,39 +86,23 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         validation: Sequence[CostGraph] = (),
         jobs: int = 1,
     ) -> None:
-        check_device(parameters)
         super().__init__(folder, parameters, graphs, validation, jobs)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(parameters.seed)
-            self.network = self._new_network(None if self._checkpoint is None else self._checkpoint.network)
+        with seeded(parameters.seed):
+            self.network = self._first_network(self._load, RegalNetwork)
             self.baseline = BaselineNetwork(self.network.parameters_)
-        for network in (self.network, self.baseline):
-            network.train().to(parameters.device)
         trained = [*self.network.parameters(), *self.baseline.parameters()]
-        self.optimiser = torch.optim.Adam(trained, lr=1.0, betas=(0.9, 0.999), eps=1e-8)
-        self._resume()
+        self._set_up(trained, network=self.network, baseline=self.baseline)
         if self._last and not {f"{name}_improvement_percent" for name in VALIDATED} <= self._last.keys():
             raise UsageError(f"{folder}: is a run of an older version, which validated less; name another folder")
 
-    def _new_network(self, known: RegalNetworkParameters | None) -> RegalNetwork:
-        wanted = self.parameters.network
-        if known is None and self.parameters.start:
-            network = load_network(weights_file(self.parameters.start))
-            made_for = network.parameters_
-            for name in ("task", "devices", "encoder"):
-                if getattr(made_for, name) != getattr(wanted, name):
-                    raise UsageError(
-                        f"{self.parameters.start}: is a network of {name} {getattr(made_for, name)}, "
-                        f"not {getattr(wanted, name)}"
-                    )
-            return network
-        return RegalNetwork(known or wanted)
-
-    def _networks(self) -> dict[str, nn.Module]:
-        return {"network": self.network, "baseline": self.baseline}
-
-    def _save(self, path: Path) -> None:
-        save_network(path, self.network)
+    def _load(self, file: Path) -> RegalNetwork:
+        """Return the network to start from, if it is for what is trained."""
+        network = load_network(file)
+        for name in ("task", "devices", "encoder"):
+            found, wanted = (getattr(shape, name) for shape in (network.parameters_, self.parameters.network))
+            if found != wanted:
+                raise UsageError(f"{self.parameters.start}: is a network of {name} {found}, not {wanted}")
+        return network
 
     @property
     def _setting(self) -> Setting:
@@ -251,7 +136,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         p = self.parameters
         if given := self.validation if first else self.graphs:
             return GivenGraphs(given)
-        keep = (partial(keep_improving, p.improving),) if p.improving else ()
+        keep = (KeepImproving(p.improving),) if p.improving else ()
         return DrawnGraphs(
             Recipe(p.synthetic, p.seed, keep), first, p.validation_graphs if first else p.training_graphs
         )
@@ -413,9 +298,6 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     def _score(self, validation: dict[str, float]) -> float:
         return score_of(validation, self.kept)
 
-    def _curves(self, validation: dict[str, float]) -> dict[str, float]:
-        return validation
-
 
 def bandit_loss(log_probability: Tensor, rewards: FloatArray, expected: Tensor | None) -> Tensor:
     """Return a loss whose gradient is minus that of the expected reward, estimated by REINFORCE (4.1; Williams 1992).
@@ -446,40 +328,3 @@ def _moved(network: RegalNetwork, phase: Phase) -> list[nn.Parameter]:
 def score_of(validation: dict[str, float], kept: Taken) -> float:
     """Return what decides which weights are the best: the least loss to plain BRKGA."""
     return -validation[f"{kept.replace('-', '_')}_improvement_percent"]
-
-
-def settings_of(folder: str | Path) -> TrainingParameters:
-    """Return the settings of the run in a folder, from its checkpoint.
-
-    Raises
-    ------
-    FormatError
-        If there is none.
-    """
-    return read_checkpoint(folder, KIND).parameters
-
-
-def recipe(method: str, task: Task, devices: int) -> TrainingParameters:
-    """Return the settings that made the shipped weights of a method, but on a CPU; the paper's until there are any.
-
-    Those are A.14's for memory, and A.16's, with the network for synthetic graphs, for the makespan.
-
-    Parameters
-    ----------
-    method
-        `regal` or `gas`.
-    task, devices
-        What for.
-    """
-    file = SHIPPED / f"{method}-{task}.yaml"
-    if file.exists():
-        settings = from_plain(TrainingParameters, read_yaml(file)["recipe"], str(file))
-        network = dataclasses.replace(settings.network, devices=devices)
-        return dataclasses.replace(settings, device="cpu", network=network)
-    encoder: Literal["gnn", "lstm"] = "gnn" if method == "regal" else "lstm"
-    if task == "memory":
-        actions = ActionParameters(placement=2, scheduling=2)
-        network = RegalNetworkParameters(task, devices, actions, encoder, rounds=16, update="mlp", aggregation="mean")
-    else:
-        network = RegalNetworkParameters(task, devices, ActionParameters(2, 16), encoder)
-    return TrainingParameters(network=network)

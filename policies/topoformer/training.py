@@ -7,104 +7,35 @@ import dataclasses
 import math
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...core.errors import UsageError
-from ...core.files.yaml_files import read_yaml
 from ...core.graph import CostGraph, FloatArray, IndexArray
 from ...core.parallel import chunks
-from ...core.search.parameters import Parameters, parameter
-from ...core.search.settings import from_plain
-from ..networks.shipped import WEIGHTS as SHIPPED
-from ..networks.shipped import weights_file
-from ..training.phases import PhasedTrainer, check_device
-from ..training.run_folder import Place, RunKind, read_checkpoint
+from ..training.given_batches import given_batches
+from ..training.phases import PhasedTrainer, seeded
+from ..training.run_folder import Place, RunKind
+from ..training.settings import check_device
 from .batch import GraphBatch, batch_of
 from .features import NODE_FEATURES
-from .network import Network, NetworkParameters, Policy, load_network, save_network
+from .network import Network, Policy, load_network
 from .priorities import Decoded
 from .training_graphs import (
     MOST_OPS,
     Example,
     Source,
     encoded_examples,
-    given_batches,
     layered_batches,
     validation_examples,
 )
+from .training_settings import Phase, TrainingParameters, wants_orders
 
-RECIPE = SHIPPED / "topoformer-layered.yaml"
 VALIDATED = ("greedy", "sample", "beam")
 _FLIPS, _SAMPLES, _VALIDATION = 0, 1, 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Phase(Parameters):
-    """A part of the training; several are a curriculum. The defaults are the paper's (C.1, 5.1).
-
-    The loss is `reinforce` times the loss of eq. 9 plus `imitation` times the negative log-probability per op of the
-    order to imitate.
-    """
-
-    epochs: int = parameter(325, "each ends with a validation and a checkpoint; paper 325", low=1)
-    graphs: int = parameter(1000, "of an epoch, new ones, or the given ones again and again; paper 1000", low=1)
-    nodes: tuple[int, int] = parameter((500, 500), "least and most ops of a layered graph; paper 500")
-    batch: int = parameter(8, "graphs of a step; paper 8", low=1)
-    learning_rate: float = parameter(1e-4, "of Adam; paper 1e-4", low=0.0, high=1.0)
-    decay: float = parameter(0.996, "factor of the learning rate per epoch; paper 0.996", low=0.01, high=1.0)
-    reinforce: float = parameter(1.0, "weight of REINFORCE", low=0.0)
-    samples: int = parameter(1, "orders drawn of a graph; paper 1", low=1)
-    baseline: Literal["greedy-rollout", "leave-one-out"] = parameter(
-        "greedy-rollout", "greedy-rollout (eq. 10) or leave-one-out, the mean of a graph's other samples"
-    )
-    imitation: float = parameter(0.0, "weight of imitating the orders of a search", low=0.0)
-    teacher: Literal["search", "policy"] = parameter(
-        "search", "whose orders: a backward beam over sets of ops, or the policy's own beam, where it beats its samples"
-    )
-    teacher_width: int = parameter(200, "width of the teacher's beam", low=1)
-
-    @property
-    def steps(self) -> int:
-        """Of an epoch."""
-        return math.ceil(self.graphs / self.batch)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.nodes[0] <= self.nodes[1] <= MOST_OPS:
-            raise UsageError(f"nodes must be two sizes from 1 to {MOST_OPS}, the smaller first, not {list(self.nodes)}")
-        if self.reinforce == 0 == self.imitation:
-            raise UsageError("reinforce and imitation must not both be 0")
-        if self.reinforce and self.baseline == "leave-one-out" and self.samples < 2:
-            raise UsageError("the leave-one-out baseline needs at least 2 samples")
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingParameters(Parameters):
-    """Everything that decides the weights that a run gives, but for its graphs if they are given."""
-
-    seed: int = parameter(0, "of every random choice", low=0)
-    start: str = parameter("", "weights to start from, which decide the network: a file, or shipped ones by name")
-    network: NetworkParameters = dataclasses.field(default_factory=NetworkParameters)
-    phases: tuple[Phase, ...] = (Phase(),)
-    validation_graphs: int = parameter(32, "layered graphs that no phase trains on", low=1)
-    validation_nodes: int = parameter(500, "their ops", low=1, high=MOST_OPS)
-    search_evaluations: int = parameter(
-        2000, "of order-search per given graph, for the orders to imitate and to validate against", low=2
-    )
-    clip: float = parameter(1.0, "largest norm of a gradient", low=1e-9)
-    threads: int = parameter(1, "of the network on a CPU; with several, the last bits depend on how busy it is", low=1)
-    precision: Literal["float32", "bfloat16"] = parameter("float32", "of matrix products; weights stay float32")
-    device: Literal["cpu", "cuda"] = parameter("cpu", "cpu or cuda")
-    checkpoint_seconds: float = parameter(60.0, "time between checkpoints", low=0.0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.phases:
-            raise UsageError("phases must not be empty")
 
 
 @dataclasses.dataclass
@@ -165,26 +96,12 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         super().__init__(folder, parameters, graphs, validation, jobs)
         self.orders = tuple(orders)
         self.validation_orders = tuple(validation_orders) or tuple(graph.input_order for graph in validation)
-        self.network = self._new_network(None if self._checkpoint is None else self._checkpoint.network)
-        self.network.train().to(parameters.device)
+        with seeded(parameters.seed):
+            self.network = self._first_network(load_network, Network)
         self.rollout = copy.deepcopy(self.network).requires_grad_(False)
-        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=1.0)
         self._given: list[Example] = []
         self._validated: list[Example] = []
-        self._resume()
-
-    def _new_network(self, known: NetworkParameters | None) -> Network:
-        if known is None and self.parameters.start:
-            return load_network(weights_file(self.parameters.start))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.parameters.seed)
-            return Network(known or self.parameters.network)
-
-    def _networks(self) -> dict[str, nn.Module]:
-        return {"network": self.network, "rollout": self.rollout}
-
-    def _save(self, path: Path) -> None:
-        save_network(path, self.network)
+        self._set_up(self.network.parameters(), network=self.network, rollout=self.rollout)
 
     def compile(self) -> None:
         """Run every kernel once, on a tiny graph."""
@@ -312,33 +229,9 @@ def check_possible(parameters: TrainingParameters, graphs: Sequence[CostGraph]) 
             )
 
 
-def settings_of(folder: str | Path) -> TrainingParameters:
-    """Return the settings of the run in a folder, from its checkpoint.
-
-    Raises
-    ------
-    FormatError
-        If there is none.
-    """
-    return read_checkpoint(folder, KIND).parameters
-
-
-def shipped_recipe() -> TrainingParameters:
-    """Return the settings that made the shipped weights, but on a CPU; the paper's until there are any."""
-    if not RECIPE.exists():
-        return TrainingParameters()
-    settings = from_plain(TrainingParameters, read_yaml(RECIPE)["recipe"], str(RECIPE))
-    return dataclasses.replace(settings, device="cpu")
-
-
 def score_of(validation: dict[str, float]) -> float:
     """Return what decides which weights are the best: the mean gap of samples and beam."""
     return (validation["sample"] + validation["beam"]) / 2
-
-
-def wants_orders(phase: Phase) -> bool:
-    """Whether a phase imitates orders of a search."""
-    return phase.imitation > 0 and phase.teacher == "search"
 
 
 def gap_percent(peak: int, reference: int) -> float:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import TypeVar
+from functools import partial
 
 import numpy as np
 
-from ...core.graph import CostGraph, IndexArray, IntArray
+from ...core.graph import CostGraph, IndexArray
 from ...core.kernels.one_device.priority_orders import price_orders
 from ...core.parallel import map_in_order
 from ...core.problem import Problem
@@ -18,7 +17,6 @@ from ...core.solvers.one_device.approximate_dp import UNLIMITED, run_beam
 from ...datasets.layered import LayeredParameters, layered_graph
 from .batch import EncodedGraph, encode
 
-Given = TypeVar("Given")
 VALIDATION = 2**31
 MOST_OPS = 10_000
 """Ops of the largest graph to train on: attention among all of them takes memory in their square, per layer."""
@@ -99,21 +97,6 @@ def layered_batches(
         Worker processes that draw ahead, on which the graphs do not depend; with 1 there are none.
     """
     yield from map_in_order(partial(source.examples, epoch), ranges, jobs)
-
-
-def given_batches(
-    examples: Sequence[Given], seed: int, epoch: int, ranges: Sequence[range]
-) -> Generator[list[Given], None, None]:
-    """Yield batches of given graphs as `layered_batches` does: all in a random order, then again in another one."""
-    count = len(examples)
-    for indices in ranges:
-        places = (divmod(index, count) for index in indices)
-        yield [examples[_shuffled(count, seed, epoch, turn)[place]] for turn, place in places]
-
-
-@lru_cache(maxsize=1)
-def _shuffled(count: int, seed: int, epoch: int, turn: int) -> IntArray:
-    return np.random.default_rng([seed, epoch, turn]).permutation(count)
 
 
 def validation_examples(source: Source, graphs: int, jobs: int = 1) -> list[Example]:

@@ -5,83 +5,39 @@ from __future__ import annotations
 import dataclasses
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import TrainingError, UsageError
+from ...core.errors import TrainingError
 from ...core.graph import CostGraph
+from ..networks.files import write_network
 from ..networks.message_passing import using_threads
+from ..networks.shipped import weights_file
 from .run_folder import (
+    CHECKPOINT,
     WEIGHTS,
+    Checkpoint,
     Place,
     RunKind,
-    RunSettings,
     add_to_curve,
     board_of,
     has_checkpoint,
     hash_of,
     open_folder,
     read_checkpoint,
-    write_checkpoint,
+    tensors_of,
 )
-
-
-class PhaseSettings(Protocol):
-    """What every part of a training has."""
-
-    @property
-    def epochs(self) -> int:
-        """Each ends with a validation and a checkpoint."""
-        ...
-
-    @property
-    def steps(self) -> int:
-        """Of an epoch."""
-        ...
-
-    @property
-    def learning_rate(self) -> float:
-        """Of Adam, in the first epoch."""
-        ...
-
-    @property
-    def decay(self) -> float:
-        """Factor of the learning rate per epoch."""
-        ...
-
-
-class TrainingSettings(RunSettings, Protocol):
-    """What the settings of every training have."""
-
-    @property
-    def phases(self) -> Sequence[PhaseSettings]:
-        """Done one after the other."""
-        ...
-
-    @property
-    def clip(self) -> float:
-        """Largest norm of a gradient."""
-        ...
-
-    @property
-    def threads(self) -> int:
-        """Of the network on a CPU."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """Where the network is, `cpu` or `cuda`."""
-        ...
-
+from .settings import PhaseSettings, TrainingSettings, check_device
 
 Phase = TypeVar("Phase", bound=PhaseSettings)
 Batch = TypeVar("Batch")
+Module = TypeVar("Module", bound=nn.Module)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,8 +74,8 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     """A run: its folder holds the config, the last checkpoint, the best weights and the curve.
 
     A folder with a checkpoint is gone on with: killed at any moment and started again, a run gives the same weights,
-    bit for bit on one thread of a CPU. A trainer sets up what it trains, then calls `_resume`; all random choices of a
-    step come from `_rng`.
+    bit for bit on one thread of a CPU. A trainer makes its network by `_first_network`, then calls `_set_up`; all
+    random choices of a step come from `_rng`.
 
     Parameters
     ----------
@@ -131,6 +87,13 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         Given graphs to train and to validate on.
     jobs
         Worker processes; the weights do not depend on it.
+
+    Raises
+    ------
+    UsageError
+        If there is no such device.
+    FormatError
+        If the checkpoint in the folder cannot be read.
 
     Attributes
     ----------
@@ -154,6 +117,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         validation: Sequence[CostGraph],
         jobs: int,
     ) -> None:
+        check_device(parameters)
         self.folder, self.parameters, self.jobs = Path(folder), parameters, jobs
         self.graphs, self.validation = tuple(graphs), tuple(validation)
         self._hash = hash_of(self.graphs, self.validation)
@@ -163,18 +127,33 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         self._last: dict[str, float] = {}
         self._clock = self._checkpointed = 0.0
 
-    def _resume(self) -> None:
-        """Take up the run of the checkpoint, if there is one."""
+    def _first_network(self, load: Callable[[Path], Module], make: Callable[[Any], Module]) -> Module:
+        """Return the network to train: loaded if there are weights to start from, or made from its parameters.
+
+        A checkpoint's is made from the parameters there, and gets its weights by `_set_up`: those to start from may be
+        gone.
+        """
+        if self._checkpoint is not None:
+            return make(self._checkpoint.network)
+        if self.parameters.start:
+            return load(weights_file(self.parameters.start))
+        return make(self.parameters.network)
+
+    def _set_up(self, trained: Iterable[nn.Parameter], **networks: nn.Module) -> None:
+        """Make the optimiser of what is trained, and take up the run of the checkpoint, if there is one.
+
+        `networks` are what a checkpoint keeps, by name.
+        """
+        self._networks = networks
+        for network in networks.values():
+            network.train().to(self.parameters.device)
+        self.optimiser = torch.optim.Adam(trained, lr=1.0)  # each step sets its own learning rate
         if self._checkpoint is not None:
             self._checkpoint.check_same(self.parameters, self._hash)
-            self._checkpoint.restore(self._networks(), self.optimiser)
+            self._checkpoint.restore(self._networks, self.optimiser)
             self.place = dataclasses.replace(self._checkpoint.place)
             self._measured, self._last = self._checkpoint.measured, self._checkpoint.validation
             self._checkpoint = None
-
-    @abstractmethod
-    def _networks(self) -> dict[str, nn.Module]:
-        """Return what a checkpoint keeps, by name."""
 
     @abstractmethod
     def _batches(self, phase: Phase) -> Generator[Batch, None, None]:
@@ -192,20 +171,16 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     def _score(self, validation: dict[str, float]) -> float:
         """Return what decides which weights are the best: the smallest."""
 
-    @abstractmethod
-    def _curves(self, validation: dict[str, float]) -> dict[str, float]:
-        """Return what the curve says of a validation."""
-
-    @abstractmethod
-    def _save(self, path: Path) -> None:
-        """Write the network's weights."""
-
     def compile(self) -> None:
         """Run every kernel once, so that none is compiled while it is waited for."""
 
     def _at_work(self) -> AbstractContextManager[None]:
         """Hold what a run needs from its first step to its last."""
         return nullcontext()
+
+    def _curves(self, validation: dict[str, float]) -> dict[str, float]:
+        """Return what the curve says of a validation."""
+        return validation
 
     def _size_of_epoch(self, phase: Phase) -> float:
         """Return how much work an epoch is, in any unit."""
@@ -336,7 +311,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         score = self._score(validation)
         if score < self.place.best:
             self.place.best = score
-            self._save(self.folder / WEIGHTS)
+            write_network(self.folder / WEIGHTS, self.network, self.network.parameters_)
         add_to_curve(self.folder, board, self._line(seconds), on_epoch)
         self._measured = {}
         if self.place.step:
@@ -364,24 +339,25 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         }
 
     def _write_checkpoint(self) -> None:
-        write_checkpoint(
-            self.folder,
-            self._networks(),
-            self.optimiser,
+        Checkpoint(
+            self.folder / CHECKPOINT,
+            tensors_of(self._networks, self.optimiser),
             self.parameters,
             self.network.parameters_,
             self.place,
             self._hash,
             self._measured,
             self._last,
-        )
+        ).write()
         self._checkpointed = time.monotonic()
 
 
-def check_device(parameters: TrainingSettings) -> None:
-    """Raise UsageError if there is no such device."""
-    if parameters.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("device cuda is not available here; use cpu")
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Let new weights depend on the seed alone, and leave torch's generator as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, get_type_hints
+from typing import Any, Generic, TypeVar, get_type_hints
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -20,6 +20,7 @@ from ...core.files.atomic import write_atomically
 from ...core.graph import CostGraph
 from ...core.search.settings import differences, from_plain, plain, write_config
 from ...version import VERSION
+from .settings import Settings, TrainingSettings
 
 CHECKPOINT, WEIGHTS, CONFIG, CURVE = "checkpoint.safetensors", "weights.safetensors", "config.yaml", "curve.jsonl"
 
@@ -41,21 +42,6 @@ class Place:
         return self.best < math.inf
 
 
-class RunSettings(Protocol):
-    """What the settings of every kind of run have; those of its network are in a field `network`."""
-
-    @property
-    def seed(self) -> int:
-        """Of every random choice."""
-        ...
-
-    @property
-    def checkpoint_seconds(self) -> float:
-        """Time between checkpoints, in which alone a run may differ from the one that it goes on with."""
-        ...
-
-
-Settings = TypeVar("Settings", bound=RunSettings)
 At = TypeVar("At", bound=Place)
 
 
@@ -78,7 +64,27 @@ class RunKind(Generic[Settings, At]):
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint(Generic[Settings, At]):
-    """What a checkpoint holds; `network` are the network's parameters, `graphs` is the hash of given graphs."""
+    """What a run needs to go on.
+
+    Parameters
+    ----------
+    path
+        The file.
+    tensors
+        See `tensors_of`.
+    parameters
+        Of the run.
+    network
+        What the network is made from.
+    place
+        How far the run is.
+    graphs
+        Hash of given graphs, see `hash_of`.
+    measured
+        All that was measured in the steps of this epoch, by name.
+    validation
+        The last one.
+    """
 
     path: Path
     tensors: dict[str, Tensor]
@@ -102,6 +108,25 @@ class Checkpoint(Generic[Settings, At]):
                 f"{self.path}: is of a run on other graphs; go on with the same ones, or name another folder"
             )
 
+    def write(self) -> None:
+        """Write the file, whole or not at all.
+
+        Raises
+        ------
+        FormatError
+            If it cannot be written.
+        """
+        about = {
+            "schedopt": VERSION,
+            "place": json.dumps(dataclasses.asdict(self.place)),
+            "config": json.dumps(plain(self.parameters)),
+            "shape": json.dumps(plain(self.network)),
+            "graphs": self.graphs,
+            "measured": json.dumps(self.measured),
+            "validation": json.dumps(self.validation),
+        }
+        write_atomically(self.path, save(self.tensors, about))
+
     def restore(self, networks: Mapping[str, nn.Module], optimiser: optim.Optimizer) -> None:
         """Give the networks their weights and the optimiser its moments.
 
@@ -124,34 +149,14 @@ class Checkpoint(Generic[Settings, At]):
             raise FormatError(f"{self.path}: is damaged ({error})") from error
 
 
-def write_checkpoint(
-    folder: Path,
-    networks: Mapping[str, nn.Module],
-    optimiser: optim.Optimizer,
-    parameters: RunSettings,
-    network: Any,
-    place: Place,
-    graphs: str,
-    measured: dict[str, list[float]],
-    validation: dict[str, float],
-) -> None:
-    """Write all that a run needs to go on: see `Checkpoint`."""
+def tensors_of(networks: Mapping[str, nn.Module], optimiser: optim.Optimizer) -> dict[str, Tensor]:
+    """Return the weights of networks, by `network.name`, and the moments of Adam, by `adam.number.name`."""
     tensors: dict[str, Tensor] = {}
-    for prefix, module in networks.items():
-        tensors |= {f"{prefix}.{name}": value for name, value in module.state_dict().items()}
+    for prefix, network in networks.items():
+        tensors |= {f"{prefix}.{name}": value for name, value in network.state_dict().items()}
     for number, state in optimiser.state_dict()["state"].items():
         tensors |= {f"adam.{number}.{name}": value for name, value in state.items()}
-    kept = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    about = {
-        "schedopt": VERSION,
-        "place": json.dumps(dataclasses.asdict(place)),
-        "config": json.dumps(plain(parameters)),
-        "shape": json.dumps(plain(network)),
-        "graphs": graphs,
-        "measured": json.dumps(measured),
-        "validation": json.dumps(validation),
-    }
-    write_atomically(folder / CHECKPOINT, save(kept, about))
+    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
 def read_checkpoint(folder: str | Path, kind: RunKind[Settings, At]) -> Checkpoint[Settings, At]:
@@ -216,7 +221,7 @@ def has_checkpoint(folder: str | Path) -> bool:
     return (Path(folder) / CHECKPOINT).exists()
 
 
-def open_folder(folder: Path, parameters: RunSettings, place: Place) -> None:
+def open_folder(folder: Path, parameters: TrainingSettings, place: Place) -> None:
     """Make the folder, write the config, and drop what a run that was killed wrote after its last checkpoint.
 
     Raises

@@ -5,7 +5,6 @@ from itertools import pairwise
 import naive
 import numpy as np
 import pytest
-from schedopt.core.buffers import buffers_of
 
 SEEDS = range(25)
 
@@ -18,7 +17,7 @@ def csr_sets(pointers, columns):
 def test_buffers_are_the_groups_of_views(seed):
     rng = np.random.default_rng(seed)
     graph, plain = naive.random_graph(rng, 12)
-    buffers = buffers_of(graph)
+    buffers = graph.buffers
     roots = [t for t in plain.tensors if t not in plain.alias and t[1] != naive.CONTROL]
     users = csr_sets(buffers.user_ptr, buffers.users)
     used = csr_sets(buffers.used_ptr, buffers.used)

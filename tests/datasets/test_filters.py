@@ -1,12 +1,14 @@
 """Filters of REGAL A.1.2 and A.1.4."""
 
+import pickle
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from schedopt.core.graph import GraphBuilder
 from schedopt.datasets import filters
-from schedopt.datasets.filters import has_room, has_single_order, keep_improving
+from schedopt.datasets.filters import KeepImproving, KeepWithRoom, has_room, has_single_order
 
 
 def build(*ops):
@@ -69,7 +71,7 @@ def test_improvement_is_measured_from_1000_to_10000_evaluations(monkeypatch, few
         return SimpleNamespace(value=float(few if evaluations == 1000 else many))
 
     monkeypatch.setattr("schedopt.core.solve.solve", solve)
-    assert keep_improving(0.18, PAIRS, np.random.default_rng(0)) is kept
+    assert KeepImproving(0.18)(PAIRS, np.random.default_rng(0)) is kept
     assert [call[:4] for call in calls] == [("runtime", 2, "brkga", 1000), ("runtime", 2, "brkga", 10000)]
     assert calls[0][4] == calls[1][4]
 
@@ -78,6 +80,17 @@ def test_improvement_with_the_real_search():
     from schedopt.datasets.synthetic import SyntheticParameters
 
     graph = SyntheticParameters(nodes_low=60, nodes_high=60).draw(1, np.random.default_rng(0))
-    assert keep_improving(0.0, graph, np.random.default_rng(0))
-    assert not keep_improving(0.99, graph, np.random.default_rng(0))
+    assert KeepImproving(0.0)(graph, np.random.default_rng(0))
+    assert not KeepImproving(0.99)(graph, np.random.default_rng(0))
     assert filters.MANY_EVALUATIONS == 10 * filters.FEW_EVALUATIONS
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "others"), [(KeepImproving, (0.18,), (0.2,)), (KeepWithRoom, ("memory", 1), ("memory", 2))]
+)
+def test_filters_are_values(make, values, others):
+    """What they print is hashed, so it must name what they keep and nothing of the process that they are in."""
+    assert make(*values) == make(*values) != make(*others)
+    assert pickle.loads(pickle.dumps(make(*values))) == make(*values)
+    assert repr(make(*values)) != repr(make(*others))
+    assert not re.search("0x|object at", repr(make(*values)))

@@ -5,7 +5,7 @@ import pytest
 from schedopt.core.errors import UsageError
 from schedopt.core.files.costgraph import format_graph, parse_graph
 from schedopt.datasets.duplicates import topology_hash
-from schedopt.datasets.filters import keep_with_room
+from schedopt.datasets.filters import KeepWithRoom
 from schedopt.datasets.layered import LayeredParameters
 from schedopt.datasets.recipe import Recipe, generate
 from schedopt.datasets.synthetic import MODELS, SyntheticParameters
@@ -50,7 +50,7 @@ def test_drawn_describes_its_file(name):
     for drawn in generate(Recipe(FAMILIES[name], seed=3), 3):
         graph = parse_graph(drawn.data, "again")
         facts = (drawn.ops, drawn.tensors, drawn.topology)
-        assert facts == (graph.num_ops, graph.num_tensors, topology_hash(graph))
+        assert facts == (graph.num_ops, graph.num_data_tensors, topology_hash(graph))
 
 
 @pytest.mark.parametrize("dedup", ["topology", "in-degrees"])
@@ -93,9 +93,7 @@ def test_a_rejected_graph_is_drawn_from_the_same_model_again():
 
 
 def test_keep_with_room_drops_what_has_none():
-    from functools import partial
-
-    recipe = Recipe(LayeredParameters(nodes=7), keep=(partial(keep_with_room, "memory", 1),))
+    recipe = Recipe(LayeredParameters(nodes=7), keep=(KeepWithRoom("memory", 1),))
     everything = Recipe(LayeredParameters(nodes=7))
     kept, drawn = list(generate(recipe, 10)), list(generate(everything, 10))
     assert any(a.attempt != b.attempt for a, b in zip(kept, drawn, strict=True))

@@ -8,11 +8,19 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from schedopt.core.files import atomic
+from schedopt.policies.networks import files
+from schedopt.policies.training import run_folder
 from schedopt.policies.training.run_folder import CHECKPOINT, WEIGHTS, curve_of
 
 
 def weights_of(network):
     return torch.cat([value.detach().flatten() for value in network.state_dict().values()]).clone()
+
+
+def gradient(network):
+    return torch.cat(
+        [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in network.parameters()]
+    )
 
 
 def checkpoint_of(folder):
@@ -78,11 +86,11 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing is caught or tidied up on its way."""
 
 
-def run_killed_at_any_moment(new_trainer, monkeypatch, modules):
+def run_killed_at_any_moment(new_trainer, monkeypatch):
     """Run a trainer to its end, killed after a step, after a line of the curve, and around each file that matters.
 
     A run comes upon seven such moments before its first step, so it dies at the first, the second, and so on to the
-    seventh, and goes on each time. Returns how often. `modules` are those of `schedopt.policies` that write the files.
+    seventh, and goes on each time. Returns how often.
     """
     write = atomic.write_atomically
 
@@ -95,8 +103,8 @@ def run_killed_at_any_moment(new_trainer, monkeypatch, modules):
         else:
             write(path, data)
 
-    for module in modules:
-        monkeypatch.setattr(f"schedopt.policies.{module}.write_atomically", deadly)
+    for module in (run_folder, files):
+        monkeypatch.setattr(module, "write_atomically", deadly)
     kills = 0
     while True:
         moment = At(1 + kills % 7)

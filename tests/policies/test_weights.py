@@ -15,13 +15,13 @@ from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.datasets.synthetic import SyntheticParameters
 from schedopt.policies.networks.shipped import WEIGHTS, shipped
 from schedopt.policies.regal import network as regal_network
-from schedopt.policies.regal import training as regal_training
+from schedopt.policies.regal import training_settings as regal_settings
+from schedopt.policies.regal.batch import multigraph_batch
 from schedopt.policies.regal.distributions import taken_actions
-from schedopt.policies.regal.features import multigraph_batch
 from schedopt.policies.regal.rewards import Setting, make_case
 from schedopt.policies.regal.solve import Parameters
 from schedopt.policies.topoformer.network import load_network
-from schedopt.policies.topoformer.training import TrainingParameters, shipped_recipe
+from schedopt.policies.topoformer.training_settings import TrainingParameters, shipped_recipe
 from scipy.stats import spearmanr
 
 CHAIN = layered_graph(LayeredParameters(nodes=10), np.random.default_rng(0))
@@ -47,7 +47,7 @@ def test_weights_have_a_card_that_says_what_made_them(file):
     assert all(run["curve"] for run in card["runs"])
     kind, load = TrainingParameters, load_network
     if file in REGAL:
-        kind, load = regal_training.TrainingParameters, regal_network.load_network
+        kind, load = regal_settings.TrainingParameters, regal_network.load_network
     assert load(file).parameters_ == from_plain(kind, card["recipe"], file.name).network
 
 

@@ -1,18 +1,14 @@
-"""`schedopt train`: choose a method's parameters on training graphs, or train its network."""
+"""`schedopt train METHOD` for a method with a grid of parameters: the best of them on training graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from ...command_line import command_line
 from ...options import BandwidthOption, GraphsArgument, JobsOption, JsonFlag, LatencyOption, QuietFlag, SeedOption
-from .regal import HELP as REGAL_HELP
-from .regal import regal
-from .topoformer import topoformer
 
 if TYPE_CHECKING:
     from threading import Event
@@ -24,9 +20,13 @@ if TYPE_CHECKING:
     from ....core.comparison.resume import ResumeFile
     from ....core.comparison.summaries import MethodSummary
     from ...console import Talk
+    from ...progress import Bar
 
-app = typer.Typer(no_args_is_help=True, help="Choose a method's parameters, or train its network.")
-
+HELP = (
+    "Every setting runs on the same graphs with the same seed and budget; the best improves most over the defaults, "
+    "in percent per graph. With --first F all settings run on the first F graphs only, the best share --keep of them "
+    "on F / keep, and so on until the last few ran on all."
+)
 _OptionalInt = Optional[int]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 _OptionalText = Optional[str]  # noqa: UP045
 _OptionalTexts = Optional[list[str]]  # noqa: UP045
@@ -75,7 +75,7 @@ def grid_search(
     from ....core.files.yaml_files import write_yaml
     from ...console import Talk, write
     from ...problem import problem_settings, read_graphs
-    from ...progress import interruptible
+    from ...progress import interruptible, progress_bar
 
     talk = Talk(quiet)
     grid = GRIDS[str(ctx.info_name)]()
@@ -89,9 +89,9 @@ def grid_search(
     with (
         nullcontext() if resume is None else closing(ResumeFile(resume)) as file,
         interruptible(talk, "the runs done so far") if jobs == 1 else nullcontext() as interrupt,
-        _progress(talk, runs_of(rounds) + 2 * len(others)) as advance,
+        progress_bar(talk, "", runs_of(rounds) + 2 * len(others)) as bar,
     ):
-        runner = _Runner(talk, file, jobs, interrupt, advance)
+        runner = _Runner(talk, file, jobs, interrupt, bar)
         for ranking in race(grid, training, settings, rounds, runner):
             winner = ranking[0]
             runner.best = f", best so far {_improvement(winner)}"
@@ -114,31 +114,6 @@ def grid_search(
         talk.note(f"wrote {output}")
 
 
-_HOW = (
-    "Every setting runs on the same graphs with the same seed and budget; the best improves most over the defaults, "
-    "in percent per graph. With --first F all settings run on the first F graphs only, the best share --keep of them "
-    "on F / keep, and so on until the last few ran on all."
-)
-app.command(
-    "brkga",
-    help=f"Search 648 settings of brkga, for brkga-tuned:settings=FILE (REGAL A.10).\n\n{_HOW}",
-)(grid_search)
-app.command(
-    "local-search",
-    help=f"Search when to restart, for local-search:patience=N (REGAL A.10).\n\n{_HOW}",
-)(grid_search)
-app.command("topoformer")(topoformer)
-app.command(
-    "regal",
-    help="Train REGAL, a graph network that chooses for each op what BRKGA draws from, by its rewards (REGAL 4).\n\n"
-    f"{REGAL_HELP}",
-)(regal)
-app.command(
-    "gas",
-    help=f"Train GAS, REGAL with an LSTM over a topological order for its network (REGAL 5.2).\n\n{REGAL_HELP}",
-)(regal)
-
-
 class _Runner:
     """Does experiments, but for the runs that the resume file has; leaves if interrupted."""
 
@@ -148,9 +123,9 @@ class _Runner:
         file: ResumeFile | None,
         jobs: int,
         interrupt: Event | None,
-        advance: Callable[[int, str], None],
+        bar: Bar,
     ) -> None:
-        self.talk, self.file, self.jobs, self.interrupt, self.advance = talk, file, jobs, interrupt, advance
+        self.talk, self.file, self.jobs, self.interrupt, self.bar = talk, file, jobs, interrupt, bar
         self.best = ""
 
     def __call__(self, experiment: Experiment) -> Comparison:
@@ -162,11 +137,11 @@ class _Runner:
         if file is not None:
             experiment.resume_from(file)
             self.talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {file.path}")
-        self.advance(len(experiment.cells), what)
+        self.bar(len(experiment.cells), what=what)
         with compiling(self.talk):
             experiment.compile()
         comparison = experiment.execute(
-            jobs=self.jobs, on_cell=lambda cell: self.advance(1, what), interrupt=self.interrupt
+            jobs=self.jobs, on_cell=lambda cell: self.bar(what=what), interrupt=self.interrupt
         )
         if not comparison.is_complete:
             kept = f"kept in {file.path}; the same command goes on from there" if file else "lost; --resume keeps them"
@@ -190,20 +165,6 @@ def _read_output(output: str | None, method: str) -> dict[str, Any]:
         if Path(output).exists():
             return read_document(output, method)
     return {"method": method}
-
-
-@contextmanager
-def _progress(talk: Talk, total: int) -> Iterator[Callable[[int, str], None]]:
-    """Show a bar on a terminal; yields what to call with the runs finished and what they are."""
-    if not talk.shows_progress:
-        yield lambda runs, what: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=talk.console, transient=True) as progress:
-        bar = progress.add_task("", total=total)
-        yield lambda runs, what: progress.update(bar, advance=runs, description=what)
 
 
 def _circumstances(ctx: typer.Context, settings: Settings, rounds: Sequence[Round]) -> dict[str, Any]:

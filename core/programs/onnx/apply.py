@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def apply(model: str, schedule: str, output: str, options: ImportOptions, note: Callable[[str], None]) -> None:
+def apply(
+    model: str,
+    schedule: str,
+    output: str,
+    options: ImportOptions,
+    note: Callable[[str], None],
+    *,
+    force: bool = False,
+) -> None:
     """Write an ONNX file whose nodes are in the order of a schedule.
 
     Only the order of the nodes changes, and one without a name gets the one in the schedule, so that the schedule fits
@@ -42,13 +50,15 @@ def apply(model: str, schedule: str, output: str, options: ImportOptions, note: 
     model
         The `.onnx` file.
     schedule
-        Schedule JSON of the model's graph, on one device.
+        Schedule file of the model's graph, on one device.
     output
         The `.onnx` file to write.
     options
         `shapes` is used: the sizes of symbolic dimensions, which stay symbolic in the file.
     note
         Called with each remark worth showing.
+    force
+        Whether to take a schedule that says that it was made for another graph.
 
     Raises
     ------
@@ -62,7 +72,7 @@ def apply(model: str, schedule: str, output: str, options: ImportOptions, note: 
     check_options(model, options)
     program = load_program(model, options.shapes)
     graph = graph_of(program)
-    order = read_order(schedule, graph)
+    order = read_order(schedule, graph, force=force)
     verify(Problem(graph), Schedule.single_device(np.array(order)))
     reordered = reorder(program, order)
     check_equal(program, reordered)

@@ -21,7 +21,13 @@ from .program import OnnxProgram, load_program
 
 
 def measure(
-    model: str, schedules: Sequence[str], repeats: int, options: ImportOptions, note: Callable[[str], None]
+    model: str,
+    schedules: Sequence[str],
+    repeats: int,
+    options: ImportOptions,
+    note: Callable[[str], None],
+    *,
+    force: bool = False,
 ) -> list[Measurement]:
     """Measure a model in the file's order, and in the order of each schedule.
 
@@ -35,13 +41,15 @@ def measure(
     model
         The `.onnx` file.
     schedules
-        Schedule JSON files of the model's graph.
+        Schedule files of the model's graph.
     repeats
         Runs of each order, each in a process of its own.
     options
         `shapes` is used; costs are measured whatever they say.
     note
         Called with each remark worth showing.
+    force
+        Whether to take schedules that say that they were made for another graph.
 
     Returns
     -------
@@ -58,7 +66,7 @@ def measure(
     check_options(model, options)
     program = load_program(model, options.shapes, note)
     graph = graph_of(program, note=note)
-    orders = {path: read_order(path, graph) for path in schedules}
+    orders = {path: read_order(path, graph, force=force) for path in schedules}
     for order in orders.values():
         verify(Problem(graph), Schedule.single_device(np.array(order)))
     return measure_orders(program, graph_of(program, measured=measured_costs(program)), orders, repeats, note)

@@ -40,7 +40,15 @@ from .run import digests_of_run
 from .tracing import foreign_code, silent
 
 
-def apply(model: str, schedule: str, output: str, options: ImportOptions, note: Callable[[str], None]) -> None:
+def apply(
+    model: str,
+    schedule: str,
+    output: str,
+    options: ImportOptions,
+    note: Callable[[str], None],
+    *,
+    force: bool = False,
+) -> None:
     """Write a model in the order of a schedule, as an exported program.
 
     A forward program is called as the model is. A training step takes and updates what `TorchProgram.arguments` lists
@@ -52,13 +60,15 @@ def apply(model: str, schedule: str, output: str, options: ImportOptions, note: 
     model
         A `.pt2` file, or `module:function`.
     schedule
-        Schedule JSON of the model's graph, on one device.
+        Schedule file of the model's graph, on one device.
     output
         The `.pt2` file to write.
     options
         As the model was imported.
     note
         Called with each remark worth showing.
+    force
+        Whether to take a schedule that says that it was made for another graph.
 
     Raises
     ------
@@ -71,7 +81,7 @@ def apply(model: str, schedule: str, output: str, options: ImportOptions, note: 
         raise UsageError(f"{output}: a PyTorch program is written as an exported program; the name must end in .pt2")
     program = load_program(model, options.training, options.shapes, note, options.device)
     graph = graph_of(program)
-    reordered = export_in_order(program, graph, read_order(schedule, graph))
+    reordered = export_in_order(program, graph, read_order(schedule, graph, force=force))
     file = io.BytesIO()
     with foreign_code(model, "PyTorch cannot save the program in a .pt2 file"), silent():
         torch.export.save(reordered, file)

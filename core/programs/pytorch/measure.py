@@ -22,7 +22,13 @@ from .run import ARGUMENTS, held_bytes
 
 
 def measure(
-    model: str, schedules: Sequence[str], repeats: int, options: ImportOptions, note: Callable[[str], None]
+    model: str,
+    schedules: Sequence[str],
+    repeats: int,
+    options: ImportOptions,
+    note: Callable[[str], None],
+    *,
+    force: bool = False,
 ) -> list[Measurement]:
     """Measure a model in program order, and in the order of each schedule.
 
@@ -31,13 +37,15 @@ def measure(
     model
         A `.pt2` file, or `module:function`.
     schedules
-        Schedule JSON files of the model's graph.
+        Schedule files of the model's graph.
     repeats
         Runs of each order, each in a process of its own.
     options
         As the model was imported; costs are measured whatever they say.
     note
         Called with each remark worth showing.
+    force
+        Whether to take schedules that say that they were made for another graph.
 
     Returns
     -------
@@ -53,7 +61,7 @@ def measure(
     """
     program = load_program(model, options.training, options.shapes, note, options.device)
     graph = graph_of(program, measured=measured_costs(program, options.device))
-    orders = {path: read_order(path, graph) for path in schedules}
+    orders = {path: read_order(path, graph, force=force) for path in schedules}
     return measure_orders(program, graph, orders, repeats, options.device, note)
 
 

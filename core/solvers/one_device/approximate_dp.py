@@ -149,7 +149,7 @@ def run_beam(
     is_backward
         Whether to build the order from its end.
     floor
-        Bytes that any order reaches: then an op that cannot do harm joins a set at once (safe moves, FINDINGS).
+        Bytes that any order reaches: then an op that cannot do harm joins a set at once (safe moves).
         Negative, as in the paper, there are none.
     """
     ops = len(b.own)

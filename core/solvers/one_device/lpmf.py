@@ -1,4 +1,4 @@
-"""Least peak memory first (field standard): greedy on one device."""
+"""Least peak memory first, a greedy order for one device (field standard)."""
 
 from __future__ import annotations
 

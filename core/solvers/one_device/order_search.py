@@ -1,4 +1,8 @@
-"""Peak memory on one device, from above and below at once: beams in both directions, and proofs that cut them."""
+"""Order search for least peak memory on one device: beams in both directions, cut and tightened by proofs.
+
+The best peak falls and its lower bound rises at once; where they meet the order is optimal. What is proven and why:
+`docs/methods/one-device.md`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import numpy as np
 
 from ...buffers import Buffers
 from ...costs.bounds import min_cuts
-from ...graph import CostGraph, IndexArray, IntArray
+from ...graph import IndexArray, IntArray
 from ...kernels.one_device.order_memory import order_memory
 from ...one_device.order_proofs import Relations
 from ...one_device.stretches import separators, window_of
@@ -55,13 +59,14 @@ def solve(search: Search, parameters: Parameters) -> None:
             return
 
 
-def compile_kernels(graph: CostGraph) -> None:
+def warm_up(tiny: Problem) -> Problem:
     """Run every kernel once, which a search that ends early would not."""
-    order = graph.input_order.copy()
-    relations = Relations(graph.buffers, order, np.ones(len(order), np.int64))
+    buffers, order = tiny.graph.buffers, tiny.graph.input_order.copy()
+    relations = Relations(buffers, order, np.ones(len(order), np.int64))
     relations.tighten(LARGEST_SIZE, lambda: False)
     for is_backward in (False, True):
-        run_beam(Search(Problem(graph)), relations.buffers_with_relations(), 1, LARGEST_SIZE, is_backward, 0)
+        run_beam(Search(Problem(tiny.graph)), relations.buffers_with_relations(), 1, LARGEST_SIZE, is_backward, 0)
+    return tiny
 
 
 class _Stretches:
@@ -187,7 +192,7 @@ class _Stretch:
         """Raise the bound by minimum cuts, and try the order with each set run first; whether the peak fell.
 
         Between a set of least memory and a set of the order, union and intersection hold no more than the
-        latter (FINDINGS, Uncrossing). Kept if neither the peak nor the squares above the bound, summed, grow.
+        latter (`docs/methods/one-device.md`). Kept if neither the peak nor the squares above the bound, summed, grow.
         """
         before, sides = self.peak, []
         latest = self.search.share_of_time(CUT_SHARE)

@@ -1,7 +1,8 @@
-"""Simulated annealing on several devices: of the makespan here, of the peak in `least_peak`.
+"""Simulated annealing on several devices: of the makespan here, of the peak in `peak_annealing`.
 
-Kirkpatrick, Gelatt and Vecchi 1983 (Metropolis steps, geometric cooling); the decoders are those of FINDINGS,
-Two devices. Keys find a good placement at once, moves of single ops then refine what no keys decode to.
+Kirkpatrick, Gelatt and Vecchi 1983 (Metropolis steps, geometric cooling); keys find a good placement at once, moves of
+single ops then refine what no keys decode to. The decoders, and what each part is worth:
+`docs/methods/several-devices.md`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,11 @@ from ...kernels.several_devices.lazy_decoder import new_lazy
 from ...kernels.several_devices.lazy_keys import anneal_keys, price_keys
 from ...kernels.several_devices.random_keys import new_prices
 from ...kernels.several_devices.sequences import Aim, Walk, anneal_sequence, run_sequence
+from ...problem import Problem
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
+from ..one_device import order_search
 from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, start_keys, total_wait
 from .peak_annealing import LeastPeak
 
@@ -66,6 +69,12 @@ def solve(search: Search, parameters: Parameters) -> None:
     else:
         _minimise_makespan(search, p, for_peak)
     search.must_stop()  # a clock of its own may have seen first that time is up
+
+
+def warm_up(tiny: Problem) -> Problem:
+    """Compile what the search on one device needs, too; more is done under a limit that cannot be kept."""
+    order_search.warm_up(tiny)
+    return tiny if tiny.memory_limit is None else replace(tiny, memory_limit=1)
 
 
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:

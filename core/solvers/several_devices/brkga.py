@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +19,13 @@ from .beta_quantiles import quantile_tables
 from .lazy_keys import LazyChromosomes, start_keys
 from .random_keys import Chromosomes, Population, ranked
 
-DECODERS = {"queue": Chromosomes, "lazy": LazyChromosomes}
+Decoder = Literal["queue", "lazy"]
+DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": LazyChromosomes}
 
 
 @dataclass(frozen=True)
 class Parameters(base.Parameters):
-    """Symbols of REGAL 3.2 in brackets; the defaults give the paper's improvement from 1K to 10K (FINDINGS)."""
+    """Symbols of REGAL 3.2 in brackets; the defaults give the paper's improvement from 1K to 10K evaluations."""
 
     chromosomes: int = parameter(100, "chromosomes per population [pi]", low=2)
     elites: int = parameter(20, "best chromosomes, copied unchanged [pi_e]", low=1)
@@ -33,12 +35,10 @@ class Parameters(base.Parameters):
     exchange: int = parameter(15, "generations between exchanges of the populations' best", low=1)
     alpha: float = parameter(1.0, "first parameter of the mutants' beta distribution", low=1e-3)
     beta: float = parameter(1.0, "second parameter of the mutants' beta distribution", low=1e-3)
-    decoder: str = parameter("queue", "queue: the paper's; lazy: one key per op, placed while decoding")
+    decoder: Decoder = parameter("queue", "queue: the paper's; lazy: one key per op, placed while decoding")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.decoder not in DECODERS:
-            raise UsageError(f"decoder must be {' or '.join(DECODERS)}, not '{self.decoder}'")
         if self.elites + self.mutants >= self.chromosomes:
             raise UsageError(
                 f"elites and mutants ({self.elites} + {self.mutants}) must be fewer than "
@@ -107,7 +107,7 @@ def evolve(
 ) -> NDArray[np.float32]:
     """Run the genetic algorithm and return what was priced of the final populations, each best first.
 
-    The shape is `(rows, genes)`. Elites are not priced again, and the last generation is cut to the budget (DESIGN 6).
+    The shape is `(rows, genes)`. Elites are not priced again, and the last generation is cut to the budget.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""Chromosomes of one key per op, decoded lazily: the placement is chosen while decoding (FINDINGS, Two devices)."""
+"""Chromosomes of one key per op, decoded lazily: the placement is chosen while decoding.
+
+Why that is worth more than a longer search: `docs/methods/several-devices.md`.
+"""
 
 from __future__ import annotations
 

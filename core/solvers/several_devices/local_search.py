@@ -35,7 +35,7 @@ class Parameters(base.Parameters):
 def solve(search: Search, parameters: Parameters) -> None:
     """Walk from random schedules, by moves that do not worsen them, until the budget ends.
 
-    A start is a random topological order (one priority per op, then Kahn: FINDINGS) and a device per op,
+    A start is a random topological order (one random priority per op, then Kahn) and a device per op,
     uniformly at random; the first is the schedule given, if there is one, its transfers sent just before
     their first readers. A move draws an op, then with equal chance another device for it or another place
     between the ops that it waits for and those that wait for it; on one device, always a place. It is taken

@@ -28,7 +28,7 @@ from ...kernels.several_devices.placement_beam import extend_beam, new_choices, 
 from ...kernels.several_devices.placing import Limits
 from ...kernels.several_devices.routes import new_route
 from ...schedule import Schedule
-from ...search.search import Search
+from ...search.search import Search, Watcher
 from ..one_device import order_search
 from .lazy_keys import as_schedule
 
@@ -94,7 +94,7 @@ class LeastPeak:
             seed=int(search.rng.integers(2**31)),
             max_evaluations=max(1.0, SHARE_OF_ORDERS * self.evaluations),
             deadline=min(search.deadline, time.monotonic() + SHARE_OF_ORDERS * self.seconds),
-            interrupt=search.interrupt,
+            watcher=Watcher(search.interrupt),
             lower_bound=lower_bound(problem),
         )
         one.offer_order(self.best.op_order())

@@ -272,6 +272,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, diamond, tm
             if process.poll() is not None or (file.exists() and file.read_bytes().count(b"\n")):
                 break
             time.sleep(0.1)
+        time.sleep(0.5)  # a line is in the file a moment before its run counts as done
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr

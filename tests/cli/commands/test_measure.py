@@ -13,7 +13,6 @@ def scheduled(tmp_path_factory):
     """Return a schedule of the model with branches, and the peaks that it should have before and after."""
     from models import torch_models
     from schedopt.core.files.costgraph import read_graph, write_graph
-    from schedopt.core.files.schedule_json import format_document, result_document
     from schedopt.core.problem import Problem
     from schedopt.core.programs.pytorch.importer import graph_of
     from schedopt.core.programs.pytorch.program import program_of
@@ -22,16 +21,16 @@ def scheduled(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scheduled")
     write_graph(graph_of(program_of(*torch_models.branches())), folder / "g.pb.gz")
     result = solve(Problem(read_graph(folder / "g.pb.gz")), "lpmf")
-    (folder / "s.json").write_text(format_document(result_document(result)))
+    (folder / "s.json").write_text(result.json())
     return folder / "s.json"
 
 
 def test_measured_peaks_are_those_predicted_and_lower(run, scheduled):
     """The whole way, in real processes: within 1%, bitwise equal, and the schedule saves memory."""
-    done = run("measure", "torch_models:branches", "-s", scheduled, "--repeats", "1", "--json")
+    done = run("measure", "models.torch_models:branches", "-s", scheduled, "--repeats", "1", "--json")
     assert done.exit_code == 0, done.stderr
     document = json.loads(done.stdout)
-    assert (document["model"], document["repeats"]) == ("torch_models:branches", 1)
+    assert (document["model"], document["repeats"]) == ("models.torch_models:branches", 1)
     before, after = document["orders"]
     assert (before["order"], after["order"]) == (PROGRAM_ORDER, str(scheduled))
     for row in (before, after):
@@ -44,7 +43,7 @@ def test_measured_peaks_are_those_predicted_and_lower(run, scheduled):
 
 def test_apply_writes_a_model(run, scheduled, tmp_path):
     output = tmp_path / "o.pt2"
-    done = run("apply", "torch_models:branches", scheduled, "-o", output, "--json")
+    done = run("apply", "models.torch_models:branches", scheduled, "-o", output, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["output"] == str(output)
     assert output.stat().st_size > 1000
@@ -111,10 +110,10 @@ def test_other_models_are_refused(model):
         (("apply", "net.onnx", "s.json", "-o", "o.onnx", "--device", "cuda"), "no use for --device"),
         (("measure", "m.txt"), "m.txt: not a program that can be run"),
         (("measure", "no_such_module:f"), "no_such_module"),
-        (("apply", "torch_models:linear", "s.json", "-o", "nowhere/o.pt2"), "nowhere/o.pt2: the folder does not exist"),
-        (("apply", "torch_models:linear", "none.json", "-o", "o.pt2"), "none.json: cannot be read"),
-        (("apply", "torch_models:linear", "none.json", "-o", "o.txt"), "must end in .pt2"),
-        (("apply", "torch_models:linear", "s.json", "-o", "o.pt2", "--training", "magic"), "magic"),
+        (("apply", "models.torch_models:linear", "s.json", "-o", "no/o.pt2"), "no/o.pt2: the folder does not exist"),
+        (("apply", "models.torch_models:linear", "none.json", "-o", "o.pt2"), "none.json: cannot be read"),
+        (("apply", "models.torch_models:linear", "none.json", "-o", "o.txt"), "must end in .pt2"),
+        (("apply", "models.torch_models:linear", "s.json", "-o", "o.pt2", "--training", "magic"), "magic"),
     ],
 )
 def test_bad_input_is_one_sentence(run, arguments, message):

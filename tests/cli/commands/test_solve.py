@@ -155,7 +155,7 @@ def test_a_method_that_builds_one_schedule_refuses_initial(run, diamond_file, tm
         (["--decoder", "lazy"], ["--decoder is not for method 'auto'", "brkga"]),
         (["--method", "dfs", "--decoder", "queue"], ["--decoder is not for method 'dfs'", "brkga"]),
         (["--method", "brkga:decoder=lazy", "--decoder", "queue"], ["decoder", "twice"]),
-        (["--method", "brkga", "--decoder", "eager"], ["decoder must be queue or lazy, not 'eager'"]),
+        (["--method", "brkga", "--decoder", "eager"], ["decoder must be one of queue, lazy, not 'eager'"]),
         (["--decode", "beam"], ["--decode is not for method 'auto'", "topoformer"]),
         (["--method", "brkga", "--width", "3"], ["--width is not for method 'brkga'", "topoformer"]),
         (["--method", "topoformer", "--weights", "no.safetensors"], ["no.safetensors: cannot be read", "o such file"]),

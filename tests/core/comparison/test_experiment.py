@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 import schedopt
-from schedopt.core.comparison import experiment as module
+from schedopt.core.comparison import runs as module
 from schedopt.core.comparison.experiment import Experiment, Settings
-from schedopt.core.comparison.resume import ResumeFile, graph_hash
+from schedopt.core.comparison.resume import ResumeFile
 from schedopt.core.errors import FormatError, UsageError
 from schedopt.core.graph import CostGraph, GraphBuilder
+from schedopt.core.graph_hash import graph_hash
 from schedopt.core.schedule import Schedule
 from schedopt.core.search.registry import METHODS, Method
 
@@ -293,4 +294,4 @@ def test_broad_excepts_are_around_the_code_of_others():
         and (node.type is None or {"Exception", "BaseException"} & {getattr(n, "id", "") for n in ast.walk(node.type)})
         and not (isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None)
     ]
-    assert sorted(broad) == ["core/comparison/experiment.py", "core/programs/pytorch/tracing.py"]
+    assert sorted(broad) == ["core/comparison/runs.py", "core/programs/pytorch/tracing.py"]

@@ -9,7 +9,7 @@ from schedopt.core.comparison.experiment import Comparison, Settings
 from schedopt.core.comparison.grid_search import GRIDS, Grid, check_apart, confirm, plan, race, runs_of
 from schedopt.core.comparison.summaries import Cell
 from schedopt.core.errors import UsageError
-from schedopt.core.search.registry import parse_method
+from schedopt.core.search.method_spec import parse_method
 from schedopt.core.solvers.several_devices import brkga
 
 GRID = Grid("brkga", tuple({"chromosomes": count} for count in (100, 40, 50, 60, 70, 80)))

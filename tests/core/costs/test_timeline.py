@@ -115,9 +115,9 @@ def test_by_hand_with_a_view_and_a_result():
     builder.add_op("c", inputs=[(2, 0)], outputs=[1])
     timeline = input_timeline(builder.build())
     assert [tuple(holding) for holding in timeline.holdings] == [
-        (0, 0, 10, 0, 2, False, (1, 2)),
-        (2, 0, 3, 2, 3, True, (3,)),
-        (3, 0, 1, 3, 3, False, ()),
+        (0, 0, 10, 0, 2, False, (1, 2), (0, 1)),
+        (2, 0, 3, 2, 3, True, (3,), (2,)),
+        (3, 0, 1, 3, 3, False, (), (3,)),
     ]
     assert timeline.memory(0).tolist() == [15, 15, 20, 9]
     assert timeline.memory_after(0).tolist() == [15, 15, 8, 8]

@@ -41,7 +41,7 @@ def through_protobuf(text):
 def test_a_round_trip_changes_nothing(tmp_path, seed, suffix):
     """Ids, order, repeated inputs and control edges, views, zero sizes: all as they were, and the bytes too."""
     rng = np.random.default_rng([30, seed])
-    graph, _ = naive.random_graph(rng, int(rng.integers(1, 25)), per_port_final=False, whole_runtimes=True)
+    graph, _ = naive.random_graph(rng, int(rng.integers(1, 25)), whole_runtimes=True)
     path = tmp_path / f"some.graph{suffix}"
     write_graph(graph, path)
     again = read_graph(path)
@@ -61,31 +61,86 @@ def test_text_is_what_protobuf_prints_and_binary_what_it_reads(seed):
     assert text_format.MessageToString(CostGraphDef.FromString(binary)) == text
 
 
-@pytest.mark.parametrize("seed", range(15))
-@pytest.mark.parametrize("encoding", ["text", "binary"])
-def test_one_final_tensor_among_others_becomes_a_final_view_of_no_bytes(seed, encoding):
-    """The format knows final ops only; the added ops, run last, change no peak."""
+def partly_final(seed):
+    """Return a random graph in which at least one op has a final tensor and one that is not, and its plain twin."""
     rng = np.random.default_rng([32, seed])
     spec = naive.random_spec(rng, 10, whole_runtimes=True)
     spec.append({**spec[0], "name": "two", "op_id": 2**31 - 1, "outputs": [5, 6], "aliases": [-1, -1]})
     spec[-1] |= {"inputs": [], "control": [], "is_final": [False, True]}
-    graph, plain = naive.build(spec), naive.plain_of_spec(spec)
+    return naive.build(spec), naive.plain_of_spec(spec)
+
+
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("encoding", ["text", "binary"])
+def test_one_final_tensor_among_others_is_marked_by_a_view_of_no_bytes(seed, encoding):
+    """The format knows final ops only; the marks in the file are no ops of the model, and reading takes them back."""
+    graph, _ = partly_final(seed)
     data = format_graph(graph, encoding)
     read = parse_graph(data, "g")
+    assert read == graph
     assert format_graph(read, encoding) == data
+    message = CostGraphDef.FromString(format_graph(graph, "binary"))
+    marks = {node.name: node for node in message.node[graph.num_ops :]}
+    mixed = [t for t in np.flatnonzero(graph.is_final) if not graph.is_final[mixed_with(graph, t)].all()]
+    assert list(marks) == [f"{graph.tensor_name(t)}/final" for t in mixed]
+    assert "two:1/final" in marks
+    for tensor, node in zip(mixed, marks.values(), strict=True):
+        (read_by, output) = (*node.input_info, *node.output_info)
+        assert read_by.preceding_node == graph.op_ids[graph.tensor_producer[tensor]]
+        assert (output.size, output.alias_input_port, node.is_final) == (0, 0, True)
+        assert node.device == "schedopt/final"
+        assert node.id not in graph.op_ids
+
+
+def mixed_with(graph, tensor):
+    """Return the data tensors of the op that produces one."""
+    outputs = graph.outputs(graph.tensor_producer[tensor])
+    return [t for t in outputs if not graph.is_control[t]]
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_marks_run_last_change_no_peak_for_who_takes_them_for_ops(seed):
+    """Without the mark, as in files written before 0.2, they are ops like any other."""
+    graph, plain = partly_final(seed)
+    data = format_graph(graph).replace(b'  device: "schedopt/final"\n', b"")
+    read = parse_graph(data, "g")
+    assert format_graph(read) == data
     assert read.op_names[: graph.num_ops] == graph.op_names
-    kept = {graph.tensor_name(t) for t in np.flatnonzero(graph.is_final)}
-    for op in range(graph.num_ops, read.num_ops):
-        (tensor,) = read.outputs(op)
-        original = read.tensor_name(read.alias_of[tensor])
-        assert read.op_names[op] == f"{original}/final"
-        assert (read.tensor_size[tensor], read.is_final[tensor]) == (0, True)
-        kept.discard(original)
-    assert "two:1/final" in read.op_names
-    assert kept <= {read.tensor_name(t) for t in np.flatnonzero(read.is_final)}
-    order = naive.random_order(rng, plain)
+    assert read.num_ops > graph.num_ops
+    order = naive.random_order(np.random.default_rng(seed), plain)
     longer = Schedule.single_device(np.array([*order, *range(graph.num_ops, read.num_ops)]))
     assert simulate(Problem(read), longer).peak == naive.order_peak(plain, order)
+
+
+MARK = (
+    'node { name: "m" device: "schedopt/final" id: 9 is_final: true input_info { preceding_node: 1 } output_info { } }'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_op"),
+    [
+        (MARK, False),
+        (MARK.replace("schedopt/final", "/gpu:0"), True),
+        (MARK.replace("is_final: true", ""), True),
+        (MARK.replace("is_final: true", "is_final: true compute_cost: 3"), True),
+        (MARK.replace("output_info { }", "output_info { size: 4 }"), True),
+        (MARK.replace("input_info", "control_input: 1 input_info"), True),
+        (MARK + 'node { name: "r" id: 10 input_info { preceding_node: 9 } }', True),
+        (MARK + 'node { name: "r" id: 10 control_input: 9 }', True),
+    ],
+)
+def test_a_mark_that_does_more_than_mark_is_an_op(text, is_op):
+    graph = parse_graph((SOURCE + text).encode(), "g")
+    assert ("m" in graph.op_names) == is_op
+    finals = [graph.tensor_name(t) for t in np.flatnonzero(graph.is_final)]
+    assert finals == (["a:0"] if not is_op else ["m:0"] if "is_final" in text else [])
+
+
+def test_a_mark_of_what_is_not_there_is_an_error():
+    for wrong in ("preceding_node: 1 preceding_port: 7", "preceding_node: 5"):
+        with pytest.raises(SchedoptError, match="op 'm' reads"):
+            parse_graph((SOURCE + MARK.replace("preceding_node: 1", wrong)).encode(), "g")
 
 
 @pytest.mark.parametrize("encoding", ["text", "binary"])

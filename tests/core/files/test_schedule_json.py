@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import FormatError, ScheduleError
-from schedopt.core.files.schedule_json import format_document, read_schedule, result_document
+from schedopt.core.files.schedule_json import format_document, read_schedule
+from schedopt.core.graph_hash import structure_hash
 from schedopt.core.problem import Problem
 from schedopt.core.solve import solve
 from schedopt.version import VERSION
@@ -31,7 +32,7 @@ def solved(seed, method="brkga", **values):
 @pytest.mark.parametrize("seed", range(4))
 def test_a_result_survives_its_file(tmp_path, seed, values):
     result = solved(seed, **values)
-    document = result_document(result)
+    document = result.document()
     path = tmp_path / "schedule.json"
     path.write_text(format_document(document))
     assert json.loads(path.read_text()) == document
@@ -56,14 +57,16 @@ def test_the_document_of_a_result():
     """Every field of the format, by name and value."""
     result = solved(1, "auto", task="runtime", devices=2, memory_limit=1, latency=0.5)
     graph = result.problem.graph
-    document = result_document(result)
+    document = result.document()
     peaks = result.simulation.peak_per_device.tolist()
     steps = document.pop("steps")
     seconds = document.pop("seconds")
     assert 0 <= seconds < 1000
     assert document == {
         "schedopt": VERSION,
+        "format": 2,
         "graph": "random",
+        "graph_sha256": structure_hash(graph),
         "task": "runtime",
         "method": "auto",
         "status": "infeasible",
@@ -89,7 +92,7 @@ def test_the_document_of_a_result():
 
 
 def test_bytes_are_whole_numbers():
-    document = result_document(solved(2, "lpmf"))
+    document = solved(2, "lpmf").document()
     for field in ("peak_memory", "lower_bound", "evaluations"):
         assert isinstance(document[field], int)
     assert document["evaluations"] == 1
@@ -132,7 +135,7 @@ WRONG = {
 def test_each_way_to_be_wrong_has_a_message_that_names_file_and_field(tmp_path, case):
     field, value, message = WRONG[case]
     result = solved(3)
-    document = copy.deepcopy(result_document(result))
+    document = copy.deepcopy(result.document())
     if value is DELETED:
         del document[field]
     else:
@@ -168,7 +171,7 @@ def test_files_that_are_no_schedule(tmp_path, data, message):
 
 def test_a_schedule_that_claims_what_it_does_not_keep_is_read_and_then_rejected(tmp_path):
     result = solved(4, devices=2)
-    document = result_document(result)
+    document = result.document()
     path = tmp_path / "s.json"
     for change in ({"steps": document["steps"][::-1]}, {"peak_memory_per_device": [0, 0]}, {"runtime_us": 0.0}):
         path.write_text(json.dumps({**document, **change}))

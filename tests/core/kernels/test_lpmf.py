@@ -3,7 +3,6 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.buffers import buffers_of
 from schedopt.core.kernels.one_device.lpmf import least_peak_memory_first
 from schedopt.core.solvers.one_device.lpmf import greedy_order
 
@@ -15,14 +14,14 @@ def test_least_peak_memory_first(seed):
     rng = np.random.default_rng(seed)
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 18)))
     order, peak = naive.least_peak_memory_first(plain)
-    assert greedy_order(buffers_of(graph)).tolist() == order
+    assert greedy_order(graph.buffers).tolist() == order
     assert peak + sum(plain.persistent) == naive.order_peak(plain, order)
 
 
 def test_least_peak_memory_first_returns_its_peak():
     rng = np.random.default_rng(7)
     graph, plain = naive.random_graph(rng, 12)
-    b = buffers_of(graph)
+    b = graph.buffers
     users = np.diff(b.user_ptr).astype(np.int64)
     freed = np.zeros(12, np.int64)
     for root, group in plain.members.items():

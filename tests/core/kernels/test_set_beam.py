@@ -3,7 +3,6 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.buffers import buffers_of
 from schedopt.core.kernels.one_device import set_beam
 
 
@@ -59,7 +58,7 @@ def test_levels_of_the_beam(seed, ops, size, is_backward):
     graph, plain = naive.random_graph(rng, ops, edges=edges)
     if ops > 20 and size > 3:
         size = 20
-    b = buffers_of(graph)
+    b = graph.buffers
     walk = set_beam.backward_walk(b) if is_backward else set_beam.forward_walk(b)
     zobrist = rng.integers(0, 2**64, ops, dtype=np.uint64)
     level = set_beam.first_level(walk)
@@ -96,7 +95,7 @@ def test_levels_of_the_beam(seed, ops, size, is_backward):
 def test_cutoff_of_the_beam(seed, is_backward):
     rng = np.random.default_rng(seed)
     graph, plain = naive.random_graph(rng, 7)
-    b = buffers_of(graph)
+    b = graph.buffers
     walk = set_beam.backward_walk(b) if is_backward else set_beam.forward_walk(b)
     optimum = naive.least_peak(plain) - sum(plain.persistent)
     cutoff = optimum + int(rng.integers(0, 6))

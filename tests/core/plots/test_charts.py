@@ -10,8 +10,8 @@ from schedopt.core.errors import FormatError, UsageError
 from schedopt.core.graph import GraphBuilder
 from schedopt.core.plots.draw import check_target, draw
 from schedopt.core.plots.figures import byte_unit, color_of, highest_of_bins, plain, render, time_unit
-from schedopt.core.plots.gantt import draw_gantt
-from schedopt.core.plots.memory_chart import draw_memory
+from schedopt.core.plots.gantt import draw_gantt, gantt_figure
+from schedopt.core.plots.memory_chart import draw_memory, memory_figure
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from schedopt.core.units import format_bytes
@@ -48,7 +48,7 @@ def bands_at(axes, x, y):
 @pytest.mark.parametrize("seed", range(6))
 def test_one_schedule_is_stacked_up_to_its_peak(seed):
     timeline = drawn(seed, 1)
-    axes = draw_memory([timeline]).axes[0]
+    axes = memory_figure([timeline]).axes[0]
     unit, _ = byte_unit(timeline.simulation.peak)
     outline = axes.lines[0].get_ydata() * unit
     assert outline[:-1] == pytest.approx(timeline.simulation.step_memory)
@@ -64,7 +64,7 @@ def test_one_schedule_is_stacked_up_to_its_peak(seed):
 
 def test_the_largest_tensors_of_the_peak_are_named_and_the_rest_is_grouped():
     timeline = wide(20)
-    named = labels(draw_memory([timeline]))
+    named = labels(memory_figure([timeline]))
     assert [text.split(maxsplit=2)[2] for text in named] == [
         "workspace of the op that runs",
         "other tensors",
@@ -78,7 +78,7 @@ def test_the_largest_tensors_of_the_peak_are_named_and_the_rest_is_grouped():
 
 def test_several_orders_are_lines_with_their_peaks():
     timelines = [drawn(3, 1), drawn(3, 1)]
-    figure = draw_memory(timelines)
+    figure = memory_figure(timelines)
     unit, _ = byte_unit(max(timeline.simulation.peak for timeline in timelines))
     for number, timeline in enumerate(timelines):
         line, marker = figure.axes[0].lines[2 * number : 2 * number + 2]
@@ -91,16 +91,16 @@ def test_several_orders_are_lines_with_their_peaks():
 
 def test_devices_are_lines_with_the_peak_of_each():
     timeline = drawn(4, 3)
-    named = labels(draw_memory([timeline]))
+    named = labels(memory_figure([timeline]))
     for device, peak in enumerate(timeline.simulation.peak_per_device):
         assert named[device].startswith(f"device {device}: peak {format_bytes(int(peak))} at step")
 
 
 def test_the_memory_limit_is_drawn():
     timeline = drawn(5, 1, memory_limit=77)
-    for figure in (draw_memory([timeline]), draw_memory([timeline, timeline])):
+    for figure in (memory_figure([timeline]), memory_figure([timeline, timeline])):
         assert "memory limit 77 B" in labels(figure)
-    memory = draw_gantt([timeline]).axes[1]
+    memory = gantt_figure([timeline]).axes[1]
     assert [text.get_text() for text in memory.get_legend().get_texts()] == ["memory limit 77 B"]
 
 
@@ -113,7 +113,7 @@ def test_a_long_schedule_keeps_its_peak():
     assert 8_765 in shown
     assert highest_of_bins(memory[:50]).tolist() == list(range(50))
     timeline = wide(3000)
-    line = draw_memory([timeline, timeline]).axes[0].lines[0]
+    line = memory_figure([timeline, timeline]).axes[0].lines[0]
     assert len(line.get_xdata()) == 2001
     assert max(line.get_ydata()) * byte_unit(timeline.simulation.peak)[0] == pytest.approx(timeline.simulation.peak)
 
@@ -131,7 +131,7 @@ def bars_of(axes, color):
 def test_bars_are_the_busy_times_and_arrows_the_transfers(seed):
     timeline = drawn(seed, 3, task="runtime", bandwidth=2e6, latency=0.5)
     schedule, unit = timeline.schedule, time_unit(timeline.simulation.runtime)[0]
-    devices, memory = draw_gantt([timeline]).axes
+    devices, memory = gantt_figure([timeline]).axes
     for device in range(3):
         ops = schedule.items[(schedule.items >= 0) & (schedule.targets == device)]
         busy = sum(end - start for start, end in bars_of(devices, color_of(device)))
@@ -155,7 +155,7 @@ def drawn_key(timeline, step):
 
 def test_without_runtimes_a_gantt_chart_is_by_steps():
     timeline = wide(4)
-    devices, memory = draw_gantt([timeline]).axes
+    devices, memory = gantt_figure([timeline]).axes
     assert memory.get_xlabel() == "step (no op takes any time)"
     assert bars_of(devices, color_of(0)) == [(step, step + 1) for step in range(5)]
 
@@ -164,7 +164,7 @@ def test_short_bars_are_drawn_as_one():
     builder = GraphBuilder("many")
     for at in range(6_000):
         builder.add_op(f"op{at}", outputs=[1], runtime=1)
-    devices, _ = draw_gantt([input_timeline(builder.build())]).axes
+    devices, _ = gantt_figure([input_timeline(builder.build())]).axes
     bars = bars_of(devices, color_of(0))
     assert len(bars) <= 3001
     assert sum(end - start for start, end in bars) == pytest.approx(6.0)
@@ -181,10 +181,10 @@ def test_any_name_can_be_drawn(kind, suffix, recwarn):
 
 
 def test_names_are_drawn_as_they_are():
-    named = labels(draw_memory([wide(len(ODD_NAMES), ODD_NAMES)]))
+    named = labels(memory_figure([wide(len(ODD_NAMES), ODD_NAMES)]))
     assert any(text.endswith("B  _hidden:0") for text in named)
     assert any(text.endswith(r"\$x^2\$:0") for text in named)  # matplotlib's way to write a dollar
-    svg = render(draw_memory([wide(len(ODD_NAMES), ODD_NAMES)]), ".svg").decode()
+    svg = render(memory_figure([wide(len(ODD_NAMES), ODD_NAMES)]), ".svg").decode()
     for shown in ("$x^2$:0", "_hidden:0", "&lt;/script&gt;:0"):
         assert shown in svg
 
@@ -203,7 +203,7 @@ def test_units_suit_the_largest_value():
 
 
 def test_nothing_is_drawn_over_the_legend():
-    figure = draw_memory([wide(20)])
+    figure = memory_figure([wide(20)])
     figure.draw_without_rendering()
     legend = figure.legends[0].get_window_extent()
     assert not figure.axes[0].get_window_extent().overlaps(legend)
@@ -218,3 +218,19 @@ def test_endings_folders_and_kinds_are_checked(tmp_path):
         draw([wide(2)], "x.png", "pie")
     with pytest.raises(UsageError, match=r"--kind is for pictures"):
         draw([wide(2)], "x.html", "gantt")
+
+
+def test_a_schedule_is_drawn_on_the_axes_that_are_given():
+    from matplotlib.figure import Figure
+
+    one, several = drawn(7, 1), drawn(7, 3, bandwidth=1e6)
+    left, middle, right = Figure().subplots(1, 3)
+    entries = draw_memory(left, [one])
+    assert [entry.get_label() for entry in entries] == labels(memory_figure([one]))
+    assert max(left.lines[0].get_ydata()) * byte_unit(one.simulation.peak)[0] == pytest.approx(one.simulation.peak)
+    assert len(draw_memory(middle, [several])) == 3
+    draw_gantt(right, several)
+    assert right.get_xlabel().startswith("time, ")
+    assert [bars_of(right, color_of(device)) for device in range(3)] == [
+        bars_of(gantt_figure([several]).axes[0], color_of(device)) for device in range(3)
+    ]

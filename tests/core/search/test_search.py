@@ -10,7 +10,7 @@ import pytest
 from schedopt.core.graph import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
-from schedopt.core.search.search import Search
+from schedopt.core.search.search import Search, Watcher
 
 # Two branches of one input: program order (WIDE) peaks at 26 bytes, branch by branch (DEEP) at 19.
 WIDE, DEEP = np.array([0, 1, 2, 3, 4, 5]), np.array([0, 1, 3, 2, 4, 5])
@@ -67,7 +67,7 @@ def test_feasible_schedules_replace_infeasible_ones():
 )
 def test_each_reason_to_stop(values, stops):
     asked = []
-    search = Search(Problem(diamond()), on_progress=asked.append, **values)
+    search = Search(Problem(diamond()), watcher=Watcher(on_progress=asked.append), **values)
     search.offer_order(WIDE)
     assert search.must_stop() == stops
     assert asked == [search]
@@ -100,7 +100,7 @@ def test_a_part_of_the_budget_is_not_more_than_the_whole():
 
 def test_an_interrupt_from_outside_stops_it():
     interrupt = threading.Event()
-    search = Search(Problem(diamond()), interrupt=interrupt)
+    search = Search(Problem(diamond()), watcher=Watcher(interrupt))
     assert not search.must_stop()
     interrupt.set()
     assert search.must_stop()

@@ -14,7 +14,7 @@ from schedopt.core.search.settings import (
     with_settings,
     write_config,
 )
-from schedopt.policies.topoformer.training import Phase, TrainingParameters
+from schedopt.policies.topoformer.training_settings import Phase, TrainingParameters
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from schedopt.core.comparison.experiment import Experiment, Settings
 from schedopt.core.errors import FormatError, UsageError
 from schedopt.core.files.yaml_files import write_yaml
 from schedopt.core.problem import Problem
-from schedopt.core.search.registry import parse_method
+from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.tuned import read_document, read_tuned, shipped
 from schedopt.core.solve import solve
 from schedopt.core.solvers.several_devices import brkga, brkga_tuned, local_search

@@ -8,8 +8,9 @@ import pytest
 from schedopt.core.costs.verifier import verify
 from schedopt.core.graph import GraphBuilder
 from schedopt.core.problem import Problem
+from schedopt.core.search.search import Watcher
 from schedopt.core.solve import solve
-from schedopt.core.solvers.cp_sat import solve as cp_sat
+from schedopt.core.solvers.cp_sat import units
 
 UNAIDED = "cp-sat:hint=0"
 
@@ -58,7 +59,7 @@ def test_runtimes_that_are_whole_in_no_unit_are_within_the_rounding(seed):
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("devices", [1, 2])
 def test_sizes_too_large_for_the_solver_are_rounded_and_the_bound_holds(seed, devices, monkeypatch):
-    monkeypatch.setattr(cp_sat, "LARGEST_MEMORY", 64)
+    monkeypatch.setattr(units, "LARGEST_MEMORY", 64)
     graph, plain = naive.random_graph(np.random.default_rng([152, seed]), 6 - devices)
     optimum = naive.best_schedule(plain, devices, "memory")[1]
     result, _ = solved(Problem(graph, "memory", devices))
@@ -102,7 +103,7 @@ def test_an_interrupt_ends_it_with_the_best_so_far():
     interrupt = threading.Event()
     timer = threading.Timer(0.5, interrupt.set)
     timer.start()
-    result = solve(Problem(graph, "memory", 2), UNAIDED, interrupt=interrupt)
+    result = solve(Problem(graph, "memory", 2), UNAIDED, watcher=Watcher(interrupt))
     timer.cancel()
     assert result.status == "interrupted"
     verify(result.problem, result.schedule)

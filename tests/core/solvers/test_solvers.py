@@ -11,7 +11,9 @@ from schedopt.core.errors import ScheduleError, UsageError
 from schedopt.core.graph import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
-from schedopt.core.search.registry import METHODS, parse_method
+from schedopt.core.search.method_spec import parse_method
+from schedopt.core.search.registry import METHODS
+from schedopt.core.search.search import Watcher
 from schedopt.core.solve import solve
 
 pytestmark = pytest.mark.usefixtures("tiny_shipped")
@@ -100,7 +102,7 @@ def test_contract(method, task, devices):
 def test_an_interrupted_method_returns_a_valid_schedule(method, task, devices):
     interrupt = threading.Event()
     interrupt.set()
-    result = solve(Problem(graph_of(1)[0], task, devices), method, interrupt=interrupt)
+    result = solve(Problem(graph_of(1)[0], task, devices), method, watcher=Watcher(interrupt))
     assert checked(result).status == "interrupted"
     assert not result.is_repeatable
 
@@ -115,7 +117,7 @@ def test_an_interrupt_on_the_way_keeps_the_best_so_far(method, task, devices):
             interrupt.set()
 
     problem = Problem(graph_of(1, 60)[0], task, devices, memory_limit=10**6)
-    result = checked(solve(problem, method, interrupt=interrupt, on_progress=watch, **budget(method, 10**7)))
+    result = checked(solve(problem, method, watcher=Watcher(interrupt, watch), **budget(method, 10**7)))
     assert result.status == "interrupted"
     assert problem.fitness(result.simulation.peak, result.simulation.runtime) <= best[-1]
     assert best == sorted(best, reverse=True)
@@ -213,7 +215,7 @@ def test_auto_is_never_worse_than_the_input_order(seed):
         ("input:n=3", "'input' has no parameter 'n'; it has none"),
         ("brkga:elites=3:elites=4", "parameter elites of 'brkga' is given twice"),
         ("brkga:elites=few", "elites of 'brkga' must be a whole number, not 'few'"),
-        ("brkga:decoder=eager", "decoder must be queue or lazy, not 'eager'"),
+        ("brkga:decoder=eager", "decoder must be one of queue, lazy, not 'eager'"),
         ("brkga:elites=0", "elites must be at least 1, not 0"),
         ("brkga:bias=0.4", "bias must be from 0.5 to 1.0, not 0.4"),
         ("brkga:bias=nan", "bias must be from"),

@@ -109,7 +109,7 @@ def test_backward_pass_by_hand():
     x = net.conv("conv", net.image(3, 8), 4, 3, relu=True)
     z = net.add("add", net.pool("pool", x, 3, 1, "max"), x)
     z = net.concat("concat", [z, x])
-    graph = net.finish(net.conv("logits", net.global_pool("mean", z), 10, 1, norm="none"))
+    graph = net.classify(net.global_pool("mean", z), 10)
     (pointers, tensors), names = graph.inputs, graph.op_names
     reads = {
         name: " ".join(graph.tensor_name(t) for t in tensors[pointers[op] : pointers[op + 1]])
@@ -124,13 +124,13 @@ def test_backward_pass_by_hand():
         "add": "pool:0 conv/relu:0",
         "concat": "add:0 conv/relu:0",
         "mean": "concat:0",
-        "logits": "mean:0",
-        "softmax": "logits:0",
+        "head/logits": "mean:0",
+        "softmax": "head/logits:0",
         "loss": "softmax:0",
         "softmax/grad": "softmax:0",
-        "logits/grad": "softmax/grad:0",
-        "logits/grad_weights": "softmax/grad:0 mean:0",
-        "mean/grad": "logits/grad:0",
+        "head/logits/grad": "softmax/grad:0",
+        "head/logits/grad_weights": "softmax/grad:0 mean:0",
+        "mean/grad": "head/logits/grad:0",
         "concat/grad": "mean/grad:0",
         "add/grad/sum": "concat/grad:1 concat/grad:0",  # the sum's gradient is both its inputs'
         "pool/grad": "concat/grad:0 pool:1",
@@ -140,7 +140,7 @@ def test_backward_pass_by_hand():
         "conv/grad_weights": "conv/norm/grad:0 image:0",
         "conv/update": "conv/grad_weights:0",
         "conv/norm/update": "conv/norm/grad:1",
-        "logits/update": "logits/grad_weights:0 logits/grad:control",
+        "head/logits/update": "head/logits/grad_weights:0 head/logits/grad:control",
     }
     assert size_of(graph, "pool", 1) == 8 * 4 * 8 * 8  # where the maxima are
     assert size_of(graph, "conv/grad_weights") == 4 * 3 * 3 * 3 * 4

@@ -5,14 +5,14 @@ import pickle
 import naive
 import numpy as np
 import pytest
-import torch
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.graph import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.several_devices import brkga
 from schedopt.core.solvers.several_devices.brkga import GeneDistribution, evolve
-from schedopt.policies.regal.features import multigraph_batch, node_features, searched_graph
+from schedopt.policies.regal.batch import multigraph_batch
+from schedopt.policies.regal.features import node_features, searched_graph
 
 COSTS = {"memory": 4, "runtime": 8}
 
@@ -140,27 +140,6 @@ def test_graphs_without_costs_or_edges():
         assert np.isfinite(graph.nodes).all()
         assert graph.edges.shape == (0, 3)
         assert multigraph_batch([graph, graph]).producers.shape == (0,)
-
-
-def test_a_batch_puts_graphs_one_after_the_other():
-    problems = [
-        Problem(naive.random_graph(np.random.default_rng([64, ops]), ops)[0], "runtime", 2) for ops in (9, 1, 14)
-    ]
-    graphs = [searched(problem) for problem in problems]
-    batch = multigraph_batch(graphs)
-    assert batch.sizes.tolist() == [9, 1, 14]
-    assert batch.graph_of_node.tolist() == [0] * 9 + [1] + [2] * 14
-    starts = [0, 9, 10]
-    for at, (graph, start) in enumerate(zip(graphs, starts, strict=True)):
-        mine = batch.graph_of_node == at
-        assert (batch.nodes[mine].numpy() == graph.nodes).all()
-        edges = mine[batch.producers]
-        assert (batch.producers[edges].numpy() == graph.producers + start).all()
-        assert (batch.consumers[edges].numpy() == graph.consumers + start).all()
-        assert (batch.edges[edges].numpy() == graph.edges).all()
-        assert (batch.order[mine].numpy() == graph.problem.graph.input_order + start).all()
-    assert len(batch.edges) == sum(len(graph.edges) for graph in graphs)
-    assert all(torch.equal(one, other) for one, other in zip(batch.to(torch.device("cpu")), batch, strict=True))
 
 
 def test_searched_graphs_go_to_other_processes():

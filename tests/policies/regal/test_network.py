@@ -16,7 +16,8 @@ from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.policies.networks import message_passing
 from schedopt.policies.regal.actions import ActionParameters
-from schedopt.policies.regal.features import multigraph_batch, searched_graph
+from schedopt.policies.regal.batch import multigraph_batch
+from schedopt.policies.regal.features import searched_graph
 from schedopt.policies.regal.network import (
     BaselineNetwork,
     RegalNetwork,

@@ -16,8 +16,9 @@ from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import FormatError, UsageError
 from schedopt.core.kernels.several_devices import random_keys
 from schedopt.core.problem import Problem
-from schedopt.core.search.registry import load, parse_method
-from schedopt.core.search.search import Search
+from schedopt.core.search.method_spec import parse_method
+from schedopt.core.search.registry import load
+from schedopt.core.search.search import Search, Watcher
 from schedopt.core.solve import solve
 from schedopt.core.solvers.several_devices import brkga
 from schedopt.core.solvers.several_devices.brkga import GeneDistribution
@@ -356,7 +357,9 @@ def test_a_graph_too_large_for_the_network_gets_plain_brkga_and_a_note(monkeypat
 @pytest.mark.parametrize("method", METHODS)
 def test_an_interrupt_within_the_network_is_heard(method):
     problem, calls = problem_of(), []
-    solve(problem, method, evaluations=500, on_progress=lambda search: calls.append(search.evaluations))
+    solve(
+        problem, method, evaluations=500, watcher=Watcher(on_progress=lambda search: calls.append(search.evaluations))
+    )
     within = [at for at, spent in enumerate(calls, start=1) if spent == 250]
     assert len(within) > 5
     for last in (within[2], within[-2]):
@@ -367,7 +370,7 @@ def test_an_interrupt_within_the_network_is_heard(method):
             if len(seen) == last:
                 interrupt.set()
 
-        result = solve(problem, method, evaluations=500, interrupt=interrupt, on_progress=watch)
+        result = solve(problem, method, evaluations=500, watcher=Watcher(interrupt, watch))
         assert (result.status, result.evaluations) == ("interrupted", 250)
         assert problem.value(*simulated(problem, result)) == result.value
 

@@ -14,7 +14,8 @@ from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import FormatError, UsageError
 from schedopt.core.graph import GraphBuilder
 from schedopt.core.problem import Problem
-from schedopt.core.search.registry import parse_method
+from schedopt.core.search.method_spec import parse_method
+from schedopt.core.search.search import Watcher
 from schedopt.core.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.networks import shipped
@@ -279,7 +280,7 @@ def test_an_interrupt_within_the_network_is_heard(decoder, tmp_path):
     file = write_weights(tmp_path / "weights.safetensors", decoder=decoder)
     graph, _ = graph_of(1, 30)
     calls = []
-    run(graph, f"topoformer:weights={file}", on_progress=calls.append)
+    run(graph, f"topoformer:weights={file}", watcher=Watcher(on_progress=calls.append))
     assert len(calls) > (30 if decoder == "autoregressive" else 5)
     for last in (2, 3, len(calls) - 1):
         interrupt, seen = threading.Event(), []
@@ -289,7 +290,7 @@ def test_an_interrupt_within_the_network_is_heard(decoder, tmp_path):
             if len(seen) == last:
                 interrupt.set()
 
-        result = run(graph, f"topoformer:weights={file}", interrupt=interrupt, on_progress=watch)
+        result = run(graph, f"topoformer:weights={file}", watcher=Watcher(interrupt, watch))
         assert (result.status, len(result.notes)) == ("interrupted", 1)
         assert result.found_by in topoformer.NEXT_BEST
         assert len(seen) == last

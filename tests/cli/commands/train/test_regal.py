@@ -17,10 +17,10 @@ from models.train_commands import (
 )
 from schedopt.core.search.settings import plain
 from schedopt.datasets import recipe
-from schedopt.policies.regal import training as regal_training
+from schedopt.policies.regal import training_settings as regal_settings
 from schedopt.policies.regal.network import load_network
-from schedopt.policies.regal.training import PLAIN, VALIDATED, settings_of
-from schedopt.policies.training.run_folder import CHECKPOINT, CONFIG, WEIGHTS, curve_of
+from schedopt.policies.regal.training import KIND, PLAIN, VALIDATED
+from schedopt.policies.training.run_folder import CHECKPOINT, CONFIG, WEIGHTS, curve_of, read_checkpoint
 
 CONFIG_TEXT = """
 network: {task: runtime, width: 8, rounds: 1, actions: {placement: 2, scheduling: 2}}
@@ -77,7 +77,7 @@ def test_a_run_says_how_it_goes_and_what_its_weights_are_for(whole):
 def test_the_folder_holds_the_settings_that_make_the_same_run(whole, run, tmp_path):
     folder, _ = whole
     written = yaml.safe_load((folder / CONFIG).read_text())
-    assert written == plain(settings_of(folder))
+    assert written == plain(read_checkpoint(folder, KIND).parameters)
     assert written["network"]["actions"]["scheduling"] == 2
     result = run("train", "regal", "--output", tmp_path / "run", "--config", folder / CONFIG, "--quiet")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -98,7 +98,7 @@ def test_options_win_over_the_file_and_gas_has_an_lstm(config, run, tmp_path):
     options = ["--task", "memory", "--devices", 3, "--seed", 4, "--set", "phases.1.epochs=1"]
     result = run("train", "gas", "--output", tmp_path, "--config", config, "--quiet", "--json", *options)
     assert (result.exit_code, result.stderr) == (0, "")
-    settings, shape = settings_of(tmp_path), load_network(tmp_path / WEIGHTS).parameters_
+    settings, shape = read_checkpoint(tmp_path, KIND).parameters, load_network(tmp_path / WEIGHTS).parameters_
     assert (settings.seed, settings.phases[1].epochs) == (4, 1)
     assert (shape.task, shape.devices, shape.encoder, shape.width) == ("memory", 3, "lstm", 8)
     result = run("train", "gas", "--output", tmp_path, "--resume")
@@ -108,12 +108,12 @@ def test_options_win_over_the_file_and_gas_has_an_lstm(config, run, tmp_path):
 
 def test_without_a_file_the_shipped_recipe_is_taken(config, run, tmp_path, monkeypatch):
     (tmp_path / "regal-runtime.yaml").write_text(yaml.safe_dump({"recipe": yaml.safe_load(CONFIG_TEXT)}))
-    monkeypatch.setattr(regal_training, "SHIPPED", tmp_path)
+    monkeypatch.setattr(regal_settings, "SHIPPED", tmp_path)
     options = ["--task", "runtime", "--quiet", "--set", "phases.1.epochs=1"]
     result = run("train", "regal", "--output", tmp_path / "run", *options)
     assert result.exit_code == 0, result.stderr
-    assert [phase.epochs for phase in settings_of(tmp_path / "run").phases] == [1, 1]
-    assert settings_of(tmp_path / "run").network.width == 8
+    assert [phase.epochs for phase in read_checkpoint(tmp_path / "run", KIND).parameters.phases] == [1, 1]
+    assert read_checkpoint(tmp_path / "run", KIND).parameters.network.width == 8
 
 
 def test_training_goes_on_from_weights(whole, config, run, tmp_path):

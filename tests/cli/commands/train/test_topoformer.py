@@ -20,9 +20,10 @@ from models.train_commands import (
 from schedopt.core.search.settings import plain
 from schedopt.policies.topoformer import searched_orders
 from schedopt.policies.topoformer import training as topoformer_training
+from schedopt.policies.topoformer import training_settings as topoformer_settings
 from schedopt.policies.topoformer.network import load_network
-from schedopt.policies.topoformer.training import settings_of
-from schedopt.policies.training.run_folder import CHECKPOINT, CONFIG, WEIGHTS, curve_of
+from schedopt.policies.topoformer.training import KIND
+from schedopt.policies.training.run_folder import CHECKPOINT, CONFIG, WEIGHTS, curve_of, read_checkpoint
 
 CONFIG_TEXT = """
 network: {layers: 1, width: 8, head_width: 4, heads: 1, eigenvectors: 2}
@@ -76,7 +77,7 @@ def test_a_run_says_how_it_goes_and_what_its_weights_are_for(whole, run, diamond
 def test_the_folder_holds_the_settings_that_make_the_same_run(whole, run, tmp_path):
     folder, _ = whole
     written = yaml.safe_load((folder / CONFIG).read_text())
-    assert written == plain(settings_of(folder))
+    assert written == plain(read_checkpoint(folder, KIND).parameters)
     assert written["phases"][0]["learning_rate"] == 0.001
     result = run("train", "topoformer", "--output", tmp_path / "run", "--config", folder / CONFIG, "--quiet")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -100,7 +101,7 @@ def test_options_win_over_the_file(config, run, tmp_path):
     options = ["--seed", 4, "--precision", "bfloat16", "--set", "phases.1.epochs=2", "--set", "validation_nodes=9"]
     result = run("train", "topoformer", "--output", tmp_path, "--config", config, "--quiet", *options)
     assert (result.exit_code, result.stderr) == (0, "")
-    settings = settings_of(tmp_path)
+    settings = read_checkpoint(tmp_path, KIND).parameters
     assert (settings.seed, settings.precision, settings.validation_nodes) == (4, "bfloat16", 9)
     assert [phase.epochs for phase in settings.phases] == [2, 2]
     assert len(curve_of(tmp_path)) == 5
@@ -109,10 +110,10 @@ def test_options_win_over_the_file(config, run, tmp_path):
 def test_without_a_file_the_shipped_recipe_is_taken(config, run, tmp_path, monkeypatch):
     recipe = tmp_path / "topoformer-layered.yaml"
     recipe.write_text(yaml.safe_dump({"recipe": yaml.safe_load(CONFIG_TEXT)}))
-    monkeypatch.setattr(topoformer_training, "RECIPE", recipe)
+    monkeypatch.setattr(topoformer_settings, "RECIPE", recipe)
     result = run("train", "topoformer", "--output", tmp_path / "run", "--quiet", "--set", "phases.0.epochs=1")
     assert result.exit_code == 0, result.stderr
-    assert [phase.epochs for phase in settings_of(tmp_path / "run").phases] == [1, 1]
+    assert [phase.epochs for phase in read_checkpoint(tmp_path / "run", KIND).parameters.phases] == [1, 1]
 
 
 def test_training_goes_on_from_weights(whole, config, run, tmp_path):

@@ -127,7 +127,7 @@ def test_a_written_model_runs_in_the_schedules_order_and_takes_its_peak(tmp_path
     schedule = write_schedule(tmp_path / "s.json", graph, order)
     output = tmp_path / "out.pt2"
     notes = []
-    apply("torch_models:branches", schedule, str(output), options(), notes.append)
+    apply("models.torch_models:branches", schedule, str(output), options(), notes.append)
     loaded = torch.export.load(output).module()
     assert names_of_ops(loaded) == [graph.op_names[op] for op in order]
 
@@ -150,7 +150,7 @@ def test_a_written_training_step_updates_what_program_order_updates(tmp_path):
     graph = graph_of(program)
     schedule = write_schedule(tmp_path / "s.json", graph, random_order(graph, 1))
     notes = []
-    apply("torch_models:branches_in_training", schedule, str(tmp_path / "o.pt2"), options("sgd"), notes.append)
+    apply("models.torch_models:branches_in_training", schedule, str(tmp_path / "o.pt2"), options("sgd"), notes.append)
     assert any(f"{len(program.arguments)} tensors" in note for note in notes)
     exported = torch.export.load(tmp_path / "o.pt2")
     arguments, _ = exported.example_inputs
@@ -193,8 +193,8 @@ def test_nothing_is_left_when_results_would_differ(tmp_path, monkeypatch):
         return exported
 
     monkeypatch.setattr(torch_apply.torch.export, "load", load_damaged)
-    with pytest.raises(ScheduleError, match=r"^torch_models\.linear: result 0 would not be bitwise"):
-        apply("torch_models:linear", schedule, str(tmp_path / "o.pt2"), options(), print)
+    with pytest.raises(ScheduleError, match=r"^models.torch_models\.linear: result 0 would not be bitwise"):
+        apply("models.torch_models:linear", schedule, str(tmp_path / "o.pt2"), options(), print)
     assert [path.name for path in tmp_path.iterdir()] == ["s.json"]
 
 
@@ -208,20 +208,20 @@ def test_bad_input_is_one_sentence(tmp_path):
     other = write_schedule(tmp_path / "other.json", dataclasses.replace(graph, op_names=names), order)
     cut = tmp_path / "cut.json"
     cut.write_text((tmp_path / "good.json").read_text()[:50])
-    apply("torch_models:linear", good, str(tmp_path / "good.pt2"), options(), print)
+    apply("models.torch_models:linear", good, str(tmp_path / "good.pt2"), options(), print)
     damaged = tmp_path / "damaged.pt2"
     damaged.write_bytes((tmp_path / "good.pt2").read_bytes()[:2000])
     cases = [
-        ("torch_models:linear", two, "o.pt2", UsageError, "two.json: the schedule uses 2 devices, .* --devices 1"),
-        ("torch_models:linear", short, "o.pt2", ScheduleError, "op '.*' never runs"),
-        ("torch_models:linear", other, "o.pt2", FormatError, "names the op 'a', .* of another model"),
-        ("torch_models:linear", cut, "o.pt2", FormatError, "cut.json: not a JSON file, or truncated"),
-        ("torch_models:linear", good, "o.onnx", UsageError, r"o\.onnx: .* must end in \.pt2"),
+        ("models.torch_models:linear", two, "o.pt2", UsageError, "two.json: .* uses 2 devices, .* --devices 1"),
+        ("models.torch_models:linear", short, "o.pt2", ScheduleError, "op '.*' never runs"),
+        ("models.torch_models:linear", other, "o.pt2", FormatError, "names the op 'a', .* of another model"),
+        ("models.torch_models:linear", cut, "o.pt2", FormatError, "cut.json: not a JSON file, or truncated"),
+        ("models.torch_models:linear", good, "o.onnx", UsageError, r"o\.onnx: .* must end in \.pt2"),
         (str(damaged), good, "o.pt2", ProgramError, "damaged.pt2: .* truncated"),
         (str(tmp_path / "none.pt2"), good, "o.pt2", ProgramError, "no such file"),
-        ("torch_models:nothing", good, "o.pt2", ProgramError, "nothing"),
+        ("models.torch_models:nothing", good, "o.pt2", ProgramError, "nothing"),
         ("no_such_module:linear", good, "o.pt2", ProgramError, "no_such_module"),
-        ("torch_models:raising", good, "o.pt2", ProgramError, "there is no such data set"),
+        ("models.torch_models:raising", good, "o.pt2", ProgramError, "there is no such data set"),
     ]
     for model, schedule, output, kind, message in cases:
         with pytest.raises(kind) as caught:
@@ -305,7 +305,7 @@ def test_conjugate_results_are_compared():
 def test_a_program_that_pytorch_cannot_save_is_one_sentence(tmp_path):
     graph = graph_of(program_of(*torch_models.largest()))
     schedule = write_schedule(tmp_path / "s.json", graph, graph.input_order.tolist())
-    with pytest.raises(ProgramError, match=r"^torch_models:largest: PyTorch cannot save .*: .*topk") as caught:
-        apply("torch_models:largest", schedule, str(tmp_path / "o.pt2"), options(), print)
+    with pytest.raises(ProgramError, match=r"^models.torch_models:largest: PyTorch cannot save .*: .*topk") as caught:
+        apply("models.torch_models:largest", schedule, str(tmp_path / "o.pt2"), options(), print)
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["s.json"]

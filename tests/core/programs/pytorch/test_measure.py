@@ -36,7 +36,7 @@ def test_each_order_is_run_and_compared_with_program_order(program, monkeypatch)
     seen = []
 
     def run(module, question, about):
-        assert (module, question["threads"]) == ("torch_run", torch.get_num_threads())
+        assert (module, question["threads"]) == ("pytorch.run", torch.get_num_threads())
         name, label = about.split(", ")
         assert name == program.name
         module = function_of(Path(question["path"]).read_text())
@@ -122,4 +122,4 @@ def test_values_of_every_kind_have_digests_that_tell_them_apart():
 def test_a_run_that_fails_is_one_sentence(tmp_path):
     question = {"path": str(tmp_path / "no.pt"), "device": "cpu", "threads": 1}
     with pytest.raises(ProgramError, match=r"^net, s\.json: the run failed: [^\n]*no\.pt[^\n]*$"):
-        ask("torch_run", question, "net, s.json")
+        ask("pytorch.run", question, "net, s.json")

@@ -274,7 +274,7 @@ class Sparse(nn.Module):
 
 
 REFUSED = [
-    (Branching, r"net: the model reads the value of a tensor to decide what to do at test_torch_program.py:\d+, so "),
+    (Branching, r"net: the model reads the value of a tensor to decide what to do at test_program.py:\d+, so "),
     (Conditional, r"net: node 'cond' \(cond\) chooses or repeats a graph of its own, which is not supported; "),
     (
         Repeating,
@@ -283,9 +283,9 @@ REFUSED = [
     (Selecting, r"net: the size of node 'nonzero' \(aten.nonzero.default\) depends on the values of tensors, so no "),
     (
         Leaving,
-        r"net: the model cannot be exported at test_torch_program.py:\d+: .numpy\(\) is not supported for tensor",
+        r"net: the model cannot be exported at test_program.py:\d+: .numpy\(\) is not supported for tensor",
     ),
-    (Wrong, r"net: the model cannot be exported at test_torch_program.py:\d+: .*\[2, 3\] X \[7, 7\]"),
+    (Wrong, r"net: the model cannot be exported at test_program.py:\d+: .*\[2, 3\] X \[7, 7\]"),
     (
         Custom,
         r"net: the model cannot be exported at .*schedopt_tests::without_meta.* \(register one with torch.library",

@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.problem import Problem
-from schedopt.core.search.search import Search
+from schedopt.core.search.search import Search, Watcher
 from schedopt.core.solve import solve
 
 
@@ -35,6 +35,6 @@ def test_each_order_offered_is_better_and_the_best_stays_when_time_ends():
         if search.best is not None and (not values or values[-1] != search.best_value):
             values.append(search.best_value)
 
-    result = solve(Problem(graph), "depth-first-dp", time_limit=0.5, on_progress=watch)
+    result = solve(Problem(graph), "depth-first-dp", time_limit=0.5, watcher=Watcher(on_progress=watch))
     assert values == sorted(values, reverse=True)
     assert result.value == values[-1]

@@ -7,7 +7,7 @@ from schedopt.core.costs.simulator import simulate
 from schedopt.core.errors import UsageError
 from schedopt.core.graph import GraphBuilder
 from schedopt.core.problem import Problem
-from schedopt.core.search.registry import parse_method
+from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
 from schedopt.core.solvers.several_devices.local_search import Parameters, _Walk, random_order

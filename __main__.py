@@ -1,0 +1,5 @@
+"""`python -m schedopt`: the command line."""
+
+from .cli.main import main
+
+main()

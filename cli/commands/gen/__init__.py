@@ -1,0 +1,1 @@
+"""The subcommands of `schedopt gen`: one file per generator, and what they share."""

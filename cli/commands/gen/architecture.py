@@ -1,0 +1,43 @@
+"""`schedopt gen architecture`: published networks, layer by layer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from ...options import JsonFlag, QuietFlag
+from .options import FormatOption, OptionalText, OutputOption
+
+_OptionalInt = Optional[int]  # noqa: UP045 - Typer reads it at run time on Python 3.10
+_FILE_HELP = "A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. (default: -)"
+
+
+def architecture(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="nasnet-a-mobile, nasnet-a-large, resnet50 or unet.")],
+    target: Annotated[OptionalText, typer.Argument(metavar="OUTPUT", help=_FILE_HELP)] = None,
+    output: OutputOption = None,
+    batch: Annotated[int, typer.Option(min=1, help="Images at once.")] = 1,
+    size: Annotated[_OptionalInt, typer.Option(help="Pixels per side. (default: as published)")] = None,
+    training: Annotated[bool, typer.Option("--training", help="Forward, backward and update.")] = False,
+    weights: Annotated[bool, typer.Option(help="Parameters stay in memory, or are elsewhere.")] = True,
+    format_: FormatOption = None,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Write out a published network, layer by layer: float32 tensors, parameters as persistent bytes.
+
+    Runtimes are a roofline at 2 TFLOP/s and 50 GB/s, not measurements.
+    """
+    from ....core.files.costgraph import SUFFIXES, encoding_of, format_graph
+    from ....datasets.architectures.catalogue import architecture_graph
+    from ...console import Talk
+    from .output import resolve_output, say_written
+
+    to = resolve_output(ctx, 1)
+    encoding_of(to.path)
+    graph = architecture_graph(name, batch, size, training, weights)
+    to.write(format_graph(graph, *SUFFIXES[to.suffix]))
+    facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
+    say_written(ctx, Talk(quiet), to.path, facts)

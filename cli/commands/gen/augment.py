@@ -1,0 +1,78 @@
+"""`schedopt gen augment`: noisy copies of given graphs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ...options import DevicesOption, GraphsArgument, JobsOption, JsonFlag, QuietFlag, SeedOption
+from .options import (
+    OUTPUT_HELP,
+    DedupOption,
+    FormatOption,
+    ImprovableOption,
+    OptionalText,
+    OverwriteFlag,
+    SplitOption,
+)
+
+_OutputOption = Annotated[OptionalText, typer.Option("--output", "-o", help=OUTPUT_HELP)]
+
+
+def augment(
+    ctx: typer.Context,
+    graphs: GraphsArgument,
+    output: _OutputOption = None,
+    copies: Annotated[int, typer.Option("--copies", min=0, help="Noisy copies of each graph.")] = 99,
+    seed: SeedOption = 0,
+    split: SplitOption = None,
+    dedup: DedupOption = "topology",
+    improvable: ImprovableOption = None,
+    devices: DevicesOption = None,
+    format_: FormatOption = None,
+    overwrite: OverwriteFlag = False,
+    jobs: JobsOption = 1,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Make noisy copies of given graphs (REGAL A.1.2): each size and runtime times its own U(0.5, 1.5).
+
+    A data set folder holds the originals too; copies are in the same set as their original. Of duplicates the
+    first is kept. One copy of one graph may go to a file or to standard output.
+    """
+    from ....core.errors import UsageError
+    from ....core.files.costgraph import find_graphs, read_graph
+    from ....datasets.augment import encode_copy
+    from ....datasets.duplicates import parse_dedup
+    from ....datasets.fill import distinct_originals, improvable_originals, write_augmented
+    from ....datasets.folder import DatasetFolder
+    from ...console import Talk
+    from ...progress import progress_bar
+    from .output import finish_folder, resolve_output, room_asked, say_written
+
+    paths = find_graphs(graphs)
+    to = resolve_output(ctx, len(paths) * copies)
+    room, kind = room_asked(ctx), parse_dedup(dedup)
+    talk = Talk(quiet)
+    originals, dropped = distinct_originals((read_graph(path, talk.note) for path in paths), kind)
+    if dropped:
+        talk.note(f"left out {len(dropped)} of {len(paths)} graphs as duplicates: {', '.join(dropped)}")
+    if room:
+        originals, dropped = improvable_originals(originals, *room)
+        if dropped:
+            talk.note(f"left out {len(dropped)} graphs without room for improvement: {', '.join(dropped)}")
+        if not originals:
+            raise UsageError("no graph has room for improvement; leave out --improvable or give other graphs")
+    if to.kind != "folder":
+        if copies != 1:
+            raise UsageError("originals without copies are a data set; name a folder, or give --copies 1")
+        graph, topology = originals[0].graph, originals[0].topology
+        to.write(encode_copy(graph, topology, 1, seed, to.suffix))
+        facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
+        say_written(ctx, talk, to.path, facts | {"topology": topology, "seed": seed})
+        return
+    folder = DatasetFolder(to.path, to.suffix, overwrite)
+    with progress_bar(talk, "writing noisy copies", len(originals) * (copies + 1)) as advance:
+        counts = write_augmented(folder, originals, copies, seed, to.split, jobs, advance)
+    finish_folder(ctx, talk, folder, {"copies": copies}, counts)

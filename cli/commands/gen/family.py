@@ -1,0 +1,127 @@
+"""Subcommands that draw graphs of a family: options made of its parameters, and those that all families have."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ...made_options import Notation, Written, options_of, parameters_of, with_options
+from ...options import DevicesOption, JobsOption, JsonFlag, QuietFlag, SeedOption
+from .options import (
+    CountOption,
+    DedupOption,
+    FormatOption,
+    ImprovableOption,
+    OutputArgument,
+    OutputOption,
+    OverwriteFlag,
+    SplitOption,
+)
+
+if TYPE_CHECKING:
+    from ....datasets.recipe import Family, Keep
+
+
+def _read_numbers(text: str, what: str) -> list[tuple[float, ...]]:
+    from ....core.errors import UsageError
+
+    try:
+        return [tuple(float(number) for number in text.split(","))]
+    except ValueError:
+        raise UsageError(f"{what} '{text}' is not understood; write numbers like 0.5,1,3") from None
+
+
+def _read_range(text: str, what: str) -> tuple[float, float]:
+    from ....core.errors import UsageError
+
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(?:-(\d+\.?\d*|\.\d+))?", text)
+    if not match:
+        raise UsageError(f"{what} '{text}' is not understood; write a range like 50-200, or one number")
+    return float(match[1]), float(match[2] or match[1])
+
+
+NUMBERS = Notation(_read_numbers, lambda numbers: ",".join(f"{number:g}" for number in numbers))
+"""Several numbers, as `0.5,1,3,5`."""
+RANGE = Notation(_read_range, "{:g}-{:g}".format)
+"""The ends of a range, as `50-200`, or `100` for a range of one value."""
+
+
+def family_command(
+    kind: type[Family],
+    help: str,
+    written: Sequence[Written],
+    filters: Callable[[dict[str, Any]], Iterable[Keep]] = lambda given: (),
+    filter_options: Sequence[inspect.Parameter] = (),
+) -> Callable[..., None]:
+    """Return the subcommand that draws graphs of a family and writes them where the options say.
+
+    Parameters
+    ----------
+    kind
+        The dataclass of the family's parameters; the first is the size of its graphs.
+    help
+        Of the subcommand.
+    written
+        The parameters' options that are called or written otherwise than their fields.
+    filters
+        Makes filters of the options' values; by default none.
+    filter_options
+        The options that it takes.
+    """
+    size, *others = options_of(kind, written)
+
+    def run(
+        ctx: typer.Context,
+        target: OutputArgument = None,
+        output: OutputOption = None,
+        count: CountOption = 1,
+        seed: SeedOption = 0,
+        split: SplitOption = None,
+        dedup: DedupOption = "topology",
+        improvable: ImprovableOption = None,
+        devices: DevicesOption = None,
+        format_: FormatOption = None,
+        overwrite: OverwriteFlag = False,
+        jobs: JobsOption = 1,
+        json: JsonFlag = False,
+        quiet: QuietFlag = False,
+        **given: Any,
+    ) -> None:
+        _generate(ctx, parameters_of(kind, written, given), *filters(given))
+
+    return with_options(run, {"output": [size], "split": [*others, *filter_options]}, help)
+
+
+def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
+    """Draw graphs of a family and write them where the options say."""
+    from dataclasses import asdict
+
+    from ....datasets.duplicates import parse_dedup
+    from ....datasets.fill import write_generated
+    from ....datasets.filters import KeepWithRoom
+    from ....datasets.folder import DatasetFolder
+    from ....datasets.recipe import Recipe, generate
+    from ...console import Talk
+    from ...progress import progress_bar
+    from .output import finish_folder, resolve_output, room_asked, say_written
+
+    given = ctx.params
+    output = resolve_output(ctx, given["count"])
+    room = room_asked(ctx)
+    keep = (KeepWithRoom(*room), *keep) if room else keep
+    recipe = Recipe(family, given["seed"], keep, parse_dedup(given["dedup"]), output.suffix)
+    talk = Talk(given["quiet"])
+    if output.kind != "folder":
+        drawn = next(generate(recipe, 1))
+        output.write(drawn.data)
+        graph = {"graph": drawn.name, "ops": drawn.ops, "tensors": drawn.tensors, "topology": drawn.topology}
+        say_written(ctx, talk, output.path, graph | {"seed": given["seed"]})
+        return
+    folder = DatasetFolder(output.path, output.suffix, given["overwrite"])
+    with progress_bar(talk, f"generating {ctx.info_name} graphs", given["count"]) as advance:
+        counts = write_generated(folder, recipe, given["count"], output.split, given["jobs"], advance)
+    finish_folder(ctx, talk, folder, asdict(family), counts)  # type: ignore[call-overload]

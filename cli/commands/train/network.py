@@ -1,0 +1,147 @@
+"""`schedopt train METHOD` for a method with a network: on drawn or on given graphs, gone on with after Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, Optional
+
+import typer
+
+from ....core.search.registry import METHODS
+from ...made_options import made_option, with_options
+from ...options import (
+    ConfigOption,
+    DeviceOption,
+    JobsOption,
+    JsonFlag,
+    NetworkSeedOption,
+    QuietFlag,
+    ResumeFlag,
+    RunFolderOption,
+    SettingOption,
+    StartOption,
+    ValidationOption,
+)
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from ....policies.training.phases import PhasedTrainer
+    from ....policies.training.trainable import Trainable, Work
+    from ...console import Talk
+
+_OptionalTexts = Optional[list[str]]  # noqa: UP045 - Typer reads it at run time on Python 3.10
+_OptionalInt = Optional[int]  # noqa: UP045
+_OptionalTask = Optional[Literal["memory", "runtime"]]  # noqa: UP045
+_OptionalPrecision = Optional[Literal["float32", "bfloat16"]]  # noqa: UP045
+_TASK_HELP = "What to minimise: memory (peak) or runtime (makespan). (default: the settings', or memory)"
+_DEVICES_HELP = "Devices, 2 to 8. (default: the settings', or 2)"
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "task": (_OptionalTask, typer.Option("--task", help=_TASK_HELP)),
+    "devices": (_OptionalInt, typer.Option("--devices", "-d", min=2, max=8, help=_DEVICES_HELP)),
+    "precision": (_OptionalPrecision, typer.Option("--precision", help="Of matrix products. (default: float32)")),
+}
+
+
+def network_command(method: str) -> Callable[..., None]:
+    """Return the subcommand that trains a method's network."""
+    trainable: Trainable = import_module(METHODS[method].trainer).trainable(method)
+    help = f"Graphs to train on, and folders of them. (default: {trainable.drawn})"
+    graphs = made_option("graphs", _OptionalTexts, None, typer.Argument(metavar="GRAPHS...", help=help))
+    own = [made_option(name, _OPTIONS[name][0], None, _OPTIONS[name][1]) for name in trainable.options]
+
+    def run(
+        output: RunFolderOption,
+        validation: ValidationOption = None,
+        config: ConfigOption = None,
+        setting: SettingOption = None,
+        start: StartOption = None,
+        seed: NetworkSeedOption = None,
+        device: DeviceOption = None,
+        resume: ResumeFlag = False,
+        jobs: JobsOption = 1,
+        json: JsonFlag = False,
+        quiet: QuietFlag = False,
+        **given: Any,
+    ) -> None:
+        from ....policies.training.trainable import Work
+        from ...console import Talk
+        from ...problem import read_graphs
+        from ...reports.training import report
+        from .runs import chosen_settings, resume_command, split
+
+        talk = Talk(quiet)
+        changes = [f"{name}={value}" for name, value in trainable.changes(given).items() if value is not None]
+        settings = chosen_settings(
+            output,
+            resume,
+            trainable.kind,
+            config,
+            lambda: trainable.recipe(given),
+            {"start": start, "seed": seed, "device": device},
+            [*changes, *(setting or [])],
+        )
+        read = read_graphs(given["graphs"], talk) if given["graphs"] else []
+        others = read_graphs(validation, talk) if validation else []
+        training, validated = split(read, others, settings.seed, talk)
+        again = resume_command(method, output, given["graphs"] or [], validation or [], jobs)
+        work = Work(output, settings, training, validated, jobs, resume)
+        report(trainable, _trained(trainable, work, talk, again), json)
+
+    return with_options(run, {"output": [graphs, *own]}, f"{METHODS[method].training}\n\n{trainable.help}")
+
+
+def _trained(trainable: Trainable, work: Work, talk: Talk, again: str) -> PhasedTrainer[Any, Any]:
+    """Run a trainer to the end with its progress on the screen, or leave when interrupted."""
+    from ...progress import compiling, interruptible
+    from .runs import leave
+
+    with interruptible(talk, "a checkpoint") as interrupt:
+        trainer = trainable.trainer(work, _Screen(talk), interrupt.is_set)
+        if trainer is None:
+            leave(work.folder, again)
+        if trainer.is_finished:
+            talk.note(f"the run in {trainer.folder} is finished; nothing is left to do")
+            return trainer
+        with compiling(talk):
+            trainer.compile()
+        if not _run(trainable, trainer, talk, interrupt):
+            leave(work.folder, again)
+    return trainer
+
+
+class _Screen:
+    """Shows on a terminal what comes before the training proper."""
+
+    def __init__(self, talk: Talk) -> None:
+        self.talk = talk
+
+    def compiling(self) -> AbstractContextManager[None]:
+        """Say, if it takes long, that kernels are compiled."""
+        from ...progress import compiling
+
+        return compiling(self.talk)
+
+    @contextmanager
+    def counting(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Show how far something is; gives what to call with the number done."""
+        from ...progress import progress_bar
+
+        with progress_bar(self.talk, what, total) as bar:
+            yield lambda done: bar(done=done)
+
+
+def _run(trainable: Trainable, trainer: PhasedTrainer[Any, Any], talk: Talk, interrupt: Event) -> bool:
+    """Train with a live line on a terminal, and a line per epoch; return whether the end was reached."""
+    from ...progress import progress_bar
+    from .runs import epoch_line, step_line
+
+    phases = len(trainer.parameters.phases)
+    with progress_bar(talk, "validating", 1.0) as bar:
+        return trainer.run(
+            lambda progress: bar(done=progress.share_done, what=step_line(progress, phases, trainable)),
+            interrupt.is_set,
+            lambda line: talk.say(epoch_line(line, phases, trainable)),
+        )

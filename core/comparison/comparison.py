@@ -1,0 +1,174 @@
+"""A comparison of methods: its runs, and how to read, save and draw them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...version import VERSION
+from ..errors import UsageError
+from .report import FirstThatFits, graph_table, remarks, summary_table, title_of
+from .settings import Settings
+from .summaries import Cell, MethodSummary, by_graph, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+SUFFIXES = {".csv": "a row per run", ".json": "settings, summary and runs", ".html": "the tables"}
+_PAGE_WIDTH = 1000
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Finished runs, in the order graph, method, seed, whatever the number of jobs; printed, the table of all methods.
+
+    Parameters
+    ----------
+    settings
+        What all runs share.
+    methods, reference, graphs
+        Names, as in the cells.
+    cells
+        The finished runs; fewer than `planned` if it was interrupted.
+    planned
+        How many runs belong to it.
+    """
+
+    settings: Settings
+    methods: tuple[str, ...]
+    reference: str
+    graphs: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    planned: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every run is finished."""
+        return len(self.cells) == self.planned
+
+    def summaries(self) -> list[MethodSummary]:
+        """Summarise each method over the graphs; see `summarise`."""
+        return summarise(self.cells, self.methods, self.reference)
+
+    def document(self) -> dict[str, Any]:
+        """Return settings, summary per method and all cells as plain values for JSON."""
+        settings = asdict(self.settings)
+        settings["latency_us"], settings["time_limit_s"] = settings.pop("latency"), settings.pop("time_limit")
+        return {
+            "schedopt": VERSION,
+            **settings,
+            "methods": list(self.methods),
+            "reference": self.reference,
+            "graphs": len(self.graphs),
+            "runs": len(self.cells),
+            "complete": self.is_complete,
+            "summary": [asdict(summary) for summary in self.summaries()],
+            "cells": [asdict(cell) for cell in self.cells],
+        }
+
+    def csv(self) -> str:
+        """Return one row per cell, with a header; what a failed run lacks is empty."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [field.name for field in fields(Cell)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(cell) for cell in self.cells)
+        return text.getvalue()
+
+    @property
+    def title(self) -> str:
+        """What was compared: task, graphs, devices, limits, budgets and seeds."""
+        return title_of(self.settings, len(self.graphs))
+
+    def report(self, per_graph: bool = False) -> Iterator[RenderableType]:
+        """Yield what `schedopt compare` prints: title, tables and remarks, for Rich to print.
+
+        Parameters
+        ----------
+        per_graph
+            Whether there is a table with a row per graph, too; not by default.
+        """
+        from rich.text import Text
+
+        yield Text(self.title, style="bold")
+        if not self.cells:
+            return
+        summaries, task = self.summaries(), self.settings.task
+        if per_graph:
+            yield graph_table(by_graph(self.cells), self.methods, task)
+            yield Text("* the best known" + ", mean over seeds" * (self.settings.seeds > 1))
+            yield Text()
+        yield FirstThatFits([summary_table(summaries, self.reference, between) for between in " \n"])
+        for line in remarks(summaries, self.cells, self.reference, task):
+            yield Text(line)
+
+    def summary(self, per_graph: bool = False) -> str:
+        """Return what `schedopt compare` prints, as text; `per_graph` adds a table with a row per graph."""
+        from ..tables import text_of
+
+        return text_of(*self.report(per_graph))
+
+    def page(self, per_graph: bool = False) -> str:
+        """Return the printed tables as a web page that needs no other file."""
+        from rich.console import Console
+
+        console = Console(record=True, file=io.StringIO(), width=_PAGE_WIDTH, highlight=False)
+        for part in self.report(per_graph):
+            console.print(part)
+        return console.export_html()
+
+    def save(self, path: str | os.PathLike[str], per_graph: bool = False) -> None:
+        """Write a row per run (`.csv`), settings, summary and runs (`.json`), or the printed tables (`.html`).
+
+        Parameters
+        ----------
+        path
+            The file, whose ending chooses what is written.
+        per_graph
+            Whether the page has a table with a row per graph, too; not by default.
+
+        Raises
+        ------
+        UsageError
+            If the ending is none of these.
+        FormatError
+            If the file cannot be written.
+        """
+        from ..files.atomic import write_atomically
+
+        suffix = Path(path).suffix
+        if suffix not in SUFFIXES:
+            known = ", ".join(f"{suffix} ({what})" for suffix, what in SUFFIXES.items())
+            raise UsageError(f"{os.fspath(path)}: the name must end in one of {known}")
+        text = self.page(per_graph) if suffix == ".html" else self.csv() if suffix == ".csv" else self.json()
+        write_atomically(os.fspath(path), text)
+
+    def json(self) -> str:
+        """Return settings, summary and runs as a JSON document."""
+        return json.dumps(self.document(), indent=1) + "\n"
+
+    def plot(self) -> Figure:
+        """Draw performance profiles, improvements over the reference, and quality against time.
+
+        In a notebook the figure shows itself, without `%matplotlib inline`.
+        """
+        from ..plots.comparison_charts import draw_comparison
+        from ..plots.notebook import show_in_notebook
+
+        figure = draw_comparison(self.cells, self.methods, self.reference, self.title)
+        show_in_notebook(figure)
+        return figure
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        from ..tables import html_of
+
+        return html_of(*self.report())

@@ -1,0 +1,190 @@
+"""Tables of a comparison, of all methods and of each graph, and remarks on what their numbers are over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ..costs.bounds import is_met
+from ..units import format_bytes, format_microseconds
+from .settings import Settings
+from .summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.table import Table
+
+_PERCENTAGES = {
+    "improvement": "improvement",
+    "gap_from_best": "gap from the best known",
+    "gap_from_bound": "gap from the lower bound",
+}
+_REMARKABLE = {
+    "infeasible": "infeasible (in no percentage, and worse than any feasible run)",
+    "timed_out": "ended or steered by the time limit",
+}
+_NOTHING = "–"
+_LEAST_WIDTH = 11
+_UNLIMITED = 1000
+
+
+class FirstThatFits:
+    """Shows the first of some tables that is not too wide, else the last."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self.tables = tables
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        wide = options.update(width=_UNLIMITED)
+        fitting = (t for t in self.tables if console.measure(t, options=wide).maximum <= options.max_width)
+        yield next(fitting, self.tables[-1])
+
+
+def _table() -> Table:
+    """Start a table that spends its width on numbers, not on lines."""
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+
+
+def summary_table(summaries: Sequence[MethodSummary], reference: str, between: str) -> Table:
+    """Build one row per method; `between` a mean and its interval is a space or, to save width, a line break."""
+    from rich.text import Text
+
+    table = _table()
+    table.add_column("method", overflow="fold", min_width=_LEAST_WIDTH)
+    headers = ("improvement", "gap from\nbest\nknown", "gap from\nlower\nbound", "wins/\nties/\nlosses")
+    for header in (*headers, "proven\noptimal", "time, s", "CPU, s"):
+        table.add_column(header, justify="right", no_wrap=True)
+
+    def write(estimate: Estimate, total: int, decimals: int = 2, unit: str = "%", sign: str = "") -> str:
+        return between.join(_estimate(estimate, total, decimals, unit, sign))
+
+    for summary in summaries:
+        is_reference, total = summary.method == reference, summary.graphs
+        table.add_row(
+            Text(summary.method),
+            "reference" if is_reference else write(summary.improvement, total, sign="+"),
+            write(summary.gap_from_best, total),
+            write(summary.gap_from_bound, total),
+            _NOTHING if is_reference else f"{summary.wins}/{summary.ties}/{summary.losses}",
+            f"{summary.optimal_graphs}",
+            write(summary.seconds, total, _decimals(summary.seconds), ""),
+            write(summary.cpu_seconds, total, _decimals(summary.cpu_seconds), ""),
+        )
+    return table
+
+
+def title_of(settings: Settings, graphs: int) -> str:
+    """Write what was compared: task, graphs, devices, limits, budgets and seeds."""
+    what = "peak memory" if settings.task == "memory" else "makespan"
+
+    def count(number: int, noun: str) -> str:
+        return f"{number:,} {noun}{'s' * (number != 1)}"
+
+    parts = [f"{what}, {count(graphs, 'graph')}, {count(settings.devices, 'device')}"]
+    if settings.memory_limit_share is not None:
+        parts.append(f"at most {100 * settings.memory_limit_share:g}% of the input order's peak each")
+    if settings.memory_limit is not None:
+        parts.append(f"at most {format_bytes(settings.memory_limit)} each")
+    if settings.bandwidth is not None:
+        parts.append(f"{settings.bandwidth / 1e9:g} GB/s")
+    if settings.latency:
+        parts.append(f"{format_microseconds(settings.latency)} per transfer")
+    if settings.evaluations is not None:
+        parts.append(count(settings.evaluations, "evaluation"))
+    if settings.time_limit is not None:
+        parts.append(f"{settings.time_limit:g} s")
+    last = settings.seed + settings.seeds - 1
+    parts.append(f"seed {settings.seed}" if settings.seeds == 1 else f"seeds {settings.seed} to {last}")
+    return ", ".join(parts)
+
+
+def _decimals(seconds: Estimate) -> int:
+    """Return how many decimals show three digits of a time, four at most."""
+    from math import floor, log10
+
+    return min(4, max(0, 2 - floor(log10(seconds.mean)))) if seconds.mean else 0
+
+
+def _estimate(estimate: Estimate, total: int, decimals: int, unit: str, sign: str) -> Iterator[str]:
+    """Yield a mean, half of its interval, and the number of graphs where it is not all of them."""
+    if estimate.mean is None:
+        yield _NOTHING
+        return
+    yield f"{estimate.mean:{sign}.{decimals}f}{unit}"
+    if estimate.half_width is not None:
+        yield f"±{estimate.half_width:.{decimals}f}"
+    if estimate.graphs != total:
+        yield f"n={estimate.graphs}"
+
+
+def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> Table:
+    """Build one row per graph: the value of each method, the best ones marked."""
+    from rich.text import Text
+
+    written = format_bytes if task == "memory" else format_microseconds
+
+    def method_value(result: GraphResults, method: str) -> Text:
+        mean = result.value(method)
+        if mean is None or result.best is None:
+            statuses = {cell.status for cell in result.cells.get(method, [])}
+            return Text(" and ".join(sorted(statuses)) or _NOTHING)
+        is_best = is_met(mean, result.best)
+        return Text(written(mean) + "*" * is_best, style="bold" if is_best else "")
+
+    table = _table()
+    table.add_column("graph", overflow="fold")
+    for column in ("ops", "lower\nbound", *methods):
+        table.add_column(Text(re.sub(r"(?=-)|(?<=:)", "\n", column)), justify="right", overflow="fold")
+    for result in results:
+        bound = _NOTHING if result.bound is None else written(result.bound)
+        values = [method_value(result, method) for method in methods]
+        table.add_row(Text(result.graph), f"{result.ops:,}", bound, *values)
+    return table
+
+
+def _range(summary: MethodSummary) -> str:
+    """Write on how many graphs a method is no worse than the reference, and its worst and best graph."""
+    compared = summary.wins + summary.ties + summary.losses
+    share = f"{100 * (summary.wins + summary.ties) / compared:.1f}%" if compared else _NOTHING
+    return f"{summary.method} {share}, {summary.least_improvement:+.2f}% to {summary.most_improvement:+.2f}%"
+
+
+def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference: str, task: str) -> Iterator[str]:
+    """Say what the table's numbers are over, what they leave out, and what went wrong."""
+    graphs = max(summary.seconds.graphs for summary in summaries)
+    if graphs > 1:
+        factor = f"{interval_factor(graphs):.2f} standard errors of {graphs} graphs"
+        yield f"± is half of the 95% confidence interval over graphs (Student t): {factor}"
+    ranges = [_range(s) for s in summaries if s.method != reference and s.improvement.graphs]
+    if graphs > 1 and ranges:
+        yield f"graphs no worse than the reference, least and largest improvement: {', '.join(ranges)}"
+    if any(0 < getattr(s, column).graphs < s.graphs for s in summaries for column in _PERCENTAGES):
+        yield "n= is the number of graphs of a mean that is not over all of them"
+    if task == "runtime" and not any(cell.value != 0 for cell in cells):
+        yield "every makespan is 0: the ops of these graphs have no runtimes"
+    for name, what in _REMARKABLE.items():
+        counts = [f"{s.method} {getattr(s, name)} of {s.runs}" for s in summaries if getattr(s, name)]
+        if counts:
+            yield f"runs {what}: {', '.join(counts)}"
+    if unsolved := sum(result.is_infeasible for result in by_graph(cells)):
+        yield f"graphs on which no run of any method kept the memory limit: {unsolved}"
+    spread = [f"{s.method} {s.seed_deviation:.2g}" for s in summaries if s.seed_deviation is not None]
+    if spread:
+        yield f"standard deviation over seeds of the mean improvement, percentage points: {', '.join(spread)}"
+    for summary in summaries:
+        for column, what in _PERCENTAGES.items():
+            if left_out := getattr(summary, column).left_out:
+                yield f"{summary.method}: {left_out} graphs left out of the {what}, whose base is 0 there"
+        failures: dict[str, list[Cell]] = {}
+        for cell in cells:
+            if cell.method == summary.method and cell.status == "failed":
+                failures.setdefault(cell.error, []).append(cell)
+        for error, cells in failures.items():
+            first = f"first {cells[0].graph}, seed {cells[0].seed}"
+            yield f"{summary.method}: {len(cells)} of {summary.runs} runs failed ({first}): {error}"
+        notes = dict.fromkeys(cell.note for cell in cells if cell.method == summary.method and cell.note)
+        yield from (f"{summary.method}: {note}" for note in notes)

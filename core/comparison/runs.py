@@ -1,0 +1,136 @@
+"""The runs of a comparison: a method on a graph with a seed, done one by one, by processes or by a cluster."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..errors import UsageError
+from ..problem import Problem
+from ..result import Result
+from ..search.method_spec import MethodSpec
+from ..search.search import Watcher
+from ..search.warm_up import warm_up
+from ..solve import solve
+from .summaries import Cell
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run to do: a method, with its budget, on a graph with a seed.
+
+    Parameters
+    ----------
+    problem, spec, seed
+        What to solve, how, and the seed of every random choice.
+    sha256
+        Of the graph.
+    key
+        A hash of all that decides the result.
+    """
+
+    problem: Problem
+    spec: MethodSpec
+    seed: int
+    sha256: str
+    key: str
+
+
+def attempt(call: Callable[[], T]) -> T | Exception:
+    """Call something that may fail in any way, and return its error: the one broad `except` of the project."""
+    try:
+        return call()
+    except Exception as error:
+        return error
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+
+
+def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
+    """Do a run in this process; an error makes a failed cell that says its type and message."""
+    graph = run.problem.graph
+    identity: dict[str, Any] = {
+        "graph": graph.name,
+        "sha256": run.sha256,
+        "ops": graph.num_ops,
+        "method": run.spec.text,
+        "seed": run.seed,
+    }
+    done = attempt(lambda: _solve_timed(run, interrupt))
+    if isinstance(done, Exception):
+        return Cell(**identity, status="failed", error=_reason(done))
+    result, cpu_seconds = done
+    problem, peak, evaluations = result.problem, result.simulation.peak, round(result.evaluations, 3)
+    return Cell(
+        **identity,
+        status="infeasible" if not result.is_feasible else "optimal" if result.status == "optimal" else "feasible",
+        value=result.value,
+        peak_memory=peak,
+        runtime_us=result.simulation.runtime,
+        excess=problem.fitness(peak, result.simulation.runtime)[0],
+        lower_bound=int(result.lower_bound) if problem.task == "memory" else result.lower_bound,
+        evaluations=int(evaluations) if evaluations.is_integer() else evaluations,
+        seconds=round(result.seconds, 6),
+        cpu_seconds=round(cpu_seconds, 6),
+        timed_out=not result.is_repeatable,
+        found_by=result.found_by,
+        note="; ".join(result.notes),
+    )
+
+
+def _solve_timed(run: Run, interrupt: threading.Event | None) -> tuple[Result, float]:
+    for array in vars(run.problem.graph).values():
+        if isinstance(array, np.ndarray):
+            array.setflags(write=False)  # pickling forgets it, and the kernels would be compiled once more
+    warm_up(run.problem, run.spec)
+    start = time.process_time()
+    result = solve(run.problem, run.spec, seed=run.seed, watcher=None if interrupt is None else Watcher(interrupt))
+    return result, time.process_time() - start
+
+
+def one_by_one(runs: list[Run], interrupt: threading.Event) -> Generator[Cell, None, None]:
+    """Yield each run's cell, done in this process, until it is interrupted."""
+    for run in runs:
+        cell = run_cell(run, interrupt)
+        if interrupt.is_set():
+            return
+        yield cell
+
+
+def in_parallel(runs: list[Run], jobs: int | None) -> Generator[Cell, None, None]:
+    """Yield cells as they finish; whatever the workers' machinery raises is a usage error."""
+    with closing(_through_joblib(runs, jobs)) as cells:
+        while True:
+            cell = attempt(lambda: next(cells, None))
+            if isinstance(cell, Exception):
+                raise UsageError(
+                    f"the workers broke down ({_reason(cell)}); if memory ran out use fewer --jobs, "
+                    "and --resume to keep what is finished"
+                ) from cell
+            if cell is None:
+                return
+            yield cell
+
+
+def _through_joblib(runs: list[Run], jobs: int | None) -> Generator[Cell, None, None]:
+    from joblib import Parallel, delayed, effective_n_jobs
+
+    options = {"n_jobs": jobs, "batch_size": 1, "max_nbytes": None}
+    try:
+        parallel = Parallel(**options, return_as="generator_unordered")
+        size = len(runs)
+    except ValueError:  # Ray's backend only returns lists, so it gets a few runs at a time
+        parallel = Parallel(**options)
+        size = 4 * effective_n_jobs(jobs)
+    for start in range(0, len(runs), max(1, size)):
+        yield from parallel(delayed(run_cell)(run) for run in runs[start : start + size])

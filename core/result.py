@@ -1,0 +1,265 @@
+"""What solving a problem gives: a verified schedule, how good it is, and how to read, save and draw it."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..version import VERSION
+from .costs.simulator import Simulation, simulate
+from .files.schedule_json import FORMAT, format_document, steps_document
+from .graph_hash import structure_hash
+from .problem import Problem
+from .schedule import Schedule
+from .units import format_bytes, format_microseconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from rich.table import Table
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """A verified schedule and how good it is; printed, it is the table of `schedopt solve`.
+
+    Parameters
+    ----------
+    problem, schedule, simulation
+        What was solved, the best schedule found, and what it costs.
+    method, found_by
+        What was asked for, and what produced the schedule.
+    status
+        `optimal` (value equals the bound), `feasible`, `infeasible` (no schedule kept the memory limit; this
+        is the one of least excess) or `interrupted`.
+    lower_bound
+        Bytes or microseconds that no schedule can beat.
+    evaluations
+        Complete schedules priced.
+    seconds
+        Wall time from the graph loaded and the kernels compiled.
+    seed
+        Of every random choice.
+    is_repeatable
+        Whether the same call gives the same schedule: not if time ended or steered the search.
+    notes
+        What there is to say about the run, a sentence each.
+
+    Examples
+    --------
+    >>> builder = schedopt.GraphBuilder("chain")
+    >>> source = builder.add_op("source", outputs=[1024])
+    >>> sink = builder.add_op("sink", inputs=[(source, 0)], outputs=[2048])
+    >>> result = schedopt.solve(builder.build(), "input")
+    >>> result.peak_memory, result.lower_bound, result.status
+    (3072, 3072, 'optimal')
+    >>> result.order
+    ('source', 'sink')
+    """
+
+    problem: Problem
+    schedule: Schedule
+    simulation: Simulation
+    method: str
+    found_by: str
+    status: str
+    lower_bound: float
+    evaluations: float
+    seconds: float
+    seed: int
+    is_repeatable: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def value(self) -> float:
+        """What the task minimises: peak bytes or makespan in microseconds."""
+        return self.problem.value(self.simulation.peak, self.simulation.runtime)
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes on the fullest device."""
+        return self.simulation.peak
+
+    @property
+    def runtime(self) -> float:
+        """Makespan in microseconds."""
+        return self.simulation.runtime
+
+    @property
+    def gap(self) -> float:
+        """Relative distance from the lower bound: 0 is optimal."""
+        return self.value / self.lower_bound - 1 if self.lower_bound else math.inf if self.value else 0.0
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether the schedule keeps the memory limit."""
+        return self.problem.is_feasible(self.simulation.peak)
+
+    @cached_property
+    def input_value(self) -> float:
+        """Value of the input order with all ops on device 0."""
+        return reference_value(self.problem)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names of the ops in the order they run, on whatever device."""
+        names = self.problem.graph.op_names
+        return tuple(names[op] for op in self.schedule.op_order().tolist())
+
+    @property
+    def placement(self) -> dict[str, int]:
+        """The device of each op, by its name, in the order of the graph."""
+        graph = self.problem.graph
+        return dict(zip(graph.op_names, self.schedule.placement(graph).tolist(), strict=True))
+
+    def table(self) -> Table:
+        """Return the table of `schedopt solve`, for Rich to print."""
+        return _table(self)
+
+    def title(self) -> str:
+        """Return the line above the table: what graph it is."""
+        graph = self.problem.graph
+        return f"{graph.name}: {graph.num_ops:,} ops, {graph.num_data_tensors:,} tensors"
+
+    def summary(self) -> str:
+        """Return what `schedopt solve` prints, as text."""
+        from rich.text import Text
+
+        from .tables import text_of
+
+        return text_of(Text(self.title()), self.table())
+
+    def document(self) -> dict[str, Any]:
+        """Return the schedule file as plain Python values; `docs/concepts/formats.md` says what they mean."""
+        problem, graph = self.problem, self.problem.graph
+        peaks = self.simulation.peak_per_device.tolist()
+        evaluations = round(self.evaluations, 3)
+        return {
+            "schedopt": VERSION,
+            "format": FORMAT,
+            "graph": graph.name,
+            "graph_sha256": structure_hash(graph),
+            "task": problem.task,
+            "method": self.method,
+            "status": self.status,
+            "devices": problem.devices,
+            "memory_limit": problem.memory_limit,
+            "bandwidth": problem.bandwidth,
+            "latency_us": problem.latency,
+            "seed": self.seed,
+            "repeatable": self.is_repeatable,
+            "peak_memory": max(peaks),
+            "peak_memory_per_device": peaks,
+            "runtime_us": self.simulation.runtime,
+            "lower_bound": int(self.lower_bound) if problem.task == "memory" else self.lower_bound,
+            "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
+            "seconds": round(self.seconds, 3),
+            "found_by": self.found_by,
+            "steps": steps_document(problem, self.schedule, self.simulation),
+        }
+
+    def json(self) -> str:
+        """Return the schedule file, with one step a line."""
+        return format_document(self.document())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the schedule file, as `schedopt solve --output` does.
+
+        Raises
+        ------
+        FormatError
+            If the file cannot be written.
+        """
+        from .files.atomic import write_atomically
+
+        write_atomically(os.fspath(path), self.json())
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the schedule: its memory over the steps on one device, a Gantt chart on several.
+
+        In a notebook the chart shows itself, without `%matplotlib inline`. `plot().figure.savefig("plan.svg")` writes
+        it to a file.
+
+        Parameters
+        ----------
+        ax
+            Matplotlib axes to draw on; by default those of a new figure, which on several devices has the memory of
+            each below.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            What was drawn on.
+        """
+        from .costs.timeline import timeline_of
+        from .plots.schedule_plot import plot_schedule
+
+        return plot_schedule(timeline_of(self.method, self.problem, self.schedule), ax)
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        from rich.text import Text
+
+        from .tables import html_of
+
+        return html_of(Text(self.title(), style="bold"), self.table())
+
+
+def reference_value(problem: Problem) -> float:
+    """Return the value of the input order with all ops on device 0."""
+    simulation = simulate(problem, Schedule.single_device(problem.graph.input_order))
+    return problem.value(simulation.peak, simulation.runtime)
+
+
+def _table(result: Result) -> Table:
+    from rich.table import Table
+
+    problem, before = result.problem, result.input_value
+    table = Table()
+    table.add_column("")
+    table.add_column("peak memory" if problem.task == "memory" else "makespan", justify="right")
+    table.add_column("against input", justify="right")
+    table.add_row("input order, device 0", problem.format_value(before), "")
+    table.add_row(
+        f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else ""),
+        f"[bold]{problem.format_value(result.value)}[/]",
+        f"[bold]{_change(result.value, before)}[/]",
+    )
+    table.add_row("lower bound", problem.format_value(result.lower_bound), _change(result.lower_bound, before))
+    table.add_section()
+    gap = "none" if result.gap <= 0 else f"{100 * result.gap:.2f}%"
+    table.add_row("status", result.status, "" if result.status == "optimal" else f"gap to bound {gap}")
+    if problem.task == "memory":
+        table.add_row("makespan", format_microseconds(result.runtime), "")
+    else:
+        table.add_row("peak memory", format_bytes(result.peak_memory), "")
+    if problem.memory_limit is not None:
+        excess = result.peak_memory - problem.memory_limit
+        kept = "kept" if excess <= 0 else f"exceeded by {format_bytes(excess)}"
+        table.add_row("memory limit per device", format_bytes(problem.memory_limit), kept)
+    if problem.devices > 1:
+        _add_devices(table, result)
+    table.add_row("evaluations", f"{result.evaluations:,.0f}", "")
+    table.add_row("time", f"{result.seconds:.2f} s", "")
+    return table
+
+
+def _add_devices(table: Table, result: Result) -> None:
+    schedule, graph = result.schedule, result.problem.graph
+    on_device = [(schedule.items >= 0) & (schedule.targets == d) for d in range(result.problem.devices)]
+    for device, (ops, peak) in enumerate(zip(on_device, result.simulation.peak_per_device, strict=True)):
+        busy = format_microseconds(float(graph.runtime[schedule.items[ops]].sum()))
+        table.add_row(f"device {device}: {int(ops.sum()):,} ops", format_bytes(int(peak)), f"busy {busy}")
+    moved = schedule.items[schedule.items < 0]
+    if len(moved):
+        table.add_row("transfers", f"{len(moved):,}", format_bytes(int(graph.tensor_size[~moved].sum())))
+
+
+def _change(value: float, before: float) -> str:
+    if before == 0:
+        return "" if value == 0 else "worse"
+    return f"{100 * (value / before - 1):+.2f}%"

@@ -1,0 +1,111 @@
+"""A method as it is asked for: its name, its parameters, a budget of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from ..errors import UsageError
+from ..problem import Problem
+from ..schedule import Schedule
+from ..units import parse_seconds
+from .parameters import Parameters, from_texts
+from .registry import METHODS, Method, listed, methods_where, parameters_class
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """A method with its parameters and, for comparisons, a budget of its own.
+
+    Written `name` or `name:parameter=value:...`; `evaluations` and `time_limit` are known to every method.
+
+    Parameters
+    ----------
+    text
+        As it was written.
+    name, parameters
+        The method in the registry, and its parameters, checked.
+    evaluations, time_limit
+        Complete schedules priced, and seconds; None for what all methods have.
+    """
+
+    text: str
+    name: str
+    parameters: Parameters
+    evaluations: int | None = None
+    time_limit: float | None = None
+
+    @property
+    def method(self) -> Method:
+        """The registry's line."""
+        return METHODS[self.name]
+
+
+def parse_method(text: str, **flags: str | None) -> MethodSpec:
+    """Read `name` or `name:parameter=value:...`.
+
+    Parameters
+    ----------
+    text
+        The method as written.
+    flags
+        Parameters that the command line has an option for, as in `--decoder lazy`; None if not given.
+
+    Raises
+    ------
+    UsageError
+        If the method or a parameter is unknown, or a value out of range.
+    """
+    name, *settings = text.strip().split(":")
+    if name not in METHODS:
+        raise UsageError(f"unknown method '{name}'; choose from {', '.join(METHODS)}")
+    texts = _given_flags(name, flags)
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise UsageError(f"'{setting}' in method '{text}' is not written parameter=value")
+        key = key.strip().replace("-", "_")
+        if key in texts:
+            raise UsageError(f"parameter {key} of '{name}' is given twice")
+        texts[key] = value.strip()
+    evaluations = texts.pop("evaluations", None)
+    time_limit = texts.pop("time_limit", None)
+    if evaluations is not None and not (evaluations.isdigit() and int(evaluations) > 0):
+        raise UsageError(f"evaluations of '{name}' must be a whole number from 1, not '{evaluations}'")
+    return MethodSpec(
+        text.strip(),
+        name,
+        from_texts(parameters_class(name), texts, name),
+        int(evaluations) if evaluations else None,
+        parse_seconds(time_limit) if time_limit else None,
+    )
+
+
+def _given_flags(name: str, flags: dict[str, str | None]) -> dict[str, str]:
+    texts = {flag: value for flag, value in flags.items() if value is not None}
+    for flag in texts:
+        if flag not in {field.name for field in fields(parameters_class(name))}:
+            able = listed(other for other, method in METHODS.items() if flag in method.flags)
+            raise UsageError(f"--{flag} is not for method '{name}', which has none; it is for {able}")
+    return texts
+
+
+def check_supported(
+    spec: MethodSpec, problem: Problem, evaluations: int | None, initial: Schedule | None = None
+) -> None:
+    """Raise UsageError if the method cannot solve this problem, count evaluations, or start from a schedule."""
+    is_single = problem.devices == 1
+    if spec.method.memory_on_one_device_only and (problem.task != "memory" or not is_single):
+        able = methods_where(lambda m: not (m.memory_on_one_device_only or (is_single and m.several_devices_only)))
+        raise UsageError(
+            f"method '{spec.name}' minimises peak memory on one device; "
+            f"for --task {problem.task} --devices {problem.devices} use {listed(able)}"
+        )
+    if spec.method.several_devices_only and is_single:
+        able = methods_where(lambda m: not m.several_devices_only)
+        raise UsageError(f"method '{spec.name}' places ops on several devices; for --devices 1 use {listed(able)}")
+    spec.parameters.check(problem)
+    if initial is not None and not spec.method.searches:
+        able = methods_where(lambda m: m.searches)
+        raise UsageError(f"method '{spec.name}' builds one schedule and cannot start from another; use {listed(able)}")
+    if evaluations is not None and not spec.method.counts_evaluations:
+        raise UsageError(f"method '{spec.name}' does not count evaluations; limit it by --time-limit")

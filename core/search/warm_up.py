@@ -1,0 +1,47 @@
+"""Compiling a method's kernels before its time is measured: a run on a tiny graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..costs.bounds import min_cut_bound
+from ..costs.simulator import simulate
+from ..graph import CostGraph, GraphBuilder
+from ..problem import Problem
+from ..schedule import Schedule
+from .method_spec import MethodSpec
+from .registry import load, module_of, parameters_class
+from .search import Search
+
+EVALUATIONS = 20
+LOOSE_LIMIT = 10**9
+
+
+def warm_up(problem: Problem, spec: MethodSpec) -> None:
+    """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled."""
+    tiny = problem.with_graph(_tiny_graph())
+    if tiny.memory_limit is not None:
+        tiny = replace(tiny, memory_limit=LOOSE_LIMIT)
+    for part in parts_of(spec.name, problem):
+        prepare = getattr(module_of(part), "warm_up", None)
+        search = Search(tiny if prepare is None else prepare(tiny), max_evaluations=EVALUATIONS, lower_bound=-1.0)
+        load(part)(search, spec.parameters if part == spec.name else parameters_class(part)())
+        assert search.best is not None
+    order = tiny.graph.input_order
+    min_cut_bound(tiny.graph, order, simulate(tiny, Schedule.single_device(order)).step_memory)
+
+
+def parts_of(name: str, problem: Problem) -> list[str]:
+    """Return the methods that a method may use for this problem: itself, unless its module has `parts`."""
+    module = module_of(name)
+    parts: list[str] = module.parts(problem) if hasattr(module, "parts") else [name]
+    return parts
+
+
+def _tiny_graph() -> CostGraph:
+    builder = GraphBuilder("tiny")
+    builder.add_op("a", outputs=[4, 8], runtime=1.0)
+    builder.add_op("b", inputs=[(0, 0)], outputs=[4], aliases=[0], runtime=1.0, workspace=2)
+    builder.add_op("c", inputs=[(0, 1)], outputs=[2], runtime=2.0, persistent=1)
+    builder.add_op("d", inputs=[(1, 0), (2, 0)], control=[0], outputs=[1], is_final=True, runtime=1.0)
+    return builder.build()

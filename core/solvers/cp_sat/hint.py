@@ -1,0 +1,46 @@
+"""A hint for the solver: the best schedule known, and the time at which each of its steps starts."""
+
+from __future__ import annotations
+
+import math
+
+from ...schedule import Schedule
+from ...search.parameters import Parameters
+from ...search.search import Search
+from .. import auto
+from .units import Units
+
+
+def improve(search: Search, evaluations: int) -> None:
+    """Let `auto` improve the best schedule known."""
+    search.max_evaluations = search.evaluations + evaluations
+    if not search.must_stop():
+        auto.solve(search, Parameters())
+    search.max_evaluations, search.working = math.inf, "cp-sat"
+
+
+class HintedTimes:
+    """Device and start of each step of a known schedule, each as early as it can."""
+
+    def __init__(self, schedule: Schedule, ops: int, devices: int, units: Units) -> None:
+        self.device, self.op_start = [0] * ops, [0] * ops
+        self.transfer_start: dict[tuple[int, int], int] = {}
+        clock = [0] * devices
+        columns = (schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist())
+        for item, source, target in zip(*columns, strict=True):
+            start = max(clock[source], clock[target])
+            if item >= 0:
+                self.device[item], self.op_start[item] = target, start
+                clock[target] = start + units.op[item]
+            else:
+                self.transfer_start[~item, target] = start
+                clock[source] = clock[target] = start + units.transfer[~item]
+        self.makespan = max(clock)
+
+    def swap_devices(self, one: int, other: int) -> None:
+        """Give two devices each other's number."""
+        new = {one: other, other: one}
+        self.device = [new.get(device, device) for device in self.device]
+        self.transfer_start = {
+            (t, new.get(device, device)): start for (t, device), start in self.transfer_start.items()
+        }

@@ -1,0 +1,98 @@
+"""Whole numbers for a solver that knows no others: units of bytes and of microseconds."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...graph import IntArray
+from ...problem import Problem
+
+LARGEST_MEMORY = 2**40
+LARGEST_TIME = 2**30  # beyond 2^31 the solver was seen to prove wrong optima (OR-Tools 9.15)
+LARGEST_ENERGY = 2**62  # memory times time, which the solver adds up
+
+
+class Units(NamedTuple):
+    """How bytes and microseconds become the solver's whole numbers.
+
+    A time is `microseconds` times whole units, rounded down, times `steps`, and each step lasts one more:
+    so steps without duration have an order too, and no schedule has enough of them to make up one unit. What
+    is rounded down keeps every bound valid; where sizes have a common divisor and runtimes are whole in
+    microseconds, nanoseconds or picoseconds nothing is.
+
+    Parameters
+    ----------
+    bytes, microseconds
+        Of one unit.
+    steps
+        More than any schedule has; 1 where only the order matters.
+    op, transfer
+        Shape `(ops,)`, `(tensors,)`: durations.
+    horizon
+        The latest end of any step.
+    """
+
+    bytes: int
+    microseconds: float
+    steps: int
+    op: list[int]
+    transfer: list[int]
+    horizon: int
+
+
+def units_of(problem: Problem, task: str) -> Units:
+    """Return units in which the solver can count for a task without overflow."""
+    graph = problem.graph
+    copies = np.minimum(np.diff(graph.consumers[0]), problem.devices - 1).astype(np.int64)
+    steps = graph.num_ops + int(copies.sum()) + 1
+    if task == "memory":
+        op, transfer = np.ones(graph.num_ops, np.int64), np.ones(graph.num_tensors, np.int64)
+        return Units(_byte_unit(problem, LARGEST_ENERGY // steps), 1.0, 1, op.tolist(), transfer.tolist(), steps)
+    sending = problem.latency + graph.tensor_size * problem.microseconds_per_byte
+    total = float(graph.runtime.sum() + (sending * copies).sum())
+    unit = _time_unit(np.concatenate((graph.runtime, sending)), total, LARGEST_TIME // steps)
+    op = _floor(graph.runtime / unit) * steps + 1
+    transfer = _floor(sending / unit) * steps + 1
+    horizon = int(op.sum() + (transfer * copies).sum())
+    return Units(_byte_unit(problem, LARGEST_ENERGY // horizon), unit, steps, op.tolist(), transfer.tolist(), horizon)
+
+
+def _floor(times: NDArray[Any]) -> IntArray:
+    """Round down, but take a number that is whole but for its last bits as whole."""
+    whole = np.rint(times)
+    floored: IntArray = np.where(np.abs(times - whole) <= 1e-15 * whole, whole, np.floor(times)).astype(np.int64)
+    return floored
+
+
+def _time_unit(times: NDArray[Any], total: float, most: int) -> float:
+    """Return a unit in which all times are whole, if their total is then no more than `most`, else a fine one."""
+    for unit in (1.0, 1e-3, 1e-6):
+        if total / unit <= most and np.all(np.abs(times / unit - np.rint(times / unit)) <= 1e-15 * times / unit):
+            return unit
+    return total / most
+
+
+def _sizes(problem: Problem) -> IntArray:
+    graph = problem.graph
+    return np.concatenate((graph.tensor_size, graph.workspace, graph.persistent))
+
+
+def _common_divisor(problem: Problem) -> int:
+    return int(np.gcd.reduce(_sizes(problem))) or 1
+
+
+def bytes_of_devices(problem: Problem, unit: int) -> int:
+    """Return all sizes on all devices, at least 1, in units of so many bytes."""
+    return max(1, int(_sizes(problem).sum()) * problem.devices // unit)
+
+
+def _byte_unit(problem: Problem, most: int) -> int:
+    """Return the common divisor of all sizes, or more if their sum would still be too large."""
+    divisor = _common_divisor(problem)
+    most = min(most, LARGEST_MEMORY)
+    if bytes_of_devices(problem, divisor) <= most:
+        return divisor
+    return -(-bytes_of_devices(problem, 1) // most)

@@ -1,0 +1,22 @@
+"""Random schedules, of which the best is kept (Topoformer 5 and C: 100 random topological orders)."""
+
+from __future__ import annotations
+
+from ...search.parameters import Parameters
+from ...search.search import Search
+from .random_keys import Chromosomes
+
+_BATCH = 64
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Offer random schedules until the budget ends.
+
+    One random priority per op, drawn once per order, then Kahn: this, not a uniform choice among the ready
+    ops, gives the paper's numbers (`docs/methods/one-device.md`). On several devices placement and transfers are
+    random too.
+    """
+    with Chromosomes(search) as chromosomes:
+        while not search.must_stop():
+            count = int(min(_BATCH, search.evaluations_left))
+            chromosomes.price(search.rng.random((count, chromosomes.genes), dtype="float32"))

@@ -1,0 +1,39 @@
+"""Tables as text and as HTML: what the command line prints, Python shows as `repr` and notebooks display."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_WIDTH = 200
+
+
+def text_of(*parts: RenderableType) -> str:
+    """Return Rich tables and texts as plain text, as wide as they need."""
+    console = _console()
+    _print(console, parts)
+    return "\n".join(line.rstrip() for line in console.export_text(styles=False).splitlines())
+
+
+def html_of(*parts: RenderableType) -> str:
+    """Return Rich tables and texts as a piece of HTML, for notebooks."""
+    console = _console()
+    _print(console, parts)
+    code = '<pre style="line-height: 1.2; font-family: monospace">{code}</pre>'
+    return console.export_html(inline_styles=True, code_format=code)
+
+
+def _console() -> Console:
+    from io import StringIO
+
+    from rich.console import Console
+
+    return Console(file=StringIO(), record=True, width=_WIDTH, highlight=False, force_jupyter=False)
+
+
+def _print(console: Console, parts: Iterable[RenderableType]) -> None:
+    for part in parts:
+        console.print(part)

@@ -1,0 +1,89 @@
+"""What `schedopt train` must know of the networks that choose what BRKGA draws from: REGAL's and GAS's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..training.trainable import Screen, Trainable, Work
+
+if TYPE_CHECKING:
+    from ..training.phases import PhasedTrainer
+    from ..training.run_folder import RunKind
+
+_ENCODERS = {"regal": "gnn", "gas": "lstm"}
+
+
+class _ChoosesDistributions(Trainable):
+    help = (
+        "Synthetic graphs (A.1.4) are drawn when they are first needed, and taken again and again; so are GRAPHS. A "
+        "tenth of those is set aside to validate on, unless --validation names others; of fewer than ten, none is. "
+        "What plain BRKGA finds on a graph is searched once and kept in the folder.\n\n"
+        "Each epoch ends with a validation: how much better BRKGA is with the network's choices than without, at the "
+        "same evaluations. The weights with the largest improvement are kept, by the actions that the network takes or "
+        "by those of the setting keep. Settings are those of --config, or else of the shipped weights, or else the "
+        "paper's; options win over all, and config.yaml in the folder shows them. Ctrl-C "
+        "leaves a checkpoint; the same command with --resume goes on as if nothing had happened."
+    )
+    drawn = "synthetic ones"
+    options = ("task", "devices")
+    columns: ClassVar[dict[str, str]] = {
+        "sample_improvement_percent": "drawn",
+        "sample_matched_percent": "no worse",
+        "most_likely_improvement_percent": "likely",
+        "most_likely_matched_percent": "no worse",
+        "expected_improvement_percent": "expected",
+        "expected_matched_percent": "no worse",
+    }
+
+    @property
+    def kind(self) -> RunKind[Any, Any]:
+        from .training import KIND
+
+        return KIND
+
+    def recipe(self, options: dict[str, Any]) -> Any:
+        from .training_settings import recipe
+
+        return recipe(self.method, options["task"] or "memory", options["devices"] or 2)
+
+    def changes(self, options: dict[str, Any]) -> dict[str, Any]:
+        network = {"task": options["task"], "devices": options["devices"], "encoder": _ENCODERS[self.method]}
+        return {f"network.{name}": value for name, value in network.items()}
+
+    def trainer(self, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any]:
+        from .training import Trainer
+
+        return Trainer(work.folder, work.settings, graphs=work.graphs, validation=work.validation, jobs=work.jobs)
+
+    def measured(self, measured: dict[str, float]) -> list[str]:
+        parts = [f"reward {measured['reward']:.4f}"] if "reward" in measured else []
+        name = "imitated_log_probability"
+        return parts + ([f"imitated log-probability {measured[name]:.3f}"] if name in measured else [])
+
+    def validated(self, validation: dict[str, float]) -> str:
+        return f"improvement {self._improvements(validation)}"
+
+    def line(self, line: dict[str, float]) -> str:
+        improvements = self._improvements(line)
+        return f"improvement by drawn/likely/expected actions {improvements}, entropy {line['entropy']:.2f}"
+
+    def _improvements(self, validation: dict[str, float]) -> str:
+        improvements = [name for name in self.columns if name.endswith("improvement_percent")]
+        return "/".join(f"{validation[name]:+.2f}" for name in improvements) + "%"
+
+    def score(self, trainer: Any, line: dict[str, float]) -> float:
+        from .training import score_of
+
+        return score_of(line, trainer.kept)
+
+    def title(self, settings: Any) -> str:
+        plain = f"brkga with {settings.validation_evaluations:,} evaluations"
+        return f"improvement over {plain} by three kinds of actions, and graphs no worse, in percent"
+
+    def use(self, trainer: Any) -> str:
+        made_for = trainer.network.parameters_
+        return f"--task {made_for.task} --devices {made_for.devices}"
+
+
+trainable = _ChoosesDistributions

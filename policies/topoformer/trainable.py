@@ -1,0 +1,134 @@
+"""What `schedopt train` must know of the network that orders ops: Topoformer's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..training.trainable import Screen, Trainable, Work
+
+if TYPE_CHECKING:
+    from ...core.graph import CostGraph, IndexArray
+    from ..training.phases import PhasedTrainer
+    from ..training.run_folder import RunKind
+
+_ORDERS = "orders.jsonl"
+_NAMES = {"greedy": "greedy", "sample": "best of 16 samples", "beam": "beam of 16"}
+
+
+class _Orders(Trainable):
+    help = (
+        "Layered graphs are drawn afresh for each epoch; orders to imitate come from a beam search. GRAPHS are taken "
+        "again and again; orders of theirs come from a search, once per graph. A tenth of them is set aside to "
+        "validate on, unless --validation names others; of fewer than ten, none is.\n\n"
+        "Each epoch ends with a validation: the gaps of greedy, sampled and beam orders to those of a search. The "
+        "weights with the smallest gap are kept. Settings are those of --config, or else of the shipped weights; "
+        "options win over both, and config.yaml in the folder shows them all. Ctrl-C leaves a checkpoint; the same "
+        "command with --resume goes on as if nothing had happened."
+    )
+    drawn = "layered ones"
+    options = ("precision",)
+    columns: ClassVar[dict[str, str]] = {f"{name}_gap_percent": heading for name, heading in _NAMES.items()}
+
+    @property
+    def kind(self) -> RunKind[Any, Any]:
+        from .training import KIND
+
+        return KIND
+
+    def recipe(self, options: dict[str, Any]) -> Any:
+        from .training_settings import shipped_recipe
+
+        return shipped_recipe()
+
+    def changes(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {"precision": options["precision"]}
+
+    def trainer(self, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
+        from ..training.run_folder import check_same
+        from .training import Trainer, check_possible
+        from .training_settings import wants_orders
+
+        check_possible(work.settings, work.graphs + work.validation)
+        if work.resume:
+            check_same(work.folder, self.kind, work.settings, work.graphs, work.validation)
+        imitated = work.graphs if any(map(wants_orders, work.settings.phases)) else []
+        orders = _searched(imitated, "to imitate", work, screen, must_stop)
+        if orders is None:
+            return None
+        validation_orders = _searched(work.validation, "to validate against", work, screen, must_stop)
+        if validation_orders is None:
+            return None
+        return Trainer(
+            work.folder,
+            work.settings,
+            graphs=work.graphs,
+            orders=orders,
+            validation=work.validation,
+            validation_orders=validation_orders,
+            jobs=work.jobs,
+        )
+
+    def measured(self, measured: dict[str, float]) -> list[str]:
+        parts = [f"loss {measured['loss']:.4f}"] if "loss" in measured else []
+        return parts + ([f"sampled peak {measured['sampled_mib']:.1f} MiB"] if "sampled_mib" in measured else [])
+
+    def validated(self, validation: dict[str, float]) -> str:
+        return f"gap {_written(validation)}"
+
+    def line(self, line: dict[str, float]) -> str:
+        return f"gap greedy/sample/beam {_written(_gaps_of(line))}"
+
+    def score(self, trainer: Any, line: dict[str, float]) -> float:
+        from .training import score_of
+
+        return score_of(_gaps_of(line))
+
+    def title(self, settings: Any) -> str:
+        return "gaps to the search, in percent"
+
+    def use(self, trainer: Any) -> str:
+        return ""
+
+
+trainable = _Orders
+
+
+def _gaps_of(line: dict[str, float]) -> dict[str, float]:
+    return {name: line[f"{name}_gap_percent"] for name in _NAMES}
+
+
+def _written(gaps: dict[str, float]) -> str:
+    return "/".join(f"{gap:.2f}" for gap in gaps.values()) + "%"
+
+
+def _searched(
+    graphs: list[CostGraph], purpose: str, work: Work, screen: Screen, must_stop: Callable[[], bool]
+) -> list[IndexArray] | None:
+    """Return an order of low peak for each graph: from the folder, or else by a search that leaves it there."""
+    from pathlib import Path
+
+    from ...core.errors import FormatError
+    from ...core.problem import Problem
+    from ...core.search.method_spec import parse_method
+    from ...core.search.warm_up import warm_up
+    from .searched_orders import searched_orders
+
+    if not graphs:
+        return []
+    try:
+        Path(work.folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FormatError(f"{work.folder}: cannot be made: {error.strerror or error}") from error
+    with screen.compiling():
+        warm_up(Problem(graphs[0]), parse_method("order-search"))
+    with screen.counting(f"orders {purpose}", len(graphs)) as on_order:
+        return searched_orders(
+            graphs,
+            Path(work.folder) / _ORDERS,
+            evaluations=work.settings.search_evaluations,
+            seed=work.settings.seed,
+            jobs=work.jobs,
+            on_order=on_order,
+            must_stop=must_stop,
+        )

@@ -53,6 +53,6 @@ class Buffers(NamedTuple):
 def unread_bytes(b: Buffers) -> IntArray:
     """Return the bytes that each op allocates and that are freed at once, for nothing reads or keeps them; `(ops,)`."""
     unread = (np.diff(b.user_ptr) == 0) & ~b.is_final
-    total = np.zeros(len(b.own), np.int64)
+    total: IntArray = np.zeros(len(b.own), np.int64)
     np.add.at(total, b.producer[unread], b.size[unread])
     return total

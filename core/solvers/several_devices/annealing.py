@@ -7,8 +7,6 @@ single ops then refine what no keys decode to. The decoders, and what each part 
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,12 +25,10 @@ from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
 from ..one_device import order_search
+from .cooling import Cooling
 from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, start_keys, total_wait
 from .peak_annealing import LeastPeak
 
-OPS_PER_CALL = 50_000
-MOST_MOVES_PER_CALL = 500
-LEAST_CALLS = 20
 SECONDS_PER_WAIT = 2e-9  # the decoder looks at every op that waits
 LARGEST_IMPATIENT = 10_000
 """Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
@@ -105,7 +101,7 @@ class _Annealing:
         self.order, self.placement = np.empty(self.ops, np.int32), np.zeros(self.ops, np.int32)
         self.keys = np.empty(0, np.float32)
         self.steps = new_steps(self.arrays, devices)
-        self.started, self.spent = time.monotonic(), search.evaluations
+        self.cooling = Cooling(search)
         self.seconds_to_decode = SECONDS_PER_WAIT * total_wait(graph)
         self.start_from_best()
 
@@ -114,16 +110,6 @@ class _Annealing:
         assert self.search.best is not None
         self.order[:] = self.search.best.op_order()
         self.placement[:] = self.search.best.placement(self.problem.graph)
-
-    def progress(self) -> float:
-        """Return the share of the budget spent: of the evaluations, or of the time if these are unlimited."""
-        search = self.search
-        if search.max_evaluations < math.inf:
-            done, whole = search.evaluations - self.spent, search.max_evaluations - self.spent
-        else:
-            done, whole = time.monotonic() - self.started, search.deadline - self.started
-            search.depends_on_time = True
-        return min(1.0, done / whole) if whole > 0 else 1.0
 
     def price_starts(self, keys: Any) -> bool:
         """Decode and price rows of keys as far as the budget goes, and keep the best; False without budget."""
@@ -141,7 +127,7 @@ class _Annealing:
             if fitness < search.best_fitness:
                 self.order[:], self.placement[:] = self.lazy.order, self.state.placement
                 self._offer()
-        self.started, self.spent = time.monotonic(), search.evaluations
+        self.cooling = Cooling(search)
         return best is not None
 
     def over_keys(self, until: float, hot: float, cold: float) -> None:
@@ -150,7 +136,7 @@ class _Annealing:
         energy = np.inf
         search = self.search
         while not search.must_stop() and search.has_time_for(self.seconds_to_decode):
-            if (now := self.progress()) >= until:
+            if (now := self.cooling.progress()) >= until:
                 return
             first = hot * (cold / hot) ** (now / until)
             energy = self._anneal(6, anneal_keys, (self.lazy, self.keys, aim), first, energy)
@@ -160,13 +146,13 @@ class _Annealing:
         search = self.search
         if search.must_stop():
             return
-        start = self.progress()
+        start = self.cooling.progress()
         order = self.order.copy()
         position = np.empty(self.ops, np.int32)
         position[order] = np.arange(self.ops)
         aim, energy = self._sequence_aim()
         self.state.placement[:] = self.placement
-        while not search.must_stop() and (now := self.progress()) < 1.0:
+        while not search.must_stop() and (now := self.cooling.progress()) < 1.0:
             temperature = hot * (cold / hot) ** ((now - start) / (1.0 - start))
             energy = self._anneal(5, anneal_sequence, (self.lazy.due, order, position, aim), temperature, energy)
             if aim.memory and not search.must_stop():
@@ -208,8 +194,7 @@ class _Annealing:
     ) -> float:
         """Make some moves at one temperature, offer the best, and return what the present schedule costs."""
         search = self.search
-        few = max(1.0, (search.max_evaluations - self.spent) / LEAST_CALLS)
-        moves = int(min(MOST_MOVES_PER_CALL, max(1, OPS_PER_CALL // self.ops), few, search.evaluations_left))
+        moves = self.cooling.moves(self.ops)
         excess, value = search.best_fitness
         best = np.array([min(excess, 2**62), value], np.float64)
         before = best.copy()

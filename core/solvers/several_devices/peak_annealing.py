@@ -6,7 +6,6 @@ them out. Annealing then moves ops and transfers, by their tensors' lifetimes.
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import replace
 from typing import Any
@@ -30,13 +29,11 @@ from ...kernels.several_devices.routes import new_route
 from ...schedule import Schedule
 from ...search.search import Search, Watcher
 from ..one_device import order_search
+from .cooling import Cooling
 from .lazy_keys import as_schedule
 
 SHARE_OF_ORDERS, SHARE_OF_BEAMS = 0.2, 0.15
 FIRST_BEAM, LARGEST_BEAM = 8, 1024
-OPS_PER_CALL = 50_000
-MOST_MOVES_PER_CALL = 500
-LEAST_CALLS = 20
 CELLS_PER_CALL = 1_000_000
 MOST_CELLS = 2**23
 POWER = 16
@@ -61,9 +58,7 @@ class LeastPeak:
         self.graph, self.devices = self.problem.graph, self.problem.devices
         self.arrays = graph_arrays(self.graph, self.devices)
         self.lifetimes = new_lifetimes(self.arrays, self.devices)
-        self.first_evaluation, self.started = search.evaluations, time.monotonic()
-        self.evaluations = share * search.evaluations_left
-        self.seconds = share * search.seconds_left()
+        self.cooling = Cooling(search, share)
         assert search.best is not None and search.best_simulation is not None
         self.best, self.peak = search.best, search.best_simulation.peak
 
@@ -75,11 +70,8 @@ class LeastPeak:
         self.anneal(hot * POWER, cold * POWER)
 
     def progress(self) -> float:
-        """Return the share of the budget spent: of the evaluations, or of the time if these are unlimited."""
-        if self.evaluations < math.inf:
-            return (self.search.evaluations - self.first_evaluation) / self.evaluations if self.evaluations else 1.0
-        self.search.depends_on_time = True
-        return (time.monotonic() - self.started) / self.seconds if self.seconds > 0 else 1.0
+        """Return the share of the budget spent."""
+        return self.cooling.progress()
 
     def must_stop(self) -> bool:
         """Whether the goal is met or the budget spent."""
@@ -92,8 +84,8 @@ class LeastPeak:
         one = Search(
             problem,
             seed=int(search.rng.integers(2**31)),
-            max_evaluations=max(1.0, SHARE_OF_ORDERS * self.evaluations),
-            deadline=min(search.deadline, time.monotonic() + SHARE_OF_ORDERS * self.seconds),
+            max_evaluations=max(1.0, SHARE_OF_ORDERS * self.cooling.evaluations),
+            deadline=min(search.deadline, time.monotonic() + SHARE_OF_ORDERS * self.cooling.seconds),
             watcher=Watcher(search.interrupt),
             lower_bound=lower_bound(problem),
         )
@@ -127,7 +119,7 @@ class LeastPeak:
 
     def anneal(self, hot: float, cold: float) -> None:
         """Anneal the best sequence, the temperature falling with what is left of the budget."""
-        search, ops = self.search, self.graph.num_ops
+        search = self.search
         if self.must_stop():
             return
         present = self._best_sequence()
@@ -137,8 +129,7 @@ class LeastPeak:
         search.evaluations += 1
         while not self.must_stop():
             temperature = hot * (cold / hot) ** ((self.progress() - start) / (1.0 - start))
-            few = max(1.0, self.evaluations / LEAST_CALLS)
-            moves = int(min(MOST_MOVES_PER_CALL, max(1, OPS_PER_CALL // ops), few, search.evaluations_left))
+            moves = self.cooling.moves(self.graph.num_ops)
             before, draws = cost[1], search.rng.random((moves, 6))
             cost = anneal_lifetimes(self.arrays, self.lifetimes, present, size, temperature, draws, cost, found)
             search.evaluations += moves

@@ -13,9 +13,9 @@ from .console import Talk
 
 if TYPE_CHECKING:
     from ..core.problem import Problem
+    from ..core.result import Result
     from ..core.search.method_spec import MethodSpec
     from ..core.search.search import Search
-    from ..core.solve import Result
 
 _COMPILING_AFTER = 1.5
 _REDRAW_SECONDS = 0.1

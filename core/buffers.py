@@ -6,7 +6,7 @@ is alive if its producer is in S and it is final or some op that touches it is n
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .arrays import BoolArray, IndexArray, IntArray
 
@@ -46,9 +46,3 @@ class Buffers(NamedTuple):
     predecessors: IndexArray
     successor_ptr: IndexArray
     successors: IndexArray
-
-
-def buffers_of(graph: Any) -> Buffers:
-    """Return `graph.buffers`."""
-    buffers: Buffers = graph.buffers
-    return buffers

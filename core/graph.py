@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import INT32_MAX as INT32_MAX
-from .arrays import INT64_MAX as INT64_MAX
-from .arrays import BoolArray as BoolArray
-from .arrays import FloatArray as FloatArray
-from .arrays import IndexArray as IndexArray
-from .arrays import IntArray as IntArray
-from .arrays import csr as csr
-from .arrays import distinct_pairs as distinct_pairs
-from .arrays import frozen as frozen
+from .arrays import BoolArray, FloatArray, IndexArray, IntArray, csr, distinct_pairs, frozen
 from .buffers import Buffers
 
 _COMPARED_ARRAYS = (
@@ -190,6 +182,24 @@ class CostGraph:
     def __repr__(self) -> str:
         return f"CostGraph({self.name!r}: {self.num_ops:,} ops, {self.num_data_tensors:,} tensors)"
 
+    def _repr_html_(self) -> str:
+        from rich.table import Table
+        from rich.text import Text
+
+        from .tables import html_of
+        from .units import format_bytes, format_microseconds
+
+        table = Table("ops", "edges", "tensors", "their bytes", "persistent bytes", "runtimes")
+        table.add_row(
+            f"{self.num_ops:,}",
+            f"{len(self.edges[0]):,}",
+            f"{self.num_data_tensors:,}",
+            format_bytes(int(self.tensor_size[self.alias_of < 0].sum())),
+            format_bytes(int(self.persistent.sum())),
+            format_microseconds(float(self.runtime.sum())),
+        )
+        return html_of(Text(self.name, style="bold"), table)
+
     def __eq__(self, other: object) -> bool:
         """Equal in everything but the graph's name."""
         if not isinstance(other, CostGraph):
@@ -199,16 +209,3 @@ class CostGraph:
         )
 
     __hash__ = None  # type: ignore[assignment]
-
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder as GraphBuilder
-else:
-
-    def __getattr__(name: str) -> Any:
-        """Return what has moved to `graph_builder`."""
-        if name == "GraphBuilder":
-            from . import graph_builder
-
-            return graph_builder.GraphBuilder
-        raise AttributeError(name)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Literal, get_args
+from numbers import Integral, Real
+from types import NoneType
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -16,9 +18,15 @@ from .units import format_bytes, format_microseconds
 
 Task = Literal["memory", "runtime"]
 MAX_DEVICES = 64
+_KINDS: dict[str, tuple[Any, str]] = {
+    "devices": (Integral, "a whole number"),
+    "memory_limit": ((Integral, NoneType), "a whole number of bytes or None"),
+    "bandwidth": ((Real, NoneType), "a number of bytes per second or None"),
+    "latency": (Real, "a number of microseconds"),
+}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Problem:
     """A graph to be scheduled on identical devices.
 
@@ -40,7 +48,14 @@ class Problem:
     Raises
     ------
     UsageError
-        If a value is out of range, or the bytes of all devices together overflow.
+        If a value is of the wrong type or out of range, or the bytes of all devices together overflow.
+
+    Examples
+    --------
+    >>> builder = schedopt.GraphBuilder("one")
+    >>> op = builder.add_op("op", outputs=[1024])
+    >>> schedopt.Problem(builder.build(), "runtime", devices=2, bandwidth=1e9)
+    Problem(CostGraph('one': 1 ops, 1 tensors), task='runtime', devices=2, bandwidth=1000000000.0)
     """
 
     graph: CostGraph
@@ -51,6 +66,12 @@ class Problem:
     latency: float = 0.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.graph, CostGraph):
+            raise UsageError(f"the graph of a Problem is a CostGraph, not a {type(self.graph).__name__}")
+        for name, (kind, what) in _KINDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise UsageError(f"the {name} of a Problem is {what}, not {value!r}; solve reads texts with units")
         if self.task not in get_args(Task):
             raise UsageError(f"unknown task '{self.task}'; choose memory or runtime")
         if not 1 <= self.devices <= MAX_DEVICES:
@@ -65,6 +86,11 @@ class Problem:
         total = sum(int(a.sum()) for a in (graph.tensor_size, graph.workspace, graph.persistent))
         if total * self.devices > INT64_MAX:
             raise UsageError(f"{graph.name}: all bytes times {self.devices} devices exceed 2^63 - 1")
+
+    def __repr__(self) -> str:
+        settings = [field for field in fields(self) if field.name != "graph"]
+        given = [f", {f.name}={value!r}" for f in settings if (value := getattr(self, f.name)) != f.default]
+        return f"Problem({self.graph!r}{''.join(given)})"
 
     @property
     def microseconds_per_byte(self) -> float:
@@ -96,7 +122,7 @@ class Problem:
         return self.memory_limit is None or peak <= self.memory_limit
 
     def fitness(self, peak: int, runtime: float) -> tuple[int, float]:
-        """Return `(excess bytes, value)`: feasible schedules rank first, then by excess (DESIGN, Feasibility)."""
+        """Return `(excess bytes, value)`: feasible schedules rank first, then by excess."""
         excess = 0 if self.memory_limit is None else max(0, peak - self.memory_limit)
         return excess, self.value(peak, runtime)
 

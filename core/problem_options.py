@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 from .errors import UsageError
 from .graph import CostGraph
 from .problem import Problem, Task
 from .search.registry import default_devices
-from .units import parse_bandwidth, parse_bytes, parse_microseconds, parse_percent
+from .units import parse_bandwidth, parse_bytes, parse_microseconds, parse_percent, whole_number
 
 
 @dataclass(frozen=True)
@@ -86,18 +85,3 @@ def problem_settings(
         "bandwidth": None if bandwidth is None else parse_bandwidth(bandwidth),
         "latency": parse_microseconds(latency),
     }
-
-
-def whole_number(given: Any, what: str, least: int | None = None) -> int:
-    """Return a whole number as an int.
-
-    Raises
-    ------
-    UsageError
-        If it is something else, or below the least.
-    """
-    if isinstance(given, bool) or not isinstance(given, Integral):
-        raise UsageError(f"{what} must be a whole number, not {given!r}")
-    if least is not None and given < least:
-        raise UsageError(f"{what} must be at least {least}, not {given}")
-    return int(given)

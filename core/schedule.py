@@ -24,6 +24,13 @@ class Schedule:
         Shape `(steps,)`: the device an op runs on, or the one a transfer reads from.
     targets
         Shape `(steps,)`: the device an op runs on, or the one a transfer writes to.
+
+    Examples
+    --------
+    Ops 0 and 1 on devices 0 and 1, and tensor 0 sent between them:
+
+    >>> schedopt.Schedule.from_steps(items=[0, ~0, 1], sources=[0, 0, 1], targets=[0, 1, 1])
+    Schedule(2 ops and 1 transfer on 2 devices)
     """
 
     items: IndexArray
@@ -56,7 +63,7 @@ class Schedule:
         return len(self.items)
 
     def __repr__(self) -> str:
-        ops = int((self.items >= 0).sum())
-        devices = len(set(self.targets[self.items >= 0].tolist()))
-        where = "1 device" if devices == 1 else f"{devices} devices, {len(self) - ops:,} transfers"
-        return f"Schedule({ops:,} ops on {where})"
+        ops = self.items >= 0
+        parts = [(int(ops.sum()), "op"), (int((~ops).sum()), "transfer"), (len(np.unique(self.targets)), "device")]
+        ops_text, transfers, devices = (f"{count:,} {noun}{'s' * (count != 1)}" for count, noun in parts)
+        return f"Schedule({ops_text}{'' if ops.all() else f' and {transfers}'} on {devices})"

@@ -11,8 +11,7 @@ import time
 from .costs.bounds import is_met, lower_bound, min_cut_bound
 from .costs.verifier import verify
 from .problem import Problem
-from .result import Result as Result
-from .result import reference_value as reference_value
+from .result import Result
 from .schedule import Schedule
 from .search.method_spec import MethodSpec, check_supported, parse_method
 from .search.registry import DEFAULT_METHOD, INPUT_METHOD, load

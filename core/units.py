@@ -1,9 +1,10 @@
-"""Units: bytes, bytes per second, microseconds and seconds, read from texts or bare numbers and written for people."""
+"""Values that people give and read: bytes, bytes per second, microseconds and seconds, as texts or bare numbers."""
 
 from __future__ import annotations
 
 import re
-from numbers import Real
+from numbers import Integral, Real
+from typing import Any
 
 from .errors import UsageError
 
@@ -81,6 +82,21 @@ def _duration(given: str | float, what: str, example: str, bare: float) -> float
     if unit and unit not in _SECONDS:
         raise UsageError(f"{what} '{given}' has an unknown unit; use one of {', '.join(_SECONDS)}")
     return number * (_SECONDS[unit] if unit else bare)
+
+
+def whole_number(given: Any, what: str, least: int | None = None) -> int:
+    """Return a whole number as an int.
+
+    Raises
+    ------
+    UsageError
+        If it is something else, or below the least.
+    """
+    if isinstance(given, bool) or not isinstance(given, Integral):
+        raise UsageError(f"{what} must be a whole number, not {given!r}")
+    if least is not None and given < least:
+        raise UsageError(f"{what} must be at least {least}, not {given}")
+    return int(given)
 
 
 def format_bytes(value: float) -> str:

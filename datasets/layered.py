@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import UsageError
-from ..core.graph import CostGraph, GraphBuilder
+from ..core.graph import CostGraph
+from ..core.graph_builder import GraphBuilder
 from ..core.search.parameters import Parameters, parameter
 from .mixture import check_weights, normalized
 

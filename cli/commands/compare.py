@@ -91,10 +91,11 @@ def compare(
     from ...core.comparison.resume import ResumeFile
     from ...core.comparison.settings import Settings
     from ...core.files.atomic import write_atomically
+    from ...core.front_door.graphs import graphs_of
     from ...core.plots.draw import check_target
+    from ...core.problem_options import problem_settings
     from ...core.units import parse_seconds
     from ..console import Talk, show, write
-    from ..problem import problem_settings, read_graphs
     from ..progress import compiling, interruptible, progress_bar
 
     talk = Talk(quiet)
@@ -109,7 +110,7 @@ def compare(
         seed=seed,
         seeds=seeds,
     )
-    experiment = Experiment(read_graphs(graphs, talk), specs, settings, reference)
+    experiment = Experiment(graphs_of(graphs, talk.note), specs, settings, reference)
     with nullcontext() if resume is None else closing(ResumeFile(resume)) as file:
         if file is not None:
             experiment.resume_from(file)

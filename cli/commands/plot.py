@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from ...core.search.registry import INPUT_METHOD as INPUT
 from ..options import SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
     from ...core.costs.timeline import Timeline
     from ...core.graph import CostGraph
-
-INPUT = "input"
 
 
 def plot(
@@ -21,7 +20,7 @@ def plot(
         Optional[list[str]],  # noqa: UP045 - Typer reads it at run time on Python 3.10
         typer.Argument(
             metavar="[SCHEDULE]...",
-            help=f"{SCHEDULE_HELP} Or input for the graph's own order. (default: input)",
+            help=f"{SCHEDULE_HELP} Or {INPUT} for the graph's own order. (default: {INPUT})",
         ),
     ] = None,
     output: Annotated[

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from ...core.search.registry import DEFAULT_METHOD, EXAMPLE, FLAGS, INPUT_METHOD
 from ..options import (
     BandwidthOption,
     DevicesOption,
@@ -26,6 +27,7 @@ from ..options import (
 if TYPE_CHECKING:
     from ...core.problem import Problem
     from ...core.result import Result
+    from ...core.schedule import Schedule
 
 
 class OutputFormat(str, enum.Enum):
@@ -40,26 +42,23 @@ def solve(
     graph: GraphArgument,
     method: Annotated[
         str,
-        typer.Option("--method", "-m", help="One of `schedopt methods`, with parameters as in brkga:elites=10."),
-    ] = "auto",
+        typer.Option("--method", "-m", help=f"One of `schedopt methods`, with parameters as in {EXAMPLE}."),
+    ] = DEFAULT_METHOD,
     decoder: Annotated[
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
-        typer.Option("--decoder", help="How brkga makes a schedule of its keys: queue (the paper's) or lazy."),
+        typer.Option("--decoder", help=FLAGS["decoder"]),
     ] = None,
     decode: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--decode", help="How topoformer makes orders of priorities: greedy, sample or beam."),
+        typer.Option("--decode", help=FLAGS["decode"]),
     ] = None,
     width: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--width", help="Orders that topoformer draws, or partial orders in its beam."),
+        typer.Option("--width", help=FLAGS["width"]),
     ] = None,
     weights: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(
-            "--weights",
-            help="Weights for topoformer, regal, gas or idrs. (default: those shipped)",
-        ),
+        typer.Option("--weights", help=FLAGS["weights"]),
     ] = None,
     task: TaskOption = "memory",
     devices: DevicesOption = None,
@@ -114,16 +113,8 @@ def solve(
         check_target(plot)
     problem = ProblemSettings(**settings).problem(read_graph(graph, talk.note))
     start = _read_initial(initial, problem, force)
-    result = run_with_progress(
-        talk,
-        problem,
-        spec,
-        evaluations=evaluations,
-        time_limit=seconds,
-        seed=seed,
-        jobs=jobs,
-        initial=start,
-    )
+    budget = {"evaluations": evaluations, "time_limit": seconds}
+    result = run_with_progress(talk, problem, spec, **budget, seed=seed, jobs=jobs, initial=start)
     document = result.json()
     if output is not None:
         write_atomically(output, document)
@@ -146,7 +137,7 @@ def solve(
         raise typer.Exit(1)
 
 
-def _read_initial(path: str | None, problem: Problem, force: bool):  # type: ignore[no-untyped-def]
+def _read_initial(path: str | None, problem: Problem, force: bool) -> Schedule | None:
     if path is None:
         return None
     from ...core.errors import UsageError
@@ -167,6 +158,6 @@ def _draw(result: Result, target: str) -> None:
     from ...core.plots.draw import draw
 
     timelines = [timeline_of(result.method, result.problem, result.schedule)]
-    if result.method != "input":
+    if result.method != INPUT_METHOD:
         timelines.insert(0, input_timeline(result.problem.graph))
     write_atomically(target, draw(timelines, target))

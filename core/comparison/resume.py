@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ..errors import FormatError
 from ..files.json_lines import JsonLines
-from ..graph_hash import graph_hash as graph_hash
 from .summaries import Cell
 
 

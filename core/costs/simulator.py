@@ -7,10 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
+from ..arrays import FloatArray, IndexArray, IntArray
 from ..errors import ScheduleError
-from ..graph import CostGraph, FloatArray, IndexArray, IntArray
-from ..kernels.cost_model import new_state, step_through
+from ..graph import CostGraph
+from ..kernels.cost_model import Steps, new_state, step_through
 from ..kernels.graph_arrays import graph_arrays
+from ..kernels.links import links_of
 from ..problem import Problem
 from ..schedule import Schedule
 
@@ -83,22 +85,13 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     sent = np.sort(tensors * 64 + schedule.targets[~ops])
     if not np.array_equal(sent, needed_transfers(graph, placement)):
         raise ScheduleError(f"{graph.name}: the schedule's transfers are not those its placement needs")
-    arrays = graph_arrays(graph)
+    arrays = graph_arrays(graph, problem.devices)
     state = new_state(arrays, problem.devices, True)
     state.placement[:] = placement
     step_memory = np.empty(len(schedule), np.int64)
     step_end = np.empty(len(schedule))
-    wrong = step_through(
-        arrays,
-        state,
-        schedule.items,
-        schedule.targets,
-        problem.devices,
-        float(problem.latency),
-        problem.microseconds_per_byte,
-        step_memory,
-        step_end,
-    )
+    steps = Steps(schedule.items, schedule.targets)
+    wrong = step_through(arrays, state, steps, links_of(problem), step_memory, step_end)
     if wrong >= 0:
         raise ScheduleError(f"{graph.name}: step {wrong} runs before its inputs are on its device")
     return Simulation(state.peak, state.clock, step_memory, step_end)

@@ -7,7 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ..graph import BoolArray, CostGraph, FloatArray, IntArray
+from ..arrays import BoolArray, FloatArray, IntArray
+from ..graph import CostGraph
 from ..problem import Problem
 from ..schedule import Schedule
 from .lifetimes import Holding, holdings_of

@@ -271,7 +271,8 @@ def _check_claim(graph: CostGraph, number: int, item: int, claim: StepClaim, fou
         if claimed is not None and real is not None and not _is_close(claimed, real):
             raise ScheduleError(f"{where}{verb} at {real} us, but the schedule claims {claimed} us")
     if claim.size is not None and claim.size != found.size:
-        raise ScheduleError(f"{where}sends {found.size} bytes, but the schedule claims {claim.size}")
+        sent = "no" if found.size is None else found.size
+        raise ScheduleError(f"{where}sends {sent} bytes, but the schedule claims {claim.size}")
     if claim.freed is not None and found.freed is not None and claim.freed != found.freed:
         tensor = min(claim.freed ^ found.freed)
         truth = "frees" if tensor in found.freed else "does not free"

@@ -12,8 +12,10 @@ from itertools import count, filterfalse
 from pathlib import Path
 from typing import Any, Literal
 
+from ..arrays import INT64_MAX
 from ..errors import FormatError
-from ..graph import INT64_MAX, CostGraph, GraphBuilder
+from ..graph import CostGraph
+from ..graph_builder import GraphBuilder
 from .atomic import write_atomically
 from .costgraph_text import FINAL_MARK, Node, parse_lines, text_lines
 
@@ -321,7 +323,30 @@ def encoding_of(path: str | Path) -> tuple[Encoding, bool]:
 
 
 def write_graph(graph: CostGraph, path: str | Path, encoding: Encoding | None = None) -> None:
-    """Write the graph to a file whose suffix chooses the format, or to standard output for `-`."""
+    """Write a graph as CostGraphDef, text or binary, plain or gzip; runtimes are rounded to microseconds.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    path
+        The file, whose suffix chooses the format: `.pbtxt`, `.pb`, `.pbtxt.gz` or `.pb.gz`; `-` is standard output.
+    encoding
+        `text` or `binary`, whatever the suffix; by default it chooses.
+
+    Raises
+    ------
+    FormatError
+        If the suffix is none of these, or the file cannot be written.
+
+    Examples
+    --------
+    >>> builder = schedopt.GraphBuilder("small")
+    >>> op = builder.add_op("op", outputs=[1024])
+    >>> schedopt.write_graph(builder.build(), "small.pb.gz")
+    >>> schedopt.read_graph("small.pb.gz") == builder.build()
+    True
+    """
     chosen, compress = encoding_of(path) if encoding is None else (encoding, False)
     data = format_graph(graph, chosen, compress)
     if str(path) == "-":

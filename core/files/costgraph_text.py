@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ..graph import INT32_MAX, INT64_MAX
+from ..arrays import INT32_MAX, INT64_MAX
 
 FINAL_MARK = "schedopt/final"
 """The `device` of an op that only says which tensor is final."""

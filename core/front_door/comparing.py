@@ -12,8 +12,8 @@ from ..comparison.resume import ResumeFile
 from ..comparison.settings import Settings
 from ..errors import UsageError
 from ..problem import Task
-from ..problem_options import problem_settings, whole_number
-from ..units import parse_seconds
+from ..problem_options import problem_settings
+from ..units import parse_seconds, whole_number
 from .graphs import GraphLike, graphs_of
 
 
@@ -76,8 +76,8 @@ def compare(
     >>> [(cell.method, cell.peak_memory) for cell in comparison.cells]
     [('input', 3072), ('lpmf', 3072)]
     """
-    texts = methods.split(",") if isinstance(methods, str) else list(methods)
-    if not all(isinstance(text, str) for text in texts):
+    texts = methods.split(",") if isinstance(methods, str) else methods
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
         raise UsageError(f"methods are names such as 'auto', not {methods!r}")
     specs = [parse_spec(text) for text in texts if text.strip()]
     names = [spec.name for spec in specs]

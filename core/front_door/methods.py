@@ -42,6 +42,13 @@ class MethodList(tuple[MethodInfo, ...]):
             table.add_row(method.name, method.summary, method.source, parameters)
         return table
 
+    def document(self) -> list[dict[str, Any]]:
+        """Return all methods as plain values for JSON."""
+        return [
+            {**method._asdict(), "parameters": {name: field._asdict() for name, field in method.parameters.items()}}
+            for method in self
+        ]
+
     def __repr__(self) -> str:
         from ..tables import text_of
 

@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph import FloatArray, IndexArray, IntArray
-from .graph_arrays import GraphArrays
+from ..arrays import FloatArray, IndexArray, IntArray
+from .bits import bit_of
+from .graph_arrays import GraphArrays, most_transfers
 from .jit import inlined, kernel
+from .links import Links
 
 
 class State(NamedTuple):
@@ -46,6 +48,41 @@ def new_state(g: GraphArrays, devices: int, memory: bool) -> State:
         ready=np.empty(ops, np.int32),
         transfers=np.empty(most_consumers, np.int32),
     )
+
+
+class Steps(NamedTuple):
+    """Steps of a schedule as in `Schedule`, for kernels that write them; empty arrays ask for none.
+
+    Parameters
+    ----------
+    items
+        Shape `(steps,)`: an op, or `~tensor` for its transfer.
+    targets
+        Shape `(steps,)`: the device that runs the op, or receives the tensor.
+    """
+
+    items: IndexArray
+    targets: IndexArray
+
+
+def new_steps(g: GraphArrays, devices: int) -> Steps:
+    """Allocate room for the steps of any schedule."""
+    most = len(g.runtime) + most_transfers(g, devices)
+    return Steps(np.empty(most, np.int32), np.empty(most, np.int32))
+
+
+def no_steps() -> Steps:
+    """Return what asks for no steps."""
+    return Steps(np.empty(0, np.int32), np.empty(0, np.int32))
+
+
+@inlined
+def write_step(steps: Steps, at: int, item: int, target: int) -> int:
+    """Write a step at a place, if steps are asked for; returns the next place."""
+    if steps.items.size > 0:
+        steps.items[at] = item
+        steps.targets[at] = target
+    return at + 1
 
 
 @inlined
@@ -92,9 +129,8 @@ def run_op(g: GraphArrays, s: State, op: int, devices: int, memory: bool) -> tup
                     s.ready[ready] = consumer
                     ready += 1
             else:
-                bit = np.uint64(1) << np.uint64(where)
-                if targets & bit == 0:
-                    targets |= bit
+                if targets & bit_of(where) == 0:
+                    targets |= bit_of(where)
                     uses += 1
                     s.transfers[transfers] = tensor * devices + where
                     transfers += 1
@@ -121,19 +157,12 @@ def run_op(g: GraphArrays, s: State, op: int, devices: int, memory: bool) -> tup
 
 
 @inlined
-def run_transfer(
-    g: GraphArrays,
-    s: State,
-    tensor: int,
-    target: int,
-    devices: int,
-    memory: bool,
-    latency: float,
-    microseconds_per_byte: float,
-) -> int:
+def run_transfer(g: GraphArrays, s: State, tensor: int, target: int, links: Links, memory: bool) -> int:
     """Copy a tensor from its producer's device to another; returns how many ops became ready."""
+    devices = links.devices
     source = s.placement[g.producer[tensor]]
-    end = max(s.clock[source], s.clock[target]) + latency + g.tensor_size[tensor] * microseconds_per_byte
+    start = max(s.clock[source], s.clock[target])
+    end = start + links.latency + g.tensor_size[tensor] * links.microseconds_per_byte
     s.clock[source] = end
     s.clock[target] = end
     ready = 0
@@ -158,38 +187,27 @@ def run_transfer(
 
 
 @kernel
-def step_through(
-    g: GraphArrays,
-    s: State,
-    items: Any,
-    targets: Any,
-    devices: int,
-    latency: float,
-    microseconds_per_byte: float,
-    step_memory: Any,
-    step_end: Any,
-) -> int:
+def step_through(g: GraphArrays, s: State, steps: Steps, links: Links, step_memory: Any, step_end: Any) -> int:
     """Simulate a schedule; returns the first step whose inputs are not there, or -1.
 
     `step_memory` receives each step's memory in bytes on its (target) device, `step_end` the clock after it.
     """
     reset(g, s, True)
-    for step in range(items.size):
-        item = items[step]
-        device = targets[step]
+    for step in range(steps.items.size):
+        item = steps.items[step]
+        device = steps.targets[step]
         before = s.peak[device]
         s.peak[device] = 0
         if item >= 0:
             if s.pending[item] != 0:
                 return step
-            run_op(g, s, item, devices, True)
+            run_op(g, s, item, links.devices, True)
+            s.pending[item] = -1
         else:
             tensor = ~item
             if s.pending[g.producer[tensor]] != -1:
                 return step
-            run_transfer(g, s, tensor, device, devices, True, latency, microseconds_per_byte)
-        if item >= 0:
-            s.pending[item] = -1
+            run_transfer(g, s, tensor, device, links, True)
         step_memory[step] = s.peak[device]
         step_end[step] = s.clock[device]
         s.peak[device] = max(before, s.peak[device])

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..graph import BoolArray, CostGraph, FloatArray, IndexArray, IntArray
+import numpy as np
+
+from ..arrays import BoolArray, FloatArray, IndexArray, IntArray
+from ..errors import UsageError
+from ..graph import CostGraph
 
 
 class GraphArrays(NamedTuple):
@@ -25,8 +29,16 @@ class GraphArrays(NamedTuple):
     consumers: IndexArray
 
 
-def graph_arrays(graph: CostGraph) -> GraphArrays:
-    """Collect the arrays of a graph."""
+def graph_arrays(graph: CostGraph, devices: int) -> GraphArrays:
+    """Collect the arrays of a graph.
+
+    Raises
+    ------
+    UsageError
+        If its ops, and its tensors on every one of so many devices, are too many to be numbered by 31 bits.
+    """
+    if graph.num_ops + graph.num_tensors * devices >= 2**31:
+        raise UsageError(f"{graph.name}: too many tensors times devices ({graph.num_tensors} x {devices})")
     input_ptr, inputs = graph.inputs
     consumer_ptr, consumers = graph.consumers
     return GraphArrays(
@@ -44,3 +56,8 @@ def graph_arrays(graph: CostGraph) -> GraphArrays:
         consumer_ptr,
         consumers,
     )
+
+
+def most_transfers(g: GraphArrays, devices: int) -> int:
+    """Return how many transfers a schedule has at most: a tensor goes to each other device that reads it, once."""
+    return int(np.minimum(np.diff(g.consumer_ptr), devices - 1).sum())

@@ -1,41 +1,52 @@
-"""A binary heap of whole numbers in an array, the largest first."""
+"""A binary heap in an array: of keys, or of the places of keys that are compared by a function."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .jit import inlined
 
+ComesFirst = Callable[[Any, Any, Any], bool]
+"""Whether, given the keys, the second argument leaves the heap before the third."""
+
 
 @inlined
-def push(heap: Any, size: int, key: int) -> int:
-    """Add a key to the first `size`; returns the new size."""
+def larger_first(keys: Any, one: Any, two: Any) -> bool:
+    """Order entries that are keys themselves: the larger comes first, and `keys` says nothing."""
+    is_first: bool = one > two
+    return is_first
+
+
+@inlined
+def push(heap: Any, size: int, entry: Any, keys: Any, comes_first: ComesFirst) -> int:
+    """Add an entry to the first `size`; returns the new size."""
     at = size
     while at > 0:
         parent = (at - 1) >> 1
-        if heap[parent] >= key:
+        if not comes_first(keys, entry, heap[parent]):
             break
         heap[at] = heap[parent]
         at = parent
-    heap[at] = key
+    heap[at] = entry
     return size + 1
 
 
 @inlined
-def pop(heap: Any, size: int) -> int:
-    """Remove the largest, `heap[0]`, which the caller has read; returns the new size."""
+def pop(heap: Any, size: int, keys: Any, comes_first: ComesFirst) -> int:
+    """Remove the first, `heap[0]`, which the caller has read; returns the new size."""
     size -= 1
-    key = heap[size]
+    entry = heap[size]
     at = 0
     while True:
         child = 2 * at + 1
         if child >= size:
             break
-        if child + 1 < size and heap[child + 1] > heap[child]:
+        if child + 1 < size and comes_first(keys, heap[child + 1], heap[child]):
             child += 1
-        if heap[child] <= key:
+        if not comes_first(keys, heap[child], entry):
             break
         heap[at] = heap[child]
         at = child
-    heap[at] = key
+    heap[at] = entry
     return size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..graph import BoolArray, IndexArray
+from ..arrays import BoolArray, IndexArray
 from .jit import kernel
 
 

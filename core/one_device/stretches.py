@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import IndexArray, IntArray, csr
 from ..buffers import Buffers
-from ..graph import IndexArray, IntArray, csr
 
 
 def window_of(

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
-from ..graph import IntArray
+from ..arrays import IntArray
 
 GREY = "0.82"
 PEAK = "tab:red"

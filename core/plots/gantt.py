@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
+from ..arrays import FloatArray
 from ..costs.timeline import Timeline
-from ..graph import FloatArray
 from ..units import format_bytes
 from .figures import PEAK, byte_unit, color_of, highest_of_bins, new_figure, number_ticks, plain, time_unit
 from .memory_chart import limit_lines

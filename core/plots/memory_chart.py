@@ -11,9 +11,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from ..arrays import IntArray
 from ..costs.lifetimes import Holding
 from ..costs.timeline import Timeline
-from ..graph import IntArray
 from ..units import format_bytes
 from .figures import GREY, PEAK, byte_unit, color_of, highest_of_bins, new_figure, number_ticks, plain
 

@@ -32,9 +32,8 @@ def read_order(path: str, graph: CostGraph, *, force: bool = False) -> list[int]
     try:
         schedule = _read(path, graph, force).schedule
     except OtherGraphError as error:
-        raise OtherGraphError(
-            f"{error}: it is of another model, or imported with other --training or --shape"
-        ) from error
+        remark = "it is of another model, or imported with other --training or --shape"
+        raise type(error)(f"{error}: {remark}") from error
     used = len(set(chain(schedule.sources.tolist(), schedule.targets.tolist())))
     if used > 1:
         raise UsageError(f"{path}: the schedule uses {used} devices, and a program runs on one; solve with --devices 1")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ...core.graph import CostGraph, GraphBuilder
+from ...core.graph import CostGraph
+from ...core.graph_builder import GraphBuilder
 
 FLOAT_BYTES = 4
 INDEX_BYTES = 8

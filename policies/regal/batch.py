@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ...core.graph import IndexArray
+from ...core.arrays import IndexArray
 from .features import SearchedGraph
 
 

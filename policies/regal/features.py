@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.graph import CostGraph, FloatArray, IndexArray, IntArray
+from ...core.arrays import FloatArray, IndexArray, IntArray
+from ...core.graph import CostGraph
 from ...core.problem import Problem, Task
 from ...core.schedule import Schedule
 from ...core.search.search import Search

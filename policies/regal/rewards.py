@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.comparison.resume import graph_hash
 from ...core.costs.bounds import lower_bound
 from ...core.errors import UsageError
 from ...core.files.costgraph import parse_graph
 from ...core.files.json_lines import JsonLines
 from ...core.graph import CostGraph
+from ...core.graph_hash import graph_hash
 from ...core.parallel import Workers
 from ...core.problem import Problem, Task
 from ...core.search.search import Search

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...core.arrays import FloatArray, IndexArray
 from ...core.costs.bounds import earliest_finish
-from ...core.graph import CostGraph, FloatArray, IndexArray
+from ...core.graph import CostGraph
 from ...core.problem import Problem
 from ...core.solve import solve
 from ...core.solvers.several_devices.brkga import Parameters

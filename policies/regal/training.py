@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from ...core.arrays import FloatArray
 from ...core.errors import UsageError
 from ...core.files.json_lines import JsonLines
-from ...core.graph import CostGraph, FloatArray
+from ...core.graph import CostGraph
 from ...core.parallel import AHEAD, Workers, chunks
 from ...datasets.filters import KeepImproving
 from ...datasets.recipe import Recipe

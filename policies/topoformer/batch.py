@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core.graph import BoolArray, CostGraph, IndexArray
+from ...core.arrays import BoolArray, IndexArray
+from ...core.graph import CostGraph
 from ...core.one_device.partial_order import dense, partial_order
 from .features import op_features
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.graph import CostGraph, IndexArray
+from ...core.arrays import IndexArray
+from ...core.graph import CostGraph
 from .laplacian import positional_encoding
 
 Features = NDArray[np.float32]

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core.graph import CostGraph, FloatArray
+from ...core.arrays import FloatArray
+from ...core.graph import CostGraph
 
 # Up to these many ops a dense solver is exact and as fast as Lanczos.
 DENSE_OPS = 512

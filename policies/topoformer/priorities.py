@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...core.arrays import IndexArray, IntArray
 from ...core.buffers import Buffers
-from ...core.graph import CostGraph, IndexArray, IntArray
+from ...core.graph import CostGraph
 from ...core.kernels.one_device import priority_beam, priority_orders
 
 _ROUNDING = 8.0

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ...core.comparison.resume import graph_hash
+from ...core.arrays import IndexArray
 from ...core.errors import FormatError
 from ...core.files.json_lines import JsonLines
-from ...core.graph import CostGraph, IndexArray
+from ...core.graph import CostGraph
+from ...core.graph_hash import graph_hash
 from ...core.parallel import map_in_order
 from ...core.problem import Problem
 from ...core.solve import solve

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...core.arrays import IndexArray
 from ...core.costs.graph_summary import levels
 from ...core.errors import UsageError
-from ...core.graph import CostGraph, IndexArray
+from ...core.graph import CostGraph
 from ...core.schedule import Schedule
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..training.trainable import Screen, Trainable, Work
 
 if TYPE_CHECKING:
-    from ...core.graph import CostGraph, IndexArray
+    from ...core.arrays import IndexArray
+    from ...core.graph import CostGraph
     from ..training.phases import PhasedTrainer
     from ..training.run_folder import RunKind
 

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...core.arrays import FloatArray, IndexArray
 from ...core.errors import UsageError
-from ...core.graph import CostGraph, FloatArray, IndexArray
+from ...core.graph import CostGraph
 from ...core.parallel import chunks
 from ..training.given_batches import given_batches
 from ..training.phases import PhasedTrainer, seeded

@@ -8,7 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from ...core.graph import CostGraph, IndexArray
+from ...core.arrays import IndexArray
+from ...core.graph import CostGraph
 from ...core.kernels.one_device.priority_orders import price_orders
 from ...core.parallel import map_in_order
 from ...core.problem import Problem

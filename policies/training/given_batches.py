@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ...core.graph import IntArray
+from ...core.arrays import IntArray
 
 Given = TypeVar("Given")
 

@@ -11,6 +11,7 @@ from schedopt.policies.regal import network as regal_network
 from schedopt.policies.regal import training as regal_training
 from schedopt.policies.regal import training_settings as regal_settings
 from schedopt.policies.regal.actions import ActionParameters
+from schedopt.policies.regal.rewards import GivenGraphs, Setting, make_case
 from schedopt.policies.topoformer import network as topoformer_network
 from schedopt.policies.topoformer import training as topoformer_training
 from schedopt.policies.topoformer import training_settings as topoformer_settings
@@ -61,6 +62,12 @@ REGAL = regal_settings.TrainingParameters(
 )
 
 
+def regal_cases(graphs, parameters):
+    """Return the cases of graphs for a network with these parameters, with the uniform teacher's actions."""
+    setting = Setting(parameters.task, parameters.devices, parameters.actions, 100)
+    return [make_case(GivenGraphs([graph]).maker(0), setting, 0, 200, "uniform") for graph in graphs]
+
+
 class Method(NamedTuple):
     """A trainer, and a run of eight steps in four epochs of two.
 
@@ -103,9 +110,10 @@ class Method(NamedTuple):
         """Return a trainer of the tiny run, or of one with other settings."""
         return self.training.Trainer(folder, parameters or self.parameters, **graphs)
 
-    def with_phase(self, **settings):
-        """Return the settings with one phase alone."""
-        return dataclasses.replace(self.parameters, phases=(dataclasses.replace(self.reinforce, **settings),))
+    def with_phase(self, phase=None, **settings):
+        """Return the settings with one phase alone, by default that of REINFORCE."""
+        phases = (dataclasses.replace(phase or self.reinforce, **settings),)
+        return dataclasses.replace(self.parameters, phases=phases)
 
 
 METHODS = {

@@ -75,8 +75,9 @@ def grid_search(
     from ....core.comparison.resume import ResumeFile
     from ....core.comparison.settings import Settings
     from ....core.files.yaml_files import write_yaml
+    from ....core.front_door.graphs import graphs_of
+    from ....core.problem_options import problem_settings
     from ...console import Talk, write
-    from ...problem import problem_settings, read_graphs
     from ...progress import interruptible, progress_bar
 
     talk = Talk(quiet)
@@ -84,8 +85,8 @@ def grid_search(
     document = _read_output(output, grid.method)
     problem = problem_settings(task, devices, None, bandwidth, latency, [grid.method])
     settings = Settings(**problem, evaluations=evaluations, seed=seed)
-    training = read_graphs(graphs, talk)
-    others = read_graphs(held_out, talk) if held_out else []
+    training = graphs_of(graphs, talk.note)
+    others = graphs_of(held_out, talk.note) if held_out else []
     check_apart(training, others)
     rounds = plan(len(grid.settings), len(training), first or len(training), keep)
     with (

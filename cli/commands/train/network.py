@@ -66,9 +66,9 @@ def network_command(method: str) -> Callable[..., None]:
         quiet: QuietFlag = False,
         **given: Any,
     ) -> None:
+        from ....core.front_door.graphs import graphs_of
         from ....policies.training.trainable import Work
         from ...console import Talk
-        from ...problem import read_graphs
         from ...reports.training import report
         from .runs import chosen_settings, resume_command, split
 
@@ -83,8 +83,8 @@ def network_command(method: str) -> Callable[..., None]:
             {"start": start, "seed": seed, "device": device},
             [*changes, *(setting or [])],
         )
-        read = read_graphs(given["graphs"], talk) if given["graphs"] else []
-        others = read_graphs(validation, talk) if validation else []
+        read = graphs_of(given["graphs"], talk.note) if given["graphs"] else []
+        others = graphs_of(validation, talk.note) if validation else []
         training, validated = split(read, others, settings.seed, talk)
         again = resume_command(method, output, given["graphs"] or [], validation or [], jobs)
         work = Work(output, settings, training, validated, jobs, resume)

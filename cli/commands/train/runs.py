@@ -73,8 +73,8 @@ def split(
     """Return the graphs to train on and those to validate on."""
     import numpy as np
 
-    from ....core.comparison.resume import graph_hash
     from ....core.errors import UsageError
+    from ....core.graph_hash import graph_hash
 
     if validation or not graphs:
         trained_on = {graph_hash(graph) for graph in graphs}

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...arrays import IndexArray, IntArray
 from ...buffers import Buffers
-from ...graph import IndexArray, IntArray
 from ..jit import inlined, kernel
 
 FINISHED, IMPROVED, PAUSED = 0, 1, 2

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...arrays import BoolArray, IndexArray, IntArray
 from ...buffers import Buffers
-from ...graph import BoolArray, IndexArray, IntArray
 from ..jit import kernel
 
 FREE, SOURCE, SINK = 0, 1, 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arrays import IntArray
 from ...buffers import Buffers
-from ...graph import IntArray
 from ..jit import kernel
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...graph import BoolArray
+from ...arrays import BoolArray
 from ..jit import kernel
 from .max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, smallest_source_side
 from .partial_order import has

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...graph import BoolArray, IndexArray
+from ...arrays import BoolArray, IndexArray
 from ..jit import inlined, kernel
 
 

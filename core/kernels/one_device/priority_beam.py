@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...arrays import FloatArray, IndexArray, IntArray
 from ...buffers import Buffers
-from ...graph import FloatArray, IndexArray, IntArray
 from ..jit import kernel
 from .priority_orders import checked_priorities
 from .set_beam import Candidates, Level, Walk, fill_states, first_level, forward_walk, new_candidates, select, slot_of

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import FloatArray, IndexArray, IntArray
 from ...buffers import Buffers
-from ...graph import FloatArray, IndexArray, IntArray
-from ..heap import pop, push
+from ..heap import larger_first, pop, push
 from ..jit import inlined, kernel
 from .order_memory import order_memory
 
@@ -148,16 +148,16 @@ def fill_greedy(b: Buffers, urgency: Any, rank: Any, waiting: Any, heap: Any, or
         for op in range(rank.size):
             waiting[op] = b.predecessor_ptr[op + 1] - b.predecessor_ptr[op]
             if waiting[op] == 0:
-                size = push(heap, size, rank[op])
+                size = push(heap, size, rank[op], rank, larger_first)
         for step in range(rank.size):
             op = urgency[row, heap[0]]
-            size = pop(heap, size)
+            size = pop(heap, size, rank, larger_first)
             orders[row, step] = op
             for at in range(b.successor_ptr[op], b.successor_ptr[op + 1]):
                 successor = b.successors[at]
                 waiting[successor] -= 1
                 if waiting[successor] == 0:
-                    size = push(heap, size, rank[successor])
+                    size = push(heap, size, rank[successor], rank, larger_first)
 
 
 @inlined

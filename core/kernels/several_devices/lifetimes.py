@@ -12,10 +12,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...graph import IndexArray, IntArray
+from ...arrays import IndexArray, IntArray
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from .sequences import shift, shift_within
+from .sequences import peak_penalty, shift, shift_within
+
+
+class Sequence(NamedTuple):
+    """A sequence.
+
+    Parameters
+    ----------
+    order, position
+        Shape `(ops,)`: the ops in their order, and the place of each.
+    placement
+        Shape `(ops,)`: the device of each op.
+    delay
+        Shape `(tensors * devices,)`: that of the transfer of each tensor to each device.
+    """
+
+    order: IndexArray
+    position: IndexArray
+    placement: IndexArray
+    delay: Any
 
 
 class Lifetimes(NamedTuple):
@@ -45,18 +64,16 @@ def new_lifetimes(g: GraphArrays, devices: int) -> Lifetimes:
 
 
 @inlined
-def _find_uses(
-    g: GraphArrays, z: Lifetimes, position: Any, placement: Any, tensor: int, here: int, home: int, devices: int
-) -> None:
+def _find_uses(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: int) -> None:
     """Fill `z.first` and `z.last` for a tensor; a device that neither made nor reads it has `last` -1."""
-    ops = position.size
-    for device in range(devices):
-        z.first[device] = ops
+    for device in range(z.first.size):
+        z.first[device] = q.order.size
         z.last[device] = -1
-    z.last[home] = here
+    maker = g.producer[tensor]
+    z.last[q.placement[maker]] = q.position[maker]
     for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
         reader = g.consumers[at]
-        device, place = placement[reader], position[reader]
+        device, place = q.placement[reader], q.position[reader]
         z.first[device] = min(z.first[device], place)
         z.last[device] = max(z.last[device], place)
 
@@ -70,37 +87,23 @@ def sent_after(z: Lifetimes, home: int, target: int, delay: float) -> Any:
     return z.last[home] + int(delay * (latest - z.last[home]) + 0.5)
 
 
-@kernel
-def price_lifetimes(
-    g: GraphArrays,
-    z: Lifetimes,
-    order: Any,
-    position: Any,
-    placement: Any,
-    delay: Any,
-    devices: int,
-    size: float,
-    bar: float,
-) -> tuple[float, int]:
-    """Return the penalties of a sequence, and its peak in bytes.
-
-    The penalty of a step of `m` bytes is `(m / size) ** 16`, a smooth stand-in for the peak. Gives up, with an
-    infinite penalty, as soon as the sum exceeds `bar`.
-    """
-    ops = order.size
+@inlined
+def _find_changes(g: GraphArrays, z: Lifetimes, q: Sequence) -> None:
+    """Fill `z.change`: backwards, so that a view's uses are known before those of what it is a view of."""
+    ops, devices = q.order.size, z.first.size
     z.change[:] = 0
     z.held[:] = -1
     for here in range(ops - 1, -1, -1):
-        op = order[here]
-        home = placement[op]
+        op = q.order[here]
+        home = q.placement[op]
         for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
             if g.is_control[tensor]:
                 continue
-            _find_uses(g, z, position, placement, tensor, here, home, devices)
+            _find_uses(g, z, q, tensor)
             end = ops - 1 if g.is_final[tensor] else z.last[home]
             for device in range(devices):
                 if device != home and z.last[device] >= 0:
-                    sent = sent_after(z, home, device, delay[tensor * devices + device])
+                    sent = sent_after(z, home, device, q.delay[tensor * devices + device])
                     end = max(end, sent)
                     until = z.last[device]
                     if z.held.size > 0:
@@ -115,24 +118,31 @@ def price_lifetimes(
             else:
                 z.change[here * devices + home] += g.tensor_size[tensor]
                 z.change[(end + 1) * devices + home] -= g.tensor_size[tensor]
+
+
+@kernel
+def price_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, size: float, bar: float) -> tuple[float, int]:
+    """Return the penalties of a sequence, and its peak in bytes.
+
+    The penalty of a step of `m` bytes is `(m / size) ** 16`, a smooth stand-in for the peak. Gives up, with an
+    infinite penalty, as soon as the sum exceeds `bar`.
+    """
+    ops, devices = q.order.size, z.first.size
+    _find_changes(g, z, q)
     z.resident[:] = 0
     for op in range(ops):
-        z.resident[placement[op]] += g.persistent[op]
+        z.resident[q.placement[op]] += g.persistent[op]
     peak, total = 0, 0.0
     for here in range(ops):
-        op = order[here]
+        op = q.order[here]
         for device in range(devices):
             change = z.change[here * devices + device]
             z.resident[device] += change
-            runs = placement[op] == device
+            runs = q.placement[op] == device
             if runs or change > 0:
                 memory = z.resident[device] + (g.workspace[op] if runs else 0)
                 peak = max(peak, memory)
-                ratio = memory / size
-                ratio *= ratio
-                ratio *= ratio
-                ratio *= ratio
-                total += ratio * ratio
+                total += peak_penalty(memory / size)
         if total > bar:
             return np.inf, peak
     return total, peak
@@ -142,35 +152,44 @@ def price_lifetimes(
 def anneal_lifetimes(
     g: GraphArrays,
     z: Lifetimes,
-    order: Any,
-    position: Any,
-    placement: Any,
-    delay: Any,
-    devices: int,
+    q: Sequence,
     size: float,
     temperature: float,
     draws: Any,
-    energy: float,
-    peak: int,
-    best_order: Any,
-    best_placement: Any,
-    best_delay: Any,
+    cost: tuple[float, int],
+    best: Sequence,
 ) -> tuple[float, int]:
     """Anneal: each row of `draws` (uniform, 6 columns) is one move and one evaluation.
 
     A move redraws a delay (one move of ten), or gives an op another device, another place between those that it
     waits for and those that wait for it, or both. It is kept if the penalties stay under the present sum times
-    `u ** -temperature`. The sequence of least peak is written to the last arguments when it is below `peak`.
+    `u ** -temperature`.
+
+    Parameters
+    ----------
+    g, z
+        The graph, and scratch.
+    q
+        The present sequence; moves change it.
+    size
+        Bytes that count as 1 in the penalties.
+    temperature, draws
+        What decides the moves.
+    cost
+        The penalties of the present sequence, and the least peak that is known, in bytes.
+    best
+        Receives the sequence of least peak, all but its positions, when it is below that.
 
     Returns
     -------
     tuple
         The penalties of the present sequence; the least peak in bytes.
     """
-    ops = order.size
+    ops, devices = q.order.size, z.first.size
+    energy, peak = cost
     for move in range(draws.shape[0]):
         op = int(draws[move, 0] * ops)
-        before, here = placement[op], position[op]
+        before, here = q.placement[op], q.position[op]
         there = here
         cell, old_delay = -1, np.float32(0.0)
         outputs = g.output_ptr[op + 1] - g.output_ptr[op]
@@ -178,78 +197,60 @@ def anneal_lifetimes(
             tensor = g.output_ptr[op] + int(draws[move, 5] * 10.0 * outputs)
             target = (before + 1 + int(draws[move, 2] * (devices - 1))) % devices
             cell = tensor * devices + target
-            old_delay = delay[cell]
-            delay[cell] = min(1.0, max(0.0, 2.0 * draws[move, 3] - 0.5))
+            old_delay = q.delay[cell]
+            q.delay[cell] = min(1.0, max(0.0, 2.0 * draws[move, 3] - 0.5))
         else:
             if devices > 1 and draws[move, 1] < 0.5:
-                placement[op] = (before + 1 + int(draws[move, 2] * (devices - 1))) % devices
+                q.placement[op] = (before + 1 + int(draws[move, 2] * (devices - 1))) % devices
             if devices == 1 or draws[move, 1] >= 0.1:
-                there = shift_within(g, order, position, op, draws[move, 3])
+                there = shift_within(g, q.order, q.position, op, draws[move, 3])
         bar = energy * (1.0 - draws[move, 4]) ** -temperature
-        new, reached = price_lifetimes(g, z, order, position, placement, delay, devices, size, bar)
+        new, reached = price_lifetimes(g, z, q, size, bar)
         if new > bar:
             if cell >= 0:
-                delay[cell] = old_delay
-            placement[op] = before
-            shift(order, position, there, here)
+                q.delay[cell] = old_delay
+            q.placement[op] = before
+            shift(q.order, q.position, there, here)
             continue
         energy = new
         if reached < peak:
             peak = reached
             for at in range(ops):
-                best_order[at] = order[at]
-                best_placement[at] = placement[at]
-            for at in range(delay.size):
-                best_delay[at] = delay[at]
+                best.order[at] = q.order[at]
+                best.placement[at] = q.placement[at]
+            for at in range(q.delay.size):
+                best.delay[at] = q.delay[at]
     return energy, peak
 
 
 @kernel
-def write_steps(
-    g: GraphArrays,
-    z: Lifetimes,
-    order: Any,
-    position: Any,
-    placement: Any,
-    delay: Any,
-    devices: int,
-    cells: Any,
-    after: Any,
-) -> int:
+def write_transfers(g: GraphArrays, z: Lifetimes, q: Sequence, cells: Any, after: Any) -> int:
     """List a sequence's transfers: `tensor * devices + target`, and the place after which each is sent."""
-    count = 0
-    for op in order:
-        home = placement[op]
+    count, devices = 0, z.first.size
+    for op in q.order:
+        home = q.placement[op]
         for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-            _find_uses(g, z, position, placement, tensor, position[op], home, devices)
+            _find_uses(g, z, q, tensor)
             for device in range(devices):
                 if device != home and z.last[device] >= 0:
                     cells[count] = tensor * devices + device
-                    after[count] = sent_after(z, home, device, delay[tensor * devices + device])
+                    after[count] = sent_after(z, home, device, q.delay[tensor * devices + device])
                     count += 1
     return count
 
 
 @kernel
-def read_delays(
-    g: GraphArrays,
-    z: Lifetimes,
-    order: Any,
-    position: Any,
-    placement: Any,
-    delay: Any,
-    devices: int,
-    after: Any,
-) -> None:
-    """Fill `delay` from the place after which each tensor is sent to each device."""
-    for op in order:
-        home = placement[op]
+def read_delays(g: GraphArrays, z: Lifetimes, q: Sequence, after: Any) -> None:
+    """Fill `q.delay` from the place after which each tensor is sent to each device."""
+    devices = z.first.size
+    for op in q.order:
+        home = q.placement[op]
         for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-            _find_uses(g, z, position, placement, tensor, position[op], home, devices)
+            _find_uses(g, z, q, tensor)
             for device in range(devices):
                 cell = tensor * devices + device
                 earliest, latest = z.last[home], z.first[device] - 1
-                delay[cell] = 1.0
+                q.delay[cell] = 1.0
                 if device != home and z.last[device] >= 0 and latest > earliest:
                     share = (after[cell] - earliest) / (latest - earliest)
-                    delay[cell] = min(1.0, max(0.0, share))
+                    q.delay[cell] = min(1.0, max(0.0, share))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..cost_model import State, reset, run_op, run_transfer
+from ...arrays import FloatArray, IntArray
+from ..cost_model import State, Steps, reset, run_op, run_transfer, write_step
 from ..graph_arrays import GraphArrays
-from ..heap import pop, push
+from ..heap import larger_first, pop, push
 from ..jit import inlined, kernel
+from ..links import Links
 
 _LARGEST_ITEM = np.int64(2**31 - 1)
 _PRIORITY_STEPS = np.float64(2**32)
@@ -34,27 +36,28 @@ def place(genes: Any, ops: int, devices: int, fixed_op: int, placement: Any) -> 
     placement[fixed_op] = 0
 
 
+class Prices(NamedTuple):
+    """What each of several schedules costs: its peak in bytes, and its makespan in microseconds."""
+
+    peaks: IntArray
+    runtimes: FloatArray
+
+
+def new_prices(count: int) -> Prices:
+    """Allocate the prices of so many schedules."""
+    return Prices(np.empty(count, np.int64), np.empty(count))
+
+
 @kernel
 def decode(
-    g: GraphArrays,
-    s: State,
-    heap: Any,
-    genes: Any,
-    devices: int,
-    fixed_op: int,
-    memory: bool,
-    latency: float,
-    microseconds_per_byte: float,
-    items: Any,
-    targets: Any,
+    g: GraphArrays, s: State, heap: Any, genes: Any, fixed_op: int, links: Links, memory: bool, steps: Steps
 ) -> int:
     """Run the schedule that a chromosome encodes: always the ready op or transfer of highest priority.
 
-    The chromosome is `ops * devices` affinities, `ops` priorities, `tensors * devices` transfer priorities.
-    Steps are written to `items` and `targets` unless these are empty; returns their number.
+    The chromosome is `ops * devices` affinities, `ops` priorities, `tensors * devices` transfer priorities. Steps
+    are written if they are asked for; returns their number.
     """
-    ops = g.runtime.size
-    record = items.size > 0
+    ops, devices = g.runtime.size, links.devices
     priorities = ops * devices
     transfers = priorities + ops
     place(genes, ops, devices, fixed_op, s.placement)
@@ -62,56 +65,40 @@ def decode(
     size = 0
     for op in range(ops):
         if s.pending[op] == 0:
-            size = push(heap, size, _key(genes[priorities + op], op))
+            size = push(heap, size, _key(genes[priorities + op], op), genes, larger_first)
     step = 0
     while size > 0:
         item = _LARGEST_ITEM - (heap[0] & _LARGEST_ITEM)
-        size = pop(heap, size)
+        size = pop(heap, size, genes, larger_first)
         if item < ops:
-            if record:
-                items[step] = item
-                targets[step] = s.placement[item]
+            step = write_step(steps, step, item, s.placement[item])
             ready, due = run_op(g, s, item, devices, memory)
             for at in range(due):
                 cell = s.transfers[at]
-                size = push(heap, size, _key(genes[transfers + cell], ops + cell))
+                size = push(heap, size, _key(genes[transfers + cell], ops + cell), genes, larger_first)
         else:
             tensor, target = divmod(item - ops, devices)
-            if record:
-                items[step] = ~tensor
-                targets[step] = target
-            ready = run_transfer(g, s, tensor, target, devices, memory, latency, microseconds_per_byte)
+            step = write_step(steps, step, ~tensor, target)
+            ready = run_transfer(g, s, tensor, target, links, memory)
         for at in range(ready):
-            size = push(heap, size, _key(genes[priorities + s.ready[at]], s.ready[at]))
-        step += 1
+            size = push(heap, size, _key(genes[priorities + s.ready[at]], s.ready[at]), genes, larger_first)
     return step
 
 
 @kernel
 def price(
-    g: GraphArrays,
-    s: State,
-    heap: Any,
-    chromosomes: Any,
-    nothing: Any,
-    devices: int,
-    fixed_op: int,
-    memory: bool,
-    latency: float,
-    microseconds_per_byte: float,
-    peaks: Any,
-    runtimes: Any,
+    g: GraphArrays, s: State, heap: Any, chromosomes: Any, fixed_op: int, links: Links, memory: bool, prices: Prices
 ) -> None:
     """Decode each chromosome; write its peak (0 without memory accounting) and makespan."""
+    nothing = Steps(s.ready[:0], s.ready[:0])
     for at in range(chromosomes.shape[0]):
-        genes = chromosomes[at]
-        decode(g, s, heap, genes, devices, fixed_op, memory, latency, microseconds_per_byte, nothing, nothing)
+        decode(g, s, heap, chromosomes[at], fixed_op, links, memory, nothing)
         peak, runtime = 0, 0.0
-        for device in range(devices):
+        for device in range(links.devices):
             peak = max(peak, s.peak[device])
             runtime = max(runtime, s.clock[device])
-        peaks[at] = peak
-        runtimes[at] = runtime
+        prices.peaks[at] = peak
+        prices.runtimes[at] = runtime
 
 
 @kernel

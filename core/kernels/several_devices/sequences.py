@@ -2,7 +2,7 @@
 
 A sequence says where every op runs and which op comes next; the transfers follow. *Just in time* sends what
 an op lacks right before it. *Together* also sends all that is due between the two devices, in both
-directions, whenever they synchronise anyway: fewer waits, more memory (FINDINGS, Lazy transfers).
+directions, whenever they synchronise anyway: fewer waits, more memory (`docs/methods/several-devices.md`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...graph import IndexArray
-from ..cost_model import State, reset, run_op, run_transfer
+from ...arrays import FloatArray, IndexArray
+from ..bits import bit_of, has_bit
+from ..cost_model import State, Steps, reset, run_op, run_transfer, write_step
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
+from ..links import Links
 
 LEAST_EXCESS = 0.001
 
@@ -48,6 +50,31 @@ class Aim(NamedTuple):
     limit: int
 
 
+class Walk(NamedTuple):
+    """Moves of an annealing, and the best that it meets.
+
+    Parameters
+    ----------
+    temperature
+        A move is kept if what is minimised stays under its present value times `u ** -temperature`.
+    energy
+        The present value.
+    draws
+        Shape `(moves, columns)`, uniform: a row per move, each of which is one evaluation.
+    best
+        Shape `(2,)`: the least excess over the memory limit, and the task's value there.
+    best_order, best_placement
+        Shape `(ops,)`: the sequence to which `best` belongs.
+    """
+
+    temperature: float
+    energy: float
+    draws: FloatArray
+    best: FloatArray
+    best_order: IndexArray
+    best_placement: IndexArray
+
+
 def new_due(g: GraphArrays, devices: int) -> Due:
     """Allocate the chains."""
     tensors = len(g.tensor_size)
@@ -57,34 +84,36 @@ def new_due(g: GraphArrays, devices: int) -> Due:
 
 
 @inlined
+def peak_penalty(ratio: float) -> float:
+    """Return `ratio ** 16`."""
+    ratio *= ratio
+    ratio *= ratio
+    ratio *= ratio
+    return ratio * ratio
+
+
+@inlined
 def _penalty(aim: Aim, memory: int) -> float:
     ratio = memory / aim.size
     if aim.is_peak:
-        ratio *= ratio
-        ratio *= ratio
-        ratio *= ratio
-        return ratio * ratio
+        return peak_penalty(ratio)
     return (ratio - 1.0 + LEAST_EXCESS) * aim.weight if ratio > 1.0 else 0.0
+
+
+@inlined
+def _chain(due: Due, cell: int, pair: int) -> None:
+    """Put a transfer first among those that are due between a pair of devices."""
+    due.following[cell] = due.head[pair]
+    due.head[pair] = cell
 
 
 @kernel
 def run_sequence(
-    g: GraphArrays,
-    s: State,
-    due: Due,
-    order: Any,
-    aim: Aim,
-    devices: int,
-    latency: float,
-    microseconds_per_byte: float,
-    bar: float,
-    items: Any,
-    targets: Any,
+    g: GraphArrays, s: State, due: Due, order: Any, aim: Aim, links: Links, bar: float, steps: Steps
 ) -> tuple[int, float, int, float]:
     """Run the ops of `order`, placed as `s` says, with their transfers.
 
-    Steps are written to `items` and `targets` unless these are empty. Gives up as soon as the penalties
-    exceed `bar`.
+    Steps are written if they are asked for. Gives up as soon as the penalties exceed `bar`.
 
     Returns
     -------
@@ -92,54 +121,38 @@ def run_sequence(
         Steps; what `aim` asks to minimise, infinite if given up; the peak in bytes (0 without memory
         accounting) and the makespan in microseconds of what was run.
     """
-    record = items.size > 0
-    memory = aim.memory
+    devices, memory = links.devices, aim.memory
     reset(g, s, memory)
     due.sent[:] = 0
-    if aim.together:
-        due.head[:] = -1
+    due.head[:] = -1
     step, peak, penalty = 0, 0, 0.0
     for device in range(devices):
         peak = max(peak, s.peak[device])
     for op in order:
         device = s.placement[op]
-        s.peak[device] = 0
         for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
             tensor = g.inputs[at]
             source = s.placement[g.producer[tensor]]
-            if source == device or (due.sent[tensor] >> np.uint64(device)) & np.uint64(1):
+            if source == device or has_bit(due.sent[tensor], device):
                 continue
-            pair, back = source * devices + device, device * devices + source
-            cell = due.head[pair] if aim.together else tensor * devices + device
-            if cell < 0:
-                pair, back = back, -1
+            if not aim.together:
+                _chain(due, tensor * devices + device, source * devices + device)
+            for pair in (source * devices + device, device * devices + source):
                 cell = due.head[pair]
-            while cell >= 0:
-                item, target = divmod(cell, devices)
-                due.sent[item] |= np.uint64(1) << np.uint64(target)
-                s.peak[target] = 0
-                run_transfer(g, s, item, target, devices, memory, latency, microseconds_per_byte)
-                if record:
-                    items[step] = ~item
-                    targets[step] = target
-                step += 1
-                if memory:
-                    peak = max(peak, s.peak[target])
-                    penalty += _penalty(aim, s.peak[target])
-                if not aim.together:
-                    break
-                cell = due.following[cell]
-                if cell < 0:
-                    due.head[pair] = -1
-                    if back >= 0:
-                        pair, back = back, -1
-                        cell = due.head[pair]
+                due.head[pair] = -1
+                while cell >= 0:
+                    item, target = divmod(cell, devices)
+                    due.sent[item] |= bit_of(target)
+                    s.peak[target] = 0
+                    run_transfer(g, s, item, target, links, memory)
+                    step = write_step(steps, step, ~item, target)
+                    if memory:
+                        peak = max(peak, s.peak[target])
+                        penalty += _penalty(aim, s.peak[target])
+                    cell = due.following[cell]
         s.peak[device] = 0
         _, transfers = run_op(g, s, op, devices, memory)
-        if record:
-            items[step] = op
-            targets[step] = device
-        step += 1
+        step = write_step(steps, step, op, device)
         if memory:
             peak = max(peak, s.peak[device])
             penalty += _penalty(aim, s.peak[device])
@@ -147,10 +160,7 @@ def run_sequence(
                 return step, np.inf, peak, 0.0
         if aim.together:
             for at in range(transfers):
-                cell = s.transfers[at]
-                pair = device * devices + cell % devices
-                due.following[cell] = due.head[pair]
-                due.head[pair] = cell
+                _chain(due, s.transfers[at], device * devices + s.transfers[at] % devices)
     runtime = 0.0
     for device in range(devices):
         runtime = max(runtime, s.clock[device])
@@ -184,40 +194,31 @@ def shift_within(g: GraphArrays, order: Any, position: Any, op: int, draw: float
     return there
 
 
+@inlined
+def note_best(walk: Walk, aim: Aim, peak: int, runtime: float, order: Any, placement: Any) -> None:
+    """Keep a sequence that is better than the best that a walk met: by the excess, then by the task's value."""
+    excess = max(0, peak - aim.limit)
+    value = np.float64(peak) if aim.is_peak else runtime
+    if excess < walk.best[0] or (excess == walk.best[0] and value < walk.best[1]):
+        walk.best[0], walk.best[1] = excess, value
+        for at in range(order.size):
+            walk.best_order[at] = order[at]
+            walk.best_placement[at] = placement[at]
+
+
 @kernel
 def anneal_sequence(
-    g: GraphArrays,
-    s: State,
-    due: Due,
-    order: Any,
-    position: Any,
-    aim: Aim,
-    devices: int,
-    latency: float,
-    microseconds_per_byte: float,
-    hot: float,
-    cold: float,
-    draws: Any,
-    energy: float,
-    best: Any,
-    best_order: Any,
-    best_placement: Any,
-    nothing: Any,
+    g: GraphArrays, s: State, due: Due, order: Any, position: Any, aim: Aim, links: Links, walk: Walk
 ) -> float:
-    """Anneal over sequences: each row of `draws` (uniform, 5 columns) is one move and one evaluation.
+    """Anneal over sequences, 5 draws a move; returns what the present one, in `order` and `s`, costs then.
 
     A move gives an op another device (half of the time), another place between those that it waits for and
-    those that wait for it, or both. It is kept if what is minimised stays under the present value times
-    `u ** -temperature`; the temperature falls from `hot` to `cold` geometrically over the rows.
-
-    `best` holds the least excess over `aim.limit` and the task's value there, updated with `best_order` and
-    `best_placement`. Returns what the present sequence costs.
+    those that wait for it, or both.
     """
-    ops = order.size
-    moves = draws.shape[0]
-    for move in range(moves):
-        temperature = hot * (cold / hot) ** (move / moves)
-        op = int(draws[move, 0] * ops)
+    devices, draws, energy = links.devices, walk.draws, walk.energy
+    nothing = Steps(order[:0], order[:0])
+    for move in range(draws.shape[0]):
+        op = int(draws[move, 0] * order.size)
         before, here = s.placement[op], position[op]
         there = here
         kind = draws[move, 1] if devices > 1 else 1.0
@@ -225,20 +226,12 @@ def anneal_sequence(
             s.placement[op] = (before + 1 + int(draws[move, 2] * (devices - 1))) % devices
         if kind >= 0.1:
             there = shift_within(g, order, position, op, draws[move, 3])
-        bar = energy * (1.0 - draws[move, 4]) ** -temperature
-        _, new, peak, runtime = run_sequence(
-            g, s, due, order, aim, devices, latency, microseconds_per_byte, bar, nothing, nothing
-        )
+        bar = energy * (1.0 - draws[move, 4]) ** -walk.temperature
+        _, new, peak, runtime = run_sequence(g, s, due, order, aim, links, bar, nothing)
         if new > bar:
             s.placement[op] = before
             shift(order, position, there, here)
             continue
         energy = new
-        excess = max(0, peak - aim.limit)
-        value = np.float64(peak) if aim.is_peak else runtime
-        if excess < best[0] or (excess == best[0] and value < best[1]):
-            best[0], best[1] = excess, value
-            for at in range(ops):
-                best_order[at] = order[at]
-                best_placement[at] = s.placement[at]
+        note_best(walk, aim, peak, runtime, order, s.placement)
     return energy

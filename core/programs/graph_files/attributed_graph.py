@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import FormatError, UsageError
-from ...graph import CostGraph, GraphBuilder
+from ...graph import CostGraph
+from ...graph_builder import GraphBuilder
 from ...units import parse_bytes, parse_microseconds
 
 Attributes = Mapping[str, Any]

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import FormatError
-from ...graph import CostGraph, GraphBuilder
+from ...graph import CostGraph
+from ...graph_builder import GraphBuilder
 from ..options import ImportOptions
 from .node_link import read_json
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...graph import CostGraph, GraphBuilder
+from ...graph import CostGraph
+from ...graph_builder import GraphBuilder
 from ...units import format_bytes
 from ..options import ImportOptions
 from ..roofline import Roofline

@@ -18,7 +18,8 @@ from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
 from ...errors import ProgramError
-from ...graph import CostGraph, GraphBuilder
+from ...graph import CostGraph
+from ...graph_builder import GraphBuilder
 from ...units import format_bytes
 from ..options import ImportOptions
 from ..roofline import Roofline

@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import UsageError
-from ...kernels.cost_model import new_state
+from ...kernels.cost_model import Steps, new_state, new_steps, no_steps
 from ...kernels.graph_arrays import graph_arrays
-from ...kernels.several_devices.lazy_decoder import anneal_keys, new_lazy, price_keys
-from ...kernels.several_devices.sequences import Aim, anneal_sequence, new_due, run_sequence
+from ...kernels.links import links_of
+from ...kernels.several_devices.lazy_decoder import new_lazy
+from ...kernels.several_devices.lazy_keys import anneal_keys, price_keys
+from ...kernels.several_devices.random_keys import new_prices
+from ...kernels.several_devices.sequences import Aim, Walk, anneal_sequence, run_sequence
 from ...problem import Problem
 from ...search import parameters as base
 from ...search.parameters import parameter
@@ -95,19 +97,14 @@ class _Annealing:
     def __init__(self, search: Search) -> None:
         self.search, self.problem = search, search.problem
         graph, devices = self.problem.graph, self.problem.devices
-        if graph.num_tensors * devices >= 2**31:
-            raise UsageError(f"{graph.name}: too many tensors times devices ({graph.num_tensors} x {devices})")
         self.ops = graph.num_ops
-        self.arrays = graph_arrays(graph)
+        self.arrays = graph_arrays(graph, devices)
         self.aim = aim_of(self.problem)
         self.state = new_state(self.arrays, devices, self.aim.memory)
-        self.lazy, self.due = new_lazy(self.arrays, devices), new_due(self.arrays, devices)
-        self.links = devices, float(self.problem.latency), self.problem.microseconds_per_byte
+        self.lazy, self.links = new_lazy(self.arrays, devices), links_of(self.problem)
         self.order, self.placement = np.empty(self.ops, np.int32), np.zeros(self.ops, np.int32)
         self.keys = np.empty(0, np.float32)
-        most_steps = self.ops + int(np.minimum(np.diff(graph.consumers[0]), devices - 1).sum())
-        self.items, self.targets = np.empty(most_steps, np.int32), np.empty(most_steps, np.int32)
-        self.nothing = np.empty(0, np.int32)
+        self.steps = new_steps(self.arrays, devices)
         self.started, self.spent = time.monotonic(), search.evaluations
         self.seconds_to_decode = SECONDS_PER_WAIT * total_wait(graph)
         self.start_from_best()
@@ -131,25 +128,14 @@ class _Annealing:
     def price_starts(self, keys: Any) -> bool:
         """Decode and price rows of keys as far as the budget goes, and keep the best; False without budget."""
         search = self.search
-        peaks, runtimes = np.empty(1, np.int64), np.empty(1)
+        prices = new_prices(1)
         best: tuple[int, float] | None = None
         for row in keys:
             if search.must_stop() or not search.has_time_for(self.seconds_to_decode):
                 break
-            price_keys(
-                self.arrays,
-                self.state,
-                self.lazy,
-                self.due,
-                row[None],
-                self.aim,
-                *self.links,
-                self.nothing,
-                peaks,
-                runtimes,
-            )
+            price_keys(self.arrays, self.state, self.lazy, row[None], self.aim, self.links, prices)
             search.evaluations += 1
-            fitness = self.problem.fitness(int(peaks[0]), float(runtimes[0]))
+            fitness = self.problem.fitness(int(prices.peaks[0]), float(prices.runtimes[0]))
             if best is None or fitness < best:
                 best, self.keys = fitness, row.copy()
             if fitness < search.best_fitness:
@@ -167,7 +153,7 @@ class _Annealing:
             if (now := self.progress()) >= until:
                 return
             first = hot * (cold / hot) ** (now / until)
-            energy = self._anneal(6, anneal_keys, (self.lazy, self.due, self.keys, aim), first, energy)
+            energy = self._anneal(6, anneal_keys, (self.lazy, self.keys, aim), first, energy)
 
     def over_sequences(self, hot: float, cold: float) -> None:
         """Anneal the sequence of the best schedule until the budget ends."""
@@ -182,7 +168,7 @@ class _Annealing:
         self.state.placement[:] = self.placement
         while not search.must_stop() and (now := self.progress()) < 1.0:
             temperature = hot * (cold / hot) ** ((now - start) / (1.0 - start))
-            energy = self._anneal(5, anneal_sequence, (self.due, order, position, aim), temperature, energy)
+            energy = self._anneal(5, anneal_sequence, (self.lazy.due, order, position, aim), temperature, energy)
             if aim.memory and not search.must_stop():
                 aim, energy = self._reweigh(aim, order)
 
@@ -190,9 +176,7 @@ class _Annealing:
         """Weigh the excess more while the present sequence has any, else less; return what it costs then."""
         search = self.search
         search.evaluations += 1
-        _, energy, peak, runtime = run_sequence(
-            self.arrays, self.state, self.due, order, aim, *self.links, np.inf, self.nothing, self.nothing
-        )
+        _, energy, peak, runtime = self._run(aim, order)
         factor = HEAVIER if peak > aim.limit else LIGHTER
         weight = min(max(EXCESS_WEIGHT, aim.weight * factor), HEAVIEST)
         penalty = (energy - aim.scale * runtime) * weight / aim.weight
@@ -211,22 +195,13 @@ class _Annealing:
 
     def _cost(self, aim: Aim) -> tuple[Aim, float]:
         self.search.evaluations += 1
-        return aim, self._run(aim)[1]
-
-    def _run(self, aim: Aim, items: Any = None, targets: Any = None) -> tuple[int, float, int, float]:
-        record = self.nothing if items is None else items
         self.state.placement[:] = self.placement
-        return run_sequence(
-            self.arrays,
-            self.state,
-            self.due,
-            self.order,
-            aim,
-            *self.links,
-            np.inf,
-            record,
-            self.nothing if targets is None else targets,
-        )
+        return aim, self._run(aim, self.order)[1]
+
+    def _run(self, aim: Aim, order: Any, steps: Steps | None = None) -> tuple[int, float, int, float]:
+        """Run an order on the placement that `state` holds, and write its steps if they are asked for."""
+        links, steps = self.links, steps or no_steps()
+        return run_sequence(self.arrays, self.state, self.lazy.due, order, aim, links, np.inf, steps)
 
     def _anneal(
         self, columns: int, kernel: Callable[..., float], arguments: tuple[Any, ...], temperature: float, energy: float
@@ -238,20 +213,9 @@ class _Annealing:
         excess, value = search.best_fitness
         best = np.array([min(excess, 2**62), value], np.float64)
         before = best.copy()
-        energy = kernel(
-            self.arrays,
-            self.state,
-            *arguments,
-            *self.links,
-            temperature,
-            temperature,
-            search.rng.random((moves, columns)),
-            energy,
-            best,
-            self.order,
-            self.placement,
-            self.nothing,
-        )
+        draws = search.rng.random((moves, columns))
+        walk = Walk(temperature, energy, draws, best, self.order, self.placement)
+        energy = kernel(self.arrays, self.state, *arguments, self.links, walk)
         search.evaluations += moves
         if tuple(best) < tuple(before):
             self._offer(arguments[-1])
@@ -260,7 +224,8 @@ class _Annealing:
     def _offer(self, aim: Aim | None = None) -> None:
         """Offer the sequence in `order` and `placement` as a schedule."""
         present = self.state.placement.copy()
-        steps, *_ = self._run(aim or self.aim, self.items, self.targets)
+        self.state.placement[:] = self.placement
+        count, *_ = self._run(aim or self.aim, self.order, self.steps)
         self.state.placement[:] = present
-        items, targets = self.items[:steps], self.targets[:steps]
+        items, targets = self.steps.items[:count], self.steps.targets[:count]
         self.search.offer(as_schedule(self.arrays.producer, self.placement, items, targets))

@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...graph import CostGraph, FloatArray, IndexArray
-from ...kernels.several_devices.lazy_decoder import new_lazy, price_keys
-from ...kernels.several_devices.sequences import Aim, new_due, run_sequence
+from ...arrays import FloatArray, IndexArray
+from ...graph import CostGraph
+from ...kernels.cost_model import new_steps
+from ...kernels.several_devices.lazy_decoder import new_lazy
+from ...kernels.several_devices.lazy_keys import price_keys
+from ...kernels.several_devices.random_keys import Prices, new_prices
+from ...kernels.several_devices.sequences import Aim, run_sequence
 from ...problem import Problem
 from ...schedule import Schedule
 from ...search.search import Search
@@ -95,45 +99,19 @@ class LazyChromosomes(Chromosomes):
 
     def _new_scratch(self) -> tuple[Any, Any]:
         state, _ = super()._new_scratch()
-        return state, (new_lazy(self.arrays, self.devices), new_due(self.arrays, self.devices))
+        return state, new_lazy(self.arrays, self.devices)
 
-    def _price_part(self, worker: int, part: Population, peaks: Any, runtimes: Any) -> None:
-        state, (lazy, due) = self._scratch[worker]
-        price_keys(
-            self.arrays,
-            state,
-            lazy,
-            due,
-            part,
-            self.aim,
-            self.devices,
-            float(self.problem.latency),
-            self.problem.microseconds_per_byte,
-            self._nothing,
-            peaks,
-            runtimes,
-        )
+    def _price_part(self, worker: int, part: Population, prices: Prices) -> None:
+        state, lazy = self._scratch[worker]
+        price_keys(self.arrays, state, lazy, part, self.aim, self.links, prices)
 
     def decode(self, chromosome: NDArray[np.float32]) -> Schedule:
         """Return the schedule that the keys stand for."""
-        self._price_part(0, np.ascontiguousarray(chromosome)[None], np.empty(1, np.int64), np.empty(1))
-        state, (lazy, due) = self._scratch[0]
-        items = np.empty(self.most_steps, np.int32)
-        targets = np.empty(self.most_steps, np.int32)
-        steps, *_ = run_sequence(
-            self.arrays,
-            state,
-            due,
-            lazy.order,
-            self.aim,
-            self.devices,
-            float(self.problem.latency),
-            self.problem.microseconds_per_byte,
-            np.inf,
-            items,
-            targets,
-        )
-        return as_schedule(self.arrays.producer, state.placement, items[:steps], targets[:steps])
+        self._price_part(0, np.ascontiguousarray(chromosome)[None], new_prices(1))
+        state, lazy = self._scratch[0]
+        steps = new_steps(self.arrays, self.devices)
+        count, *_ = run_sequence(self.arrays, state, lazy.due, lazy.order, self.aim, self.links, np.inf, steps)
+        return as_schedule(self.arrays.producer, state.placement, steps.items[:count], steps.targets[:count])
 
     def encode(self, schedule: Schedule) -> NDArray[np.float32]:
         """Return keys that fall along the schedule; the decoder need not give it back."""

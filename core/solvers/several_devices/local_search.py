@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import UsageError
-from ...graph import CostGraph, IndexArray
-from ...kernels.cost_model import new_state
+from ...arrays import IndexArray
+from ...graph import CostGraph
+from ...kernels.cost_model import new_state, new_steps
 from ...kernels.graph_arrays import graph_arrays
+from ...kernels.links import links_of
 from ...kernels.several_devices.sequences import new_due, run_sequence
 from ...schedule import Schedule
 from ...search import parameters as base
@@ -74,17 +75,14 @@ class _Walk:
         self.search, self.problem = search, search.problem
         graph = self.problem.graph
         self.ops, self.devices = graph.num_ops, self.problem.devices
-        if graph.num_tensors * self.devices >= 2**31:
-            raise UsageError(f"{graph.name}: too many tensors times devices ({graph.num_tensors} x {self.devices})")
         self.predecessors, self.successors = graph.predecessors, graph.successors
         self.aim = aim_of(self.problem)._replace(together=False)
-        self.arrays = graph_arrays(graph)
+        self.arrays = graph_arrays(graph, self.devices)
         self.state, self.due = new_state(self.arrays, self.devices, self.aim.memory), new_due(self.arrays, self.devices)
         self.placement = self.state.placement
         self.order = np.empty(self.ops, np.int32)
         self.place = np.empty(self.ops, np.int32)
-        most_steps = self.ops + int(np.minimum(np.diff(graph.consumers[0]), self.devices - 1).sum())
-        self.items, self.targets = np.empty(most_steps, np.int32), np.empty(most_steps, np.int32)
+        self.links, self.steps = links_of(self.problem), new_steps(self.arrays, self.devices)
 
     def restart(self) -> None:
         """Draw an order and a placement."""
@@ -103,22 +101,12 @@ class _Walk:
     def price(self) -> Fitness:
         """Price the schedule, count the evaluation, and offer it if it is the best so far."""
         steps, _, peak, runtime = run_sequence(
-            self.arrays,
-            self.state,
-            self.due,
-            self.order,
-            self.aim,
-            self.devices,
-            float(self.problem.latency),
-            self.problem.microseconds_per_byte,
-            np.inf,
-            self.items,
-            self.targets,
+            self.arrays, self.state, self.due, self.order, self.aim, self.links, np.inf, self.steps
         )
         self.search.evaluations += 1
         fitness = self.problem.fitness(peak, runtime)
         if fitness < self.search.best_fitness:
-            items, targets = self.items[:steps], self.targets[:steps]
+            items, targets = self.steps.items[:steps], self.steps.targets[:steps]
             self.search.offer(as_schedule(self.arrays.producer, self.placement, items, targets))
         return fitness
 

@@ -14,23 +14,19 @@ from typing import Any
 import numpy as np
 
 from ...costs.bounds import lower_bound
-from ...errors import UsageError
-from ...kernels.graph_arrays import graph_arrays
+from ...kernels.cost_model import new_steps
+from ...kernels.graph_arrays import graph_arrays, most_transfers
 from ...kernels.several_devices.lifetimes import (
+    Sequence,
     anneal_lifetimes,
     new_lifetimes,
     price_lifetimes,
     read_delays,
-    write_steps,
+    write_transfers,
 )
-from ...kernels.several_devices.placement_beam import (
-    extend_beam,
-    new_choices,
-    new_route,
-    new_states,
-    start_beam,
-    trace_beam,
-)
+from ...kernels.several_devices.placement_beam import extend_beam, new_choices, new_states, start_beam, trace_beam
+from ...kernels.several_devices.placing import Limits
+from ...kernels.several_devices.routes import new_route
 from ...schedule import Schedule
 from ...search.search import Search, Watcher
 from ..one_device import order_search
@@ -63,11 +59,7 @@ class LeastPeak:
     def __init__(self, search: Search, goal: int, share: float = 1.0) -> None:
         self.search, self.problem, self.goal = search, search.problem, goal
         self.graph, self.devices = self.problem.graph, self.problem.devices
-        if self.graph.num_tensors * self.devices >= 2**31:
-            raise UsageError(
-                f"{self.graph.name}: too many tensors times devices ({self.graph.num_tensors} x {self.devices})"
-            )
-        self.arrays = graph_arrays(self.graph)
+        self.arrays = graph_arrays(self.graph, self.devices)
         self.lifetimes = new_lifetimes(self.arrays, self.devices)
         self.first_evaluation, self.started = search.evaluations, time.monotonic()
         self.evaluations = share * search.evaluations_left
@@ -138,24 +130,20 @@ class LeastPeak:
         search, ops = self.search, self.graph.num_ops
         if self.must_stop():
             return
-        order, placement = self.best.op_order().copy(), self.best.placement(self.graph).copy()
-        position = np.empty(ops, np.int32)
-        position[order] = np.arange(ops)
-        delay = self._delays(order, position, placement)
-        found = order.copy(), placement.copy(), delay.copy()
-        size, peak, start = max(1.0, float(self.peak)), self.peak, self.progress()
-        sequence = self.arrays, self.lifetimes, order, position, placement, delay, self.devices, size
-        energy, _ = price_lifetimes(*sequence, np.inf)
+        present = self._best_sequence()
+        found = Sequence(*(array.copy() for array in present))
+        size, start = max(1.0, float(self.peak)), self.progress()
+        cost = price_lifetimes(self.arrays, self.lifetimes, present, size, np.inf)[0], self.peak
         search.evaluations += 1
         while not self.must_stop():
             temperature = hot * (cold / hot) ** ((self.progress() - start) / (1.0 - start))
             few = max(1.0, self.evaluations / LEAST_CALLS)
             moves = int(min(MOST_MOVES_PER_CALL, max(1, OPS_PER_CALL // ops), few, search.evaluations_left))
-            before = peak
-            energy, peak = anneal_lifetimes(*sequence, temperature, search.rng.random((moves, 6)), energy, peak, *found)
+            before, draws = cost[1], search.rng.random((moves, 6))
+            cost = anneal_lifetimes(self.arrays, self.lifetimes, present, size, temperature, draws, cost, found)
             search.evaluations += moves
-            if peak < before:
-                self._offer_sequence(*found)
+            if cost[1] < before:
+                self._offer_sequence(found)
 
     def offer(self, schedule: Schedule) -> None:
         """Offer a schedule, and remember the one of least peak."""
@@ -163,14 +151,14 @@ class LeastPeak:
         if peak < self.peak:
             self.best, self.peak = schedule, peak
 
-    def _offer_sequence(self, order: Any, placement: Any, delay: Any) -> None:
+    def _offer_sequence(self, sequence: Sequence) -> None:
         """Build a sequence's schedule: of the transfers in one place, those that leave the fullest device first."""
         ops, devices = self.graph.num_ops, self.devices
-        position = np.empty(ops, np.int32)
+        order, position, placement, _ = sequence
         position[order] = np.arange(ops)
-        most = int(np.minimum(np.diff(self.graph.consumers[0]), devices - 1).sum())
+        most = most_transfers(self.arrays, devices)
         cells, after = np.empty(most, np.int32), np.empty(most, np.int32)
-        count = write_steps(self.arrays, self.lifetimes, order, position, placement, delay, devices, cells, after)
+        count = write_transfers(self.arrays, self.lifetimes, sequence, cells, after)
         tensors, targets = np.divmod(cells[:count], devices)
         items = np.concatenate((order, ~tensors))
         to = np.concatenate((placement[order], targets))
@@ -178,15 +166,18 @@ class LeastPeak:
         steps = np.argsort(np.concatenate((2 * np.arange(ops), 2 * after[:count] + 1)), kind="stable")
         self.offer(Schedule.from_steps(items[steps], source[steps], to[steps]))
 
-    def _delays(self, order: Any, position: Any, placement: Any) -> Any:
-        """Return the delays of the best schedule's transfers, shape `(tensors * devices,)`."""
-        cells = self.graph.num_tensors * self.devices
-        after, delay = np.zeros(cells, np.int32), np.empty(cells, np.float32)
+    def _best_sequence(self) -> Sequence:
+        """Return the best schedule as a sequence, its transfers delayed as there."""
+        ops, cells = self.graph.num_ops, self.graph.num_tensors * self.devices
+        order, placement = self.best.op_order().copy(), self.best.placement(self.graph).copy()
+        sequence = Sequence(order, np.empty(ops, np.int32), placement, np.empty(cells, np.float32))
+        sequence.position[order] = np.arange(ops)
+        after = np.zeros(cells, np.int32)
         items, sent = self.best.items, self.best.items < 0
         place = np.cumsum(~sent) - 1
         after[~items[sent] * self.devices + self.best.targets[sent]] = place[sent]
-        read_delays(self.arrays, self.lifetimes, order, position, placement, delay, self.devices, after)
-        return delay
+        read_delays(self.arrays, self.lifetimes, sequence, after)
+        return sequence
 
 
 class _Beams:
@@ -195,11 +186,9 @@ class _Beams:
     def __init__(self, peaks: LeastPeak, order: Any) -> None:
         self.peaks = peaks
         self.route, slots = new_route(peaks.arrays, order)
-        self.slots = max(1, slots)
+        self.slots = slots
         graph, devices = peaks.graph, peaks.devices
-        most = graph.num_ops + int(np.minimum(np.diff(graph.consumers[0]), devices - 1).sum())
-        self.items, self.targets = np.empty(most, np.int32), np.empty(most, np.int32)
-        self.dead = np.empty(graph.num_tensors, np.int32)
+        self.steps = new_steps(peaks.arrays, devices)
         self.shares = list({int(graph.persistent.sum()) // devices: None, 0: None})
         self.largest = max(1, min(LARGEST_BEAM, MOST_CELLS // (self.slots + graph.num_ops)))
         self.size = 0
@@ -212,9 +201,8 @@ class _Beams:
             self.size = size
             self.states = new_states(size, self.slots, devices)
             self.choices = new_choices(size, graph.num_ops, devices)
-        beam = peaks.arrays, self.route, self.slots, self.states
-        limits = limit, share
-        numbers = search.rng.integers(0, 2**63, 8, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+        beam, limits = (peaks.arrays, self.route, self.states), Limits(size, limit, share)
+        self.choices.numbers[:] = search.rng.integers(0, 2**63, 8, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         stretch = max(1, CELLS_PER_CALL // (size * self.slots))
         start_beam(*beam)
         count = 1
@@ -222,12 +210,12 @@ class _Beams:
             if search.must_stop():
                 return False
             last = min(graph.num_ops, first + stretch)
-            count, expanded = extend_beam(*beam, self.choices, size, *limits, numbers, self.dead, first, last, count)
+            count, expanded = extend_beam(*beam, self.choices, limits, first, last, count)
             search.evaluations += expanded / graph.num_ops
             if count == 0:
                 return False
-        steps = trace_beam(*beam, self.choices, *limits, self.dead, count, self.items, self.targets)
-        items, targets = self.items[:steps], self.targets[:steps]
+        steps = trace_beam(*beam, self.choices, limits, count, self.steps)
+        items, targets = self.steps.items[:steps], self.steps.targets[:steps]
         placement = np.empty(graph.num_ops, np.int32)
         placement[items[items >= 0]] = targets[items >= 0]
         peaks.offer(as_schedule(peaks.arrays.producer, placement, items, targets))

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import UsageError
-from ...graph import FloatArray
-from ...kernels.cost_model import new_state
-from ...kernels.graph_arrays import graph_arrays
-from ...kernels.several_devices.random_keys import decode, price
+from ...arrays import FloatArray
+from ...kernels.cost_model import new_state, new_steps
+from ...kernels.graph_arrays import graph_arrays, most_transfers
+from ...kernels.links import links_of
+from ...kernels.several_devices.random_keys import Prices, decode, new_prices, price
 from ...schedule import Schedule
 from ...search.search import Search
 
@@ -39,13 +39,8 @@ class Chromosomes:
         graph, devices = self.problem.graph, self.problem.devices
         self.graph, self.devices = graph, devices
         self.genes = graph.num_ops * devices + graph.num_ops + graph.num_tensors * devices
-        if graph.num_ops + graph.num_tensors * devices >= 2**31:
-            raise UsageError(f"{graph.name}: too many tensors times devices ({graph.num_tensors} x {devices})")
         self.counts_memory = self.problem.task == "memory" or self.problem.memory_limit is not None
-        self.arrays = graph_arrays(graph)
-        readers = np.diff(graph.consumers[0])
-        self.most_steps = graph.num_ops + int(np.minimum(readers, devices - 1).sum())
-        self._nothing = np.empty(0, np.int32)
+        self.arrays, self.links = graph_arrays(graph, devices), links_of(self.problem)
         self._scratch = [self._new_scratch() for _ in range(search.jobs)]
         self._pool = ThreadPoolExecutor(search.jobs) if search.jobs > 1 else None
 
@@ -60,24 +55,12 @@ class Chromosomes:
 
     def _new_scratch(self) -> tuple[Any, Any]:
         state = new_state(self.arrays, self.devices, self.counts_memory)
-        return state, np.empty(self.most_steps, np.int64)
+        return state, np.empty(self.graph.num_ops + most_transfers(self.arrays, self.devices), np.int64)
 
-    def _price_part(self, worker: int, part: Population, peaks: Any, runtimes: Any) -> None:
+    def _price_part(self, worker: int, part: Population, prices: Prices) -> None:
         state, heap = self._scratch[worker]
-        price(
-            self.arrays,
-            state,
-            heap,
-            part,
-            self._nothing,
-            self.devices,
-            self.problem.fixed_op,
-            self.counts_memory,
-            float(self.problem.latency),
-            self.problem.microseconds_per_byte,
-            peaks,
-            runtimes,
-        )
+        fixed = self.problem.fixed_op
+        price(self.arrays, state, heap, part, fixed, self.links, self.counts_memory, prices)
 
     def price(self, population: Population) -> FloatArray:
         """Price each row, count the evaluations, offer the best, and return the fitness of each.
@@ -86,19 +69,19 @@ class Chromosomes:
         better, so every feasible schedule ranks before every infeasible one (REGAL 3.2).
         """
         count = len(population)
-        peaks = np.empty(count, np.int64)
-        runtimes = np.empty(count)
+        prices = new_prices(count)
         if self._pool is None:
-            self._price_part(0, population, peaks, runtimes)
+            self._price_part(0, population, prices)
         else:
             cuts = np.linspace(0, count, self.search.jobs + 1).astype(int)
             parts = [slice(a, b) for a, b in pairwise(cuts)]
             list(
                 self._pool.map(
-                    lambda w: self._price_part(w, population[parts[w]], peaks[parts[w]], runtimes[parts[w]]),
+                    lambda w: self._price_part(w, population[parts[w]], Prices(*(p[parts[w]] for p in prices))),
                     range(self.search.jobs),
                 )
             )
+        peaks, runtimes = prices
         values = peaks if self.problem.task == "memory" else runtimes
         limit = self.problem.memory_limit
         excess = np.zeros(count) if limit is None else np.maximum(peaks - limit, 0)
@@ -112,22 +95,10 @@ class Chromosomes:
     def decode(self, chromosome: NDArray[np.float32]) -> Schedule:
         """Return the schedule that a chromosome stands for."""
         state, heap = self._scratch[0]
-        items = np.empty(self.most_steps, np.int32)
-        targets = np.empty(self.most_steps, np.int32)
-        steps = decode(
-            self.arrays,
-            state,
-            heap,
-            np.ascontiguousarray(chromosome),
-            self.devices,
-            self.problem.fixed_op,
-            self.counts_memory,
-            float(self.problem.latency),
-            self.problem.microseconds_per_byte,
-            items,
-            targets,
-        )
-        items, targets = items[:steps], targets[:steps]
+        genes, fixed = np.ascontiguousarray(chromosome), self.problem.fixed_op
+        steps = new_steps(self.arrays, self.devices)
+        count = decode(self.arrays, state, heap, genes, fixed, self.links, self.counts_memory, steps)
+        items, targets = steps.items[:count], steps.targets[:count]
         sent = items < 0
         sources = targets.copy()
         sources[sent] = state.placement[self.arrays.producer[~items[sent]]]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from schedopt.core.files.costgraph import write_graph
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 
 PNG = b"\x89PNG"
 
@@ -116,12 +116,14 @@ def test_a_schedule_of_another_graph_is_refused(run, diamond_file, schedules, tm
         ({"start": 11}, "claims peaks of [19] bytes, but takes [20]"),
         ({"more": 1}, "op 'more' never runs"),
     ):
-        result = run("plot", other_graph(tmp_path, **sizes), schedules[0], "-o", target)
+        other = other_graph(tmp_path, **sizes)
+        refused(run("plot", other, schedules[0], "-o", target), target, f"{schedules[0]}: made for another graph")
+        result = run("plot", other, schedules[0], "-o", target, "--force")
         refused(result, target, f"{schedules[0]}: not a schedule of other: ", part)
     alone = GraphBuilder("alone")
     alone.add_op("start", outputs=[10])
     write_graph(alone.build(), tmp_path / "alone.pbtxt")
-    result = run("plot", tmp_path / "alone.pbtxt", schedules[0], "-o", target)
+    result = run("plot", tmp_path / "alone.pbtxt", schedules[0], "-o", target, "--force")
     refused(result, target, f"{schedules[0]}: step", "which alone does not have")
 
 
@@ -131,8 +133,8 @@ def test_damaged_files_are_refused(run, diamond_file, schedules, tmp_path):
     for text, part in (
         (whole[:-20], "not a JSON file, or truncated"),
         ("[]", "not a schedule JSON, which is an object"),
-        (whole.replace('"devices"', '"device_count"'), "the field 'devices' is missing"),
-        (whole.replace('{"op": "start", "device": 0},', ""), "op 'wide1' runs on device 0 without its input"),
+        (whole.replace('"steps"', '"stages"'), "the field 'steps' is missing"),
+        (re.sub(r'\{"op": "start", .*\},', "", whole), "op 'wide1' runs on device 0 without its input"),
     ):
         assert text != whole
         damaged.write_text(text)

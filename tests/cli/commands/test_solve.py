@@ -28,7 +28,7 @@ def test_output_is_the_schedule_json_and_check_accepts_it(run, diamond_file, tmp
     document = json.loads(output.read_text())
     assert document["peak_memory"] == document["lower_bound"] == DIAMOND_BEST_PEAK
     assert document["status"] == "optimal"
-    assert document["steps"][0] == {"op": "start", "device": 0}
+    assert document["steps"][0] == {"op": "start", "device": 0, "start_us": 0.0, "end_us": 1.0}
     assert run("check", diamond_file, output).exit_code == 0
 
 

@@ -3,7 +3,6 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.buffers import buffers_of
 from schedopt.core.costs.bounds import (
     ArrivalCut,
     critical_path,
@@ -18,7 +17,7 @@ from schedopt.core.costs.bounds import (
     smallest_along_chain,
 )
 from schedopt.core.costs.simulator import simulate
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from schedopt.core.solve import solve
@@ -94,7 +93,7 @@ def test_last_step_need_is_the_least_over_the_ops_that_can_be_last(seed):
         for op in plain.ops
         if not plain.after[op]
     )
-    assert last_step_need(buffers_of(graph)) == min(steps)
+    assert last_step_need(graph.buffers) == min(steps)
 
 
 def test_final_outputs_add_up():
@@ -111,7 +110,7 @@ def test_final_outputs_add_up():
 def test_arrival_cut_is_the_least_over_all_closed_sets(seed):
     rng = np.random.default_rng([21, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))
-    cut = ArrivalCut(buffers_of(graph))
+    cut = ArrivalCut(graph.buffers)
     for op in plain.ops:
         assert cut.least_resident(op) == naive.least_arrival(plain, op)
 

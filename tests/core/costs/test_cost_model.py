@@ -6,7 +6,7 @@ import pytest
 from schedopt.core.costs.simulator import needed_transfers, simulate
 from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import ScheduleError
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from schedopt.core.search.search import Search

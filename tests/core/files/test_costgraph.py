@@ -9,6 +9,7 @@ import naive
 import numpy as np
 import pytest
 from google.protobuf import text_format
+from schedopt.core.arrays import INT64_MAX
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.errors import FormatError, SchedoptError
 from schedopt.core.files.costgraph import (
@@ -20,7 +21,7 @@ from schedopt.core.files.costgraph import (
     read_graph,
     write_graph,
 )
-from schedopt.core.graph import INT64_MAX, GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef

@@ -1,15 +1,13 @@
-"""Orders from priorities: greedy, sampled and by beam, against plain twins, exact probabilities and the optimum."""
+"""Orders from priorities, greedy and sampled, against plain twins and exact probabilities."""
 
 from collections import Counter
 
 import naive
 import numpy as np
 import pytest
-from schedopt.core.graph import GraphBuilder
-from schedopt.core.kernels.one_device.priority_beam import _keep_most_probable, beam
+from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.kernels.one_device.priority_beam import beam
 from schedopt.core.kernels.one_device.priority_orders import greedy, price_orders, ready_steps, sample
-from schedopt.core.kernels.one_device.set_beam import new_candidates
-from schedopt.datasets.layered import LayeredParameters, layered_graph
 from scipy.stats import chi2
 
 LAST_DRAW = np.nextafter(1.0, 0.0)
@@ -110,108 +108,6 @@ def test_price_orders_and_ready_steps(seed):
     assert steps.tolist() == [naive.ready_steps(plain, order) for order in orders]
 
 
-# The beam -----------------------------------------------------------------------------------------------------
-
-
-def least_peak(graph, priorities, width, **options):
-    return int(beam(graph.buffers, priorities, width, **options).peaks.min())
-
-
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("width", [1, 2, 3, 16])
-@pytest.mark.parametrize("collapse", [False, True])
-def test_the_beam_is_its_twin(seed, width, collapse):
-    """The same orders, each with its peak and its log-probability."""
-    rng = np.random.default_rng([146, seed])
-    graph, plain = naive.random_graph(rng, int(rng.integers(1, 70 if seed == 0 else 14)), edges=1.0)
-    priorities = rng.choice([0.5, 5.0, 50.0]) * rng.standard_normal(graph.num_ops)
-    found = beam(graph.buffers, priorities, width, collapse=collapse)
-    expected = naive.priority_beam(plain, priorities.tolist(), width, collapse)[-1]
-    rows = {tuple(order): at for at, order in enumerate(found.orders.tolist())}
-    assert rows.keys() == {order for order, *_ in expected}
-    for order, score, peak in expected:
-        assert found.log_probability[rows[order]] == pytest.approx(score, rel=1e-9, abs=1e-9)
-        assert found.peaks[rows[order]] == peak
-    assert found.peaks.tolist() == price_orders(graph.buffers, found.orders).tolist()
-    for order, score in zip(found.orders.tolist(), found.log_probability, strict=True):
-        assert naive.order_log_probability(plain, priorities, order) == pytest.approx(score, rel=1e-9, abs=1e-9)
-    if collapse:
-        assert len(rows) == 1
-
-
-@pytest.mark.parametrize("seed", range(25))
-def test_a_beam_of_width_one_is_greedy(seed):
-    rng = np.random.default_rng([147, seed])
-    graph, _ = naive.random_graph(rng, int(rng.integers(1, 40)), edges=1.0)
-    priorities = rng.integers(0, 4, graph.num_ops).astype(float)
-    for collapse in (False, True):
-        found = beam(graph.buffers, priorities, 1, collapse=collapse)
-        assert found.orders.tolist() == greedy(graph.buffers, priorities).tolist()
-
-
-@pytest.mark.parametrize("seed", range(25))
-def test_a_beam_with_room_for_every_state_is_exact(seed):
-    """Collapsed it ends with the least peak of all orders; plain with every order."""
-    rng = np.random.default_rng([148, seed])
-    graph, plain = naive.random_graph(rng, 1 + seed % 8, edges=1.2)
-    priorities = 5 * rng.standard_normal(graph.num_ops)
-    assert least_peak(graph, priorities, 300) + sum(plain.persistent) == naive.least_peak(plain)
-    orders = list(naive.all_orders(plain)) if len(plain.ops) < 7 else []
-    if orders:
-        plain_beam = beam(graph.buffers, priorities, len(orders), collapse=False)
-        assert sorted(plain_beam.orders.tolist()) == sorted(orders)
-        assert np.exp(plain_beam.log_probability).sum() == pytest.approx(1)
-
-
-def test_collapsing_is_no_worse_while_the_states_of_the_plain_order_survive():
-    """What is guaranteed against plain beam search at the same width; better on average besides."""
-    kept, worse, better = 0, 0, 0
-    for seed in range(300):
-        rng = np.random.default_rng([149, seed])
-        graph, plain = naive.random_graph(rng, 12, edges=0.9)
-        priorities, width = 2 * rng.standard_normal(12), int(rng.integers(2, 7))
-        levels = naive.priority_beam(plain, priorities.tolist(), width, True)
-        survivors = [{frozenset(order) for order, *_ in level} for level in levels]
-        found = beam(graph.buffers, priorities, width, collapse=False)
-        collapsed = least_peak(graph, priorities, width)
-        for order, peak in zip(found.orders.tolist(), found.peaks.tolist(), strict=True):
-            if all(frozenset(order[:step]) in survivors[step] for step in range(13)):
-                kept += 1
-                assert collapsed <= peak
-        worse += collapsed > found.peaks.min()
-        better += collapsed < found.peaks.min()
-    assert kept > 500
-    assert better > 5 * worse
-
-
-def test_collapsing_pays_on_layered_graphs():
-    ratios = []
-    for seed in range(40):
-        rng = np.random.default_rng([150, seed])
-        graph = layered_graph(LayeredParameters(nodes=100), rng, "layered")
-        priorities = 5 * rng.standard_normal(graph.num_ops)
-        ratios.append(least_peak(graph, priorities, 16) / least_peak(graph, priorities, 16, collapse=False))
-    assert np.mean(ratios) < 1
-
-
-def test_the_most_probable_are_kept_ties_by_op_then_parent():
-    rng = np.random.default_rng(151)
-    for _ in range(100):
-        count, width = (int(value) for value in rng.integers(1, 40, 2))
-        candidates, likelihood = new_candidates(count, count), np.empty((2, count))
-        likelihood[0] = -rng.integers(0, 4, count)
-        candidates.hash[:] = np.arange(count)
-        candidates.peak[:] = np.arange(count) + 100
-        candidates.op[:], candidates.parent[:] = np.divmod(rng.permutation(1000)[:count], 30)
-        keys = [(-likelihood[0, at], candidates.op[at], candidates.parent[at], at) for at in range(count)]
-        best = sorted(keys)[:width]
-        kept = _keep_most_probable(candidates, likelihood, count, width)
-        assert kept == len(best)
-        found = zip(-likelihood[0], candidates.op, candidates.parent, candidates.hash, strict=True)
-        assert sorted(list(found)[:kept]) == best
-        assert (candidates.peak[:kept] == candidates.hash[:kept] + 100).all()
-
-
 @pytest.mark.parametrize("wrong", [np.zeros(2), np.zeros((2, 4)), np.zeros((1, 3)), [0, 1, np.nan], [0, np.inf, 0]])
 def test_priorities_must_be_finite_and_one_per_op(wrong):
     graph, _ = naive.random_graph(np.random.default_rng(0), 3)
@@ -222,9 +118,3 @@ def test_priorities_must_be_finite_and_one_per_op(wrong):
         sample(graph.buffers, wrong, 1, np.random.default_rng(0))
     with pytest.raises(ValueError, match="priorit"):
         beam(graph.buffers, wrong, 2)
-
-
-def test_a_beam_needs_a_width():
-    graph, _ = naive.random_graph(np.random.default_rng(0), 3)
-    with pytest.raises(ValueError, match="width"):
-        beam(graph.buffers, np.zeros(3), 0)

@@ -7,7 +7,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 from schedopt.core.costs.timeline import input_timeline, timeline_of
 from schedopt.core.errors import FormatError, UsageError
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.plots.draw import check_target, draw
 from schedopt.core.plots.figures import byte_unit, color_of, highest_of_bins, plain, render, time_unit
 from schedopt.core.plots.gantt import draw_gantt, gantt_figure

@@ -8,7 +8,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.costs.timeline import input_timeline, timeline_of
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.plots.trace import trace
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule

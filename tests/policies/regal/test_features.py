@@ -6,7 +6,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.costs.simulator import simulate
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.several_devices import brkga

@@ -3,7 +3,7 @@
 import networkx
 import numpy as np
 import pytest
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
@@ -143,3 +143,17 @@ def test_the_parts_of_the_two_part_graph_are_joined_by_one_edge():
     graph, parts = two_parts()
     edges = networkx.Graph(list(zip(*(array.tolist() for array in graph.edges), strict=True)))
     assert sum(parts[a] != parts[b] for a, b in edges.edges) == 1
+
+
+@pytest.mark.parametrize("k", [5, 11])
+def test_the_uniform_teacher_is_plain_brkga_where_it_can_be(k):
+    graph = synthetic(0, nodes=12)
+    seen, ops = searched(graph), graph.num_ops
+    exact = ActionParameters(placement=k, scheduling=k, transfers=k)
+    genes = dequantise(chosen("uniform", seen, exact), graph, 2, exact)
+    assert (genes.alpha == 1).all()
+    assert (genes.beta == 1).all()
+    coarse = ActionParameters(placement=2, scheduling=16, crossover=10)
+    genes = dequantise(chosen("uniform", seen, coarse), graph, 2, coarse)
+    np.testing.assert_allclose(genes.alpha[: 2 * ops], 2 / 3)  # of mean 1/3 and the variance nearest to 1/12
+    np.testing.assert_allclose(genes.bias[: 3 * ops], 0.7)

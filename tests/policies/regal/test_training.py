@@ -1,4 +1,4 @@
-"""REGAL's training: gradients as enumerated, rewards as searched, and no stop, kill or worker changes a bit of it."""
+"""REGAL's training: gradients as enumerated, rewards as searched, and networks that get better by them."""
 
 import dataclasses
 import itertools
@@ -7,74 +7,23 @@ import math
 import numpy as np
 import pytest
 import torch
-from models.runs import At, assert_same_run, run_killed_at_any_moment, weights_of
-from schedopt.core.errors import FormatError, TrainingError, UsageError
-from schedopt.core.files.json_lines import JsonLines
-from schedopt.core.graph import GraphBuilder
-from schedopt.core.parallel import Workers
+from models.runs import gradient, weights_of
+from models.trainers import METHODS, REGAL, REGAL_EVOLUTION, REGAL_IMITATE, REGAL_REINFORCE, regal_cases, synthetic
+from schedopt.core.errors import UsageError
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
-from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
-from schedopt.core.solvers.several_devices import brkga
-from schedopt.core.solvers.several_devices.brkga import GeneDistribution
-from schedopt.datasets.synthetic import SyntheticParameters
-from schedopt.policies.regal import rewards as regal_rewards
 from schedopt.policies.regal import training as regal_training
-from schedopt.policies.regal.actions import ActionParameters, dequantise
+from schedopt.policies.regal.actions import ActionParameters
 from schedopt.policies.regal.batch import multigraph_batch
-from schedopt.policies.regal.features import searched_graph
-from schedopt.policies.regal.network import RegalNetworkParameters, load_network, save_network
-from schedopt.policies.regal.rewards import Cases, GivenGraphs, Setting, found_value, make_case, plain_value
+from schedopt.policies.regal.network import load_network, save_network
+from schedopt.policies.regal.rewards import found_value
 from schedopt.policies.regal.teachers import TEACHERS
-from schedopt.policies.regal.training import (
-    PLAIN,
-    VALIDATED,
-    Phase,
-    Trainer,
-    TrainingParameters,
-    recipe,
-    settings_of,
-)
-from schedopt.policies.training.run_folder import CHECKPOINT, CONFIG, CURVE, WEIGHTS, curve_of
+from schedopt.policies.regal.training import VALIDATED, Trainer
+from schedopt.policies.training.run_folder import WEIGHTS, curve_of
 
-SHAPE = RegalNetworkParameters(actions=ActionParameters(placement=2, scheduling=5), width=8, rounds=1)
-REINFORCE = Phase(epochs=2, steps=2, graphs=2, evaluations=120, samples=2, baseline="leave-one-out", learning_rate=0.01)
-EVOLUTION = dataclasses.replace(REINFORCE, epochs=1, estimator="evolution", population=2)
-IMITATE = dataclasses.replace(REINFORCE, epochs=1, reward=0.0, imitation=1.0, teacher="uniform")
-SMALL = SyntheticParameters(nodes_low=10, nodes_high=14)
-PARAMETERS = TrainingParameters(
-    network=SHAPE,
-    phases=(REINFORCE, EVOLUTION, IMITATE),
-    synthetic=SMALL,
-    improving=0.0,
-    training_graphs=5,
-    seeds=2,
-    features=100,
-    validation_graphs=2,
-    validation_evaluations=300,
-    checkpoint_seconds=0.0,
-)
-STEPS = 8
-
-
-def with_phase(phase=REINFORCE, **settings):
-    return dataclasses.replace(PARAMETERS, phases=(dataclasses.replace(phase, **settings),))
-
-
-def synthetic(count, low=10, high=14, seed=0):
-    parameters = SyntheticParameters(nodes_low=low, nodes_high=high)
-    return [parameters.draw(index, np.random.default_rng([seed, index])) for index in range(count)]
-
-
-def cases_of(graphs, parameters):
-    setting = Setting(parameters.task, parameters.devices, parameters.actions, 100)
-    return [make_case(GivenGraphs([graph]).maker(0), setting, 0, 200, "uniform") for graph in graphs]
-
-
-def gradient(network):
-    return torch.cat(
-        [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in network.parameters()]
-    )
+SHAPE = REGAL.network
+with_phase = METHODS["regal"].with_phase
 
 
 def pair(name, size, runtime):
@@ -101,7 +50,7 @@ class Enumerated:
         with torch.no_grad():
             for weights in self.trainer.network.parameters():
                 weights *= 3  # away from uniform
-        self.cases = cases_of(graphs, shape)
+        self.cases = regal_cases(graphs, shape)
         self.actions = [
             torch.tensor(list(itertools.product(range(2), repeat=2 * graph.num_ops))).reshape(-1, graph.num_ops, 2)
             for graph in graphs
@@ -149,7 +98,7 @@ class Enumerated:
 @pytest.mark.parametrize("shape", [{}, {"encoder": "lstm", "decoder": "autoregressive"}], ids=["gnn", "autoregressive"])
 def test_reinforce_follows_the_gradient_of_the_expected_reward(shape, tmp_path, monkeypatch):
     """4.1, by enumeration of the actions of a batch of two graphs; the baseline network changes nothing on average."""
-    phase = dataclasses.replace(REINFORCE, baseline="network", samples=1)
+    phase = dataclasses.replace(REGAL_REINFORCE, baseline="network", samples=1)
     case = Enumerated(tmp_path, phase, [pair("two", 9, 2.0), single("one")], monkeypatch, **shape)
     wanted = -case.gradient_of(case.expected_reward())
     assert wanted.abs().max() > 1e-3
@@ -159,7 +108,7 @@ def test_reinforce_follows_the_gradient_of_the_expected_reward(shape, tmp_path, 
 
 def test_the_baseline_network_learns_the_rewards(tmp_path, monkeypatch):
     """Its gradient is that of the expected squared error, with the paper's weight (A.14)."""
-    phase = dataclasses.replace(REINFORCE, baseline="network", samples=1)
+    phase = dataclasses.replace(REGAL_REINFORCE, baseline="network", samples=1)
     case = Enumerated(tmp_path, phase, [pair("two", 9, 2.0)], monkeypatch)
     baseline = case.trainer.baseline
     found = case.gradient_of(case.mean_over_draws(1), baseline)
@@ -171,7 +120,7 @@ def test_the_baseline_network_learns_the_rewards(tmp_path, monkeypatch):
 
 
 def test_leave_one_out_is_unbiased(tmp_path, monkeypatch):
-    case = Enumerated(tmp_path, REINFORCE, [single("one")], monkeypatch)
+    case = Enumerated(tmp_path, REGAL_REINFORCE, [single("one")], monkeypatch)
     case.rewards[0] += 10  # a constant is nothing to it
     wanted = -case.gradient_of(case.expected_reward())
     assert wanted.abs().max() > 1e-3
@@ -181,7 +130,7 @@ def test_leave_one_out_is_unbiased(tmp_path, monkeypatch):
 
 def test_evolution_agrees_with_the_gradient_of_a_smooth_reward(tmp_path, monkeypatch):
     """Exactly where it goes along each weight in turn, so far that the squares add up to those of N(0, I)."""
-    phase = dataclasses.replace(EVOLUTION, sigma=1e-3, ranks=False, samples=1, reward=2.0)
+    phase = dataclasses.replace(REGAL_EVOLUTION, sigma=1e-3, ranks=False, samples=1, reward=2.0)
     case = Enumerated(tmp_path, phase, [pair("one", 9, 2.0), pair("two", 2, 30.0)], monkeypatch)
     network = case.trainer.network
     moved = list(network.choose.parameters())
@@ -209,7 +158,7 @@ def test_evolution_agrees_with_the_gradient_of_a_smooth_reward(tmp_path, monkeyp
 
 def test_all_members_of_a_population_draw_with_the_same_numbers(tmp_path, monkeypatch):
     """So perturbations too small to matter give the same actions."""
-    phase = dataclasses.replace(EVOLUTION, sigma=1e-6, population=3, samples=2, perturbed="all")
+    phase = dataclasses.replace(REGAL_EVOLUTION, sigma=1e-6, population=3, samples=2, perturbed="all")
     case = Enumerated(tmp_path, phase, [pair("one", 9, 2.0), pair("two", 2, 30.0)], monkeypatch)
     seen = []
 
@@ -250,86 +199,6 @@ def test_rewards_are_those_of_searches_with_the_actions(tmp_path):
     assert len(np.unique(found[0])) > 2
 
 
-def test_ratios_are_the_same_in_any_unit():
-    (case,) = cases_of(synthetic(1), SHAPE)
-    assert case.ratio(case.plain) == 1
-    small = dataclasses.replace(case, plain=case.plain * 1e-9)
-    assert small.ratio(3e-9) == pytest.approx(case.ratio(3))
-    assert dataclasses.replace(case, plain=0.0).ratio(0.0) == 1
-
-
-def test_searches_go_on_from_the_features_with_the_distributions_of_the_actions():
-    """The random numbers that come after the features', as when the policy is used."""
-    (case,) = cases_of(synthetic(1, 20, 20), SHAPE)
-    problem = case.start.problem
-    rng = np.random.default_rng(3)
-    actions = np.column_stack([rng.integers(0, head.choices, problem.graph.num_ops) for head in SHAPE.heads])
-    search = Search(problem, seed=0, max_evaluations=400)
-    searched_graph(search, 100)
-    search.best, search.best_fitness = None, (2**63, math.inf)
-    brkga.evolve(search, brkga.Parameters(), dequantise(actions, problem.graph, 2, SHAPE.actions))
-    assert found_value(case.start, actions, SHAPE.actions, 300) == search.best_value
-    assert found_value(case.start, actions.astype(np.uint8), SHAPE.actions, 300) == search.best_value
-    plain = Search(problem, seed=0, max_evaluations=200)
-    brkga.evolve(plain, brkga.Parameters(), GeneDistribution())
-    assert case.plain == plain.best_value
-
-
-@pytest.fixture
-def counted(monkeypatch):
-    """Count what is searched."""
-    calls = {"features": [], "plain": []}
-    make, plain = regal_rewards.searched_graph, regal_rewards.plain_value
-
-    def searched(search, evaluations):
-        calls["features"].append(search.problem.graph.name)
-        return make(search, evaluations)
-
-    def value(problem, evaluations, seed):
-        calls["plain"].append((problem.graph.name, evaluations, seed))
-        return plain(problem, evaluations, seed)
-
-    monkeypatch.setattr(regal_rewards, "searched_graph", searched)
-    monkeypatch.setattr(regal_rewards, "plain_value", value)
-    return calls
-
-
-def test_plain_values_and_features_are_searched_once(counted, tmp_path):
-    graphs = synthetic(2)
-    setting = Setting("runtime", 2, SHAPE.actions, 100)
-    asked = [[((0, 0), 120), ((1, 0), 120), ((0, 1), 120)], [((0, 0), 150)], [((0, 0), None)]]
-    values = []
-    for _ in range(2):
-        file = JsonLines(tmp_path / PLAIN, "plain", "delete it")
-        with Workers(1) as workers:
-            cases = Cases(GivenGraphs(graphs), setting, workers, file)
-            for together in asked * 2:
-                for visit, evaluations in together * 2:
-                    cases.begin(visit, evaluations, "uniform")
-                values.append([cases.get(*which, "uniform").plain for which in together])
-        file.close()
-    assert values == values[:3] * 4
-    assert values[0][0] == plain_value(Problem(graphs[0], task="runtime", devices=2), 120, 0)
-    assert values[2] == [None]
-    names = [graph.name for graph in graphs]
-    searched = [(names[0], 120, 0), (names[0], 120, 1), (names[0], 150, 0), (names[1], 120, 0)]
-    assert sorted(counted["plain"]) == sorted(searched)
-    assert len(counted["features"]) == 2 * 3
-    assert (tmp_path / PLAIN).read_text().count("\n") == 4
-
-
-def test_a_run_that_goes_on_searches_no_plain_value_again(counted, tmp_path):
-    Trainer(tmp_path, PARAMETERS).run(must_stop=At(7))
-    before = len(counted["plain"])
-    assert before == len(set(counted["plain"])) == (tmp_path / PLAIN).read_text().count("\n")
-    (tmp_path / PLAIN).write_text((tmp_path / PLAIN).read_text() + '{"key": "torn')
-    assert Trainer(tmp_path, PARAMETERS).run()
-    assert len(counted["plain"]) == len(set(counted["plain"])) > before
-    assert {(name, evaluations) for name, evaluations, _ in counted["plain"]} >= {
-        (name, 300) for name in ("erdos-renyi-2147483648", "barabasi-albert-2147483649")
-    }
-
-
 def test_graphs_are_taken_in_turn_with_seeds_of_their_own(tmp_path):
     parameters = with_phase(epochs=1, steps=10, graphs=2)
     trainer = Trainer(tmp_path, parameters)
@@ -347,38 +216,23 @@ def test_graphs_are_taken_in_turn_with_seeds_of_their_own(tmp_path):
 
 
 def test_imitation_raises_the_likelihood(tmp_path):
-    trainer = Trainer(tmp_path, with_phase(IMITATE, epochs=3, steps=10, learning_rate=0.02))
+    trainer = Trainer(tmp_path, with_phase(REGAL_IMITATE, epochs=3, steps=10, learning_rate=0.02))
     assert trainer.run()
     likelihood = [line["imitated_log_probability"] for line in curve_of(tmp_path)[1:]]
     per_choice = np.mean([math.log(head.choices) for head in SHAPE.heads])
     assert likelihood[0] > -per_choice - 0.05
     assert likelihood[2] > likelihood[1] > likelihood[0]
     assert likelihood[2] > -0.5 * per_choice
-    (case,) = cases_of(synthetic(1), SHAPE)
+    (case,) = regal_cases(synthetic(1), SHAPE)
     chosen = trainer.network(multigraph_batch([case.searched])).expected().numpy()
     np.testing.assert_array_equal(chosen, TEACHERS["uniform"](case.searched, SHAPE.actions))
-
-
-@pytest.mark.parametrize("k", [5, 11])
-def test_the_uniform_teacher_is_plain_brkga_where_it_can_be(k):
-    actions = ActionParameters(placement=k, scheduling=k, transfers=k)
-    (case,) = cases_of(synthetic(1), dataclasses.replace(SHAPE, actions=actions))
-    genes = dequantise(case.target, case.start.problem.graph, 2, actions)
-    assert (genes.alpha == 1).all()
-    assert (genes.beta == 1).all()
-    coarse = ActionParameters(placement=2, scheduling=16, crossover=10)
-    chosen = TEACHERS["uniform"](case.searched, coarse)
-    genes = dequantise(chosen, case.start.problem.graph, 2, coarse)
-    ops = case.start.problem.graph.num_ops
-    np.testing.assert_allclose(genes.alpha[: 2 * ops], 2 / 3)  # of mean 1/3 and the variance nearest to 1/12
-    np.testing.assert_allclose(genes.bias[: 3 * ops], 0.7)
 
 
 @pytest.mark.parametrize(
     "phase",
     [
-        dataclasses.replace(REINFORCE, steps=20, samples=8, learning_rate=0.03),
-        dataclasses.replace(EVOLUTION, steps=10, samples=1, population=8, sigma=1.0, learning_rate=0.1),
+        dataclasses.replace(REGAL_REINFORCE, steps=20, samples=8, learning_rate=0.03),
+        dataclasses.replace(REGAL_EVOLUTION, steps=10, samples=1, population=8, sigma=1.0, learning_rate=0.1),
     ],
     ids=["reinforce", "evolution"],
 )
@@ -394,37 +248,16 @@ def test_training_raises_the_reward(phase, tmp_path):
     assert curve[-1]["entropy"] < curve[0]["entropy"]
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Return the folder of a run that nothing stopped."""
-    folder = tmp_path_factory.mktemp("whole")
-    assert Trainer(folder, PARAMETERS).run()
-    return folder
-
-
-def test_the_curve_has_a_line_per_epoch_and_one_before(whole):
-    curve = curve_of(whole)
-    assert [(line["phase"], line["epoch"], line["step"]) for line in curve] == [
-        (1, 0, 0), (1, 1, 2), (1, 2, 4), (2, 1, 6), (3, 1, 8)
-    ]  # fmt: skip
-    assert "reward" in curve[1] and "loss" in curve[1]
-    assert "reward" in curve[3] and "loss" not in curve[3]
-    assert "reward" not in curve[4] and "imitated_log_probability" in curve[4]
-    assert settings_of(whole) == PARAMETERS
-
-
-def test_validations_tell_how_much_better_than_plain_brkga_the_policy_is(whole, tmp_path):
+def test_validations_tell_how_much_better_than_plain_brkga_the_policy_is(tmp_path):
     """What `solve --method regal` gives on given graphs, features included in the budget, and to `brkga`."""
     graphs = synthetic(3, 10, 12, seed=9)
-    trainer = Trainer(tmp_path, PARAMETERS, validation=graphs)
+    trainer = Trainer(tmp_path, REGAL, validation=graphs)
     with trainer._at_work():
         found = trainer.validate(trainer.network)
-        assert trainer.validate(trainer.network) == found
-        assert trainer.network.training
     save_network(tmp_path / "some.safetensors", trainer.network)
     entropies = []
     for graph in graphs:
-        (case,) = cases_of([graph], SHAPE)
+        (case,) = regal_cases([graph], SHAPE)
         entropies.append(trainer.network(multigraph_batch([case.searched])).entropy("placement").item())
     for actions in ("sample", "most-likely", "expected"):
         method = f"regal:features=100:weights={tmp_path / 'some.safetensors'}:actions={actions}"
@@ -460,56 +293,20 @@ def test_the_weights_of_the_largest_improvement_are_kept(keep, taken, tmp_path, 
     assert load_network(tmp_path / WEIGHTS).parameters_ == shape
 
 
-def test_neither_jobs_nor_threads_change_the_weights(whole, two_threads, tmp_path):
-    assert Trainer(tmp_path, PARAMETERS, jobs=2).run()
-    assert_same_run(tmp_path, whole)
-
-
-def test_another_seed_gives_others(whole, tmp_path):
-    trainer = Trainer(tmp_path, dataclasses.replace(PARAMETERS, seed=1))
+def test_a_run_of_a_version_that_validated_less_is_refused(tmp_path, monkeypatch):
+    trainer = Trainer(tmp_path, REGAL)
     trainer.run(must_stop=lambda: trainer.place.step == 1)
-    assert not torch.equal(weights_of(trainer.network), weights_of(Trainer(whole, PARAMETERS).network))
-
-
-def test_a_run_of_a_version_that_validated_less_is_refused(whole, monkeypatch):
     monkeypatch.setattr(regal_training, "VALIDATED", (*VALIDATED, "later"))
     with pytest.raises(UsageError, match="is a run of an older version"):
-        Trainer(whole, PARAMETERS)
+        Trainer(tmp_path, REGAL)
 
 
-@pytest.mark.parametrize("often", [1, 2])
-def test_a_run_stopped_again_and_again_is_the_same(often, whole, tmp_path):
-    """Stopped after each step, or two, and in validations, which ask per graph."""
-    stops = 0
-    while not Trainer(tmp_path, PARAMETERS).run(must_stop=At(often + stops % 5)):
-        stops += 1
-        assert stops < 60
-    assert stops >= 5
-    assert_same_run(tmp_path, whole)
-
-
-def test_a_run_killed_at_any_moment_is_the_same(whole, tmp_path, monkeypatch):
-    modules = ("training.run_folder", "networks.files")
-    kills = run_killed_at_any_moment(lambda: Trainer(tmp_path, PARAMETERS), monkeypatch, modules)
-    assert kills > 10
-    assert_same_run(tmp_path, whole)
-    names = {
-        path.name for path in tmp_path.iterdir() if "tfevents" not in path.name and not path.name.endswith(".half")
-    }
-    assert names == {CHECKPOINT, CONFIG, CURVE, PLAIN, WEIGHTS}
-
-
-def test_training_starts_from_weights(whole, tmp_path):
-    parameters = dataclasses.replace(PARAMETERS, start=str(whole / WEIGHTS), network=RegalNetworkParameters())
-    trainer = Trainer(tmp_path, parameters)
-    assert trainer.network.parameters_ == SHAPE
-    assert torch.equal(weights_of(trainer.network), weights_of(load_network(whole / WEIGHTS)))
-    for name, value in (("task", "memory"), ("devices", 3), ("encoder", "lstm")):
-        network = dataclasses.replace(parameters.network, **{name: value})
-        with pytest.raises(UsageError, match=f"is a network of {name} .*, not {value}"):
-            Trainer(tmp_path, dataclasses.replace(parameters, network=network))
-    with pytest.raises(FormatError, match="no/such"):
-        Trainer(tmp_path, dataclasses.replace(parameters, start="no/such"))
+@pytest.mark.parametrize(("name", "value"), [("task", "memory"), ("devices", 3), ("encoder", "lstm")])
+def test_weights_for_something_else_are_not_started_from(name, value, tmp_path):
+    save_network(tmp_path / WEIGHTS, Trainer(tmp_path / "run", REGAL).network)
+    network = dataclasses.replace(SHAPE, **{name: value})
+    with pytest.raises(UsageError, match=f"is a network of {name} .*, not {value}"):
+        Trainer(tmp_path / "other", dataclasses.replace(REGAL, start=str(tmp_path / WEIGHTS), network=network))
 
 
 def test_memory_on_three_devices_trains_without_placement(tmp_path):
@@ -524,54 +321,3 @@ def test_memory_on_three_devices_trains_without_placement(tmp_path):
     assert "entropy" in line and "placement_entropy" not in line
     with pytest.raises(UsageError, match="is of a run on other graphs"):
         Trainer(tmp_path, parameters, graphs=graphs)
-
-
-@pytest.mark.parametrize("at", ["step", "validation"])
-def test_weights_that_overflow_end_the_run(at, tmp_path):
-    trainer = Trainer(tmp_path, with_phase(epochs=1))
-
-    def break_weights(progress):
-        if progress.place.step == (1 if at == "step" else 2):
-            with torch.no_grad():
-                next(trainer.network.parameters()).fill_(float("inf"))
-
-    with pytest.raises(TrainingError, match="is not a number any more"):
-        trainer.run(break_weights)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"reward": 0.0}, "reward and imitation must not both be 0"),
-        ({"samples": 1}, "needs at least 2 samples"),
-        ({"imitation": 1.0}, "imitation needs a teacher"),
-        ({"teacher": "nobody"}, "teacher must be one of uniform"),
-        ({"evaluations": 1}, "evaluations must be at least 2"),
-    ],
-)
-def test_a_phase_that_makes_no_sense_is_refused(settings, words):
-    with pytest.raises(UsageError, match=words):
-        dataclasses.replace(REINFORCE, **settings)
-
-
-def test_settings_that_make_no_sense_are_refused():
-    with pytest.raises(UsageError, match="validation_evaluations must be at least twice the 200"):
-        dataclasses.replace(PARAMETERS, features=200)
-    with pytest.raises(UsageError, match="phases must not be empty"):
-        dataclasses.replace(PARAMETERS, phases=())
-
-
-def test_the_recipe_is_the_papers_until_weights_are_shipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(regal_training, "SHIPPED", tmp_path)
-    runtime, memory = (recipe("regal", task, 2).network for task in ("runtime", "memory"))
-    assert (runtime.rounds, runtime.update, runtime.aggregation) == (2, "gru", "mean")  # A.16
-    assert (runtime.actions.placement, runtime.actions.scheduling) == (2, 16)
-    assert (memory.rounds, memory.aggregation, memory.task) == (16, "mean", "memory")  # A.14
-    assert recipe("gas", "runtime", 4).network == dataclasses.replace(runtime, encoder="lstm", devices=4)
-    (phase,) = recipe("regal", "memory", 2).phases
-    assert (phase.graphs, phase.samples, phase.evaluations, phase.learning_rate) == (4, 1, 1000, 1e-4)
-    (tmp_path / "regal-memory.yaml").write_text(
-        "recipe: {seed: 3, device: cuda, network: {task: memory, rounds: 3}, phases: [{epochs: 2}]}\n"
-    )
-    shipped = recipe("regal", "memory", 5)
-    assert (shipped.seed, shipped.device, shipped.network.rounds, shipped.network.devices) == (3, "cpu", 3, 5)

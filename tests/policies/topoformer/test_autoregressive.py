@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from models import batches
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.policies.topoformer.autoregressive import AutoregressiveDecoder
 
 WIDTH, HEADS, CLIPPING = 12, 3, 5.0

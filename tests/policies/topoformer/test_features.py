@@ -5,7 +5,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse.linalg
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.topoformer import laplacian
 from schedopt.policies.topoformer.features import op_features

@@ -12,7 +12,7 @@ from models.networks import TINY, write_weights
 from safetensors.torch import load_file, save_file
 from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import FormatError, UsageError
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Watcher

@@ -4,8 +4,8 @@ import itertools
 
 import naive
 import numpy as np
-from schedopt.core.comparison.resume import graph_hash
 from schedopt.core.costs.verifier import verify
+from schedopt.core.graph_hash import graph_hash
 from schedopt.core.parallel import chunks
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule

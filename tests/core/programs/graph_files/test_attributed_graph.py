@@ -7,7 +7,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from schedopt.core.errors import FormatError, GraphError
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.programs.graph_files import dot, node_link
 from schedopt.core.programs.options import ImportOptions
 

@@ -14,7 +14,6 @@ from models import torch_models
 from models.torch_models import random_order
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.errors import FormatError, ProgramError, ScheduleError, UsageError
-from schedopt.core.files.costgraph import read_graph, write_graph
 from schedopt.core.problem import Problem
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pytorch import apply as torch_apply
@@ -24,7 +23,6 @@ from schedopt.core.programs.pytorch.costs import measured_costs
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import digests_of_run, held_bytes
-from schedopt.core.programs.schedule_order import read_order
 from schedopt.core.schedule import Schedule
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_leaves
@@ -162,24 +160,6 @@ def test_a_written_training_step_updates_what_program_order_updates(tmp_path):
     expected = program.module(*program.arguments)
     assert torch.equal(loss, tree_leaves(expected)[0])
     assert all(torch.equal(one, other) for one, other in zip(arguments, program.arguments, strict=True))
-
-
-class OneOfTwo(nn.Module):
-    """Returns one result of an op with several; the graph's file pins it by an op of its own."""
-
-    def forward(self, x):
-        values, at = x.max(1)
-        return values, at + 1
-
-
-def test_a_schedule_of_the_graphs_file_is_read(tmp_path):
-    program = program_of(OneOfTwo(), torch.randn(3, 4))
-    graph = graph_of(program)
-    write_graph(graph, tmp_path / "g.pb.gz")
-    written = read_graph(tmp_path / "g.pb.gz")
-    assert written.num_ops > graph.num_ops
-    path = write_schedule(tmp_path / "s.json", written, written.input_order.tolist())
-    assert read_order(path, graph) == graph.input_order.tolist()
 
 
 def test_nothing_is_left_when_results_would_differ(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from schedopt.core.search.search import Search

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.errors import UsageError
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Search

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from schedopt.core.costs.bounds import lower_bound
 from schedopt.core.costs.verifier import verify
-from schedopt.core.graph import GraphBuilder
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from schedopt.core.search.search import Search

@@ -1,0 +1,358 @@
+"""What a schedule file may hold beyond its steps, each claim verified; what else is read as a schedule; its schema."""
+
+import copy
+import json
+from importlib.resources import files
+
+import naive
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+from schedopt.core.costs.simulator import simulate
+from schedopt.core.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError
+from schedopt.core.files.costgraph import format_graph, parse_graph
+from schedopt.core.files.schedule_json import format_document, read_schedule
+from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.graph_hash import structure_hash
+from schedopt.core.problem import Problem
+from schedopt.core.result import Result
+from schedopt.core.schedule import Schedule
+from schedopt.core.solve import solve
+
+STEP_KEYS = {"op", "device", "tensor", "from", "to", "bytes", "start_us", "end_us", "frees"}
+
+
+def schema():
+    text = files("schedopt.core.files").joinpath("schedule.schema.json").read_text("utf-8")
+    found = json.loads(text)
+    Draft202012Validator.check_schema(found)
+    return found
+
+
+def drawn(seed, devices, **values):
+    """Return the result of a method that draws a placement and an order."""
+    rng = np.random.default_rng([72, seed, devices])
+    graph, plain = naive.random_graph(rng, int(rng.integers(2, 14)))
+    schedule = Schedule.from_steps(*naive.schedule_of(plain, *naive.random_steps(rng, plain, devices)))
+    problem = Problem(graph, "runtime" if seed % 2 else "memory", devices, **values)
+    simulation = simulate(problem, schedule)
+    words = {"method": "drawn", "found_by": "drawn", "status": "feasible"}
+    numbers = {"lower_bound": 0, "evaluations": 1.0, "seconds": 0.0, "seed": seed, "is_repeatable": True}
+    return Result(problem, schedule, simulation, **words, **numbers)
+
+
+def written(result, path):
+    """Write a result's file; returns its document."""
+    document = result.document()
+    path.write_text(format_document(document))
+    assert json.loads(path.read_text()) == document
+    return document
+
+
+def verified(path, graph, **values):
+    return read_schedule(path, graph, **values).verify()
+
+
+# What a file claims ------------------------------------------------------------------------------------------
+
+
+def tampered(document, rng):
+    """Yield `(what, document)` for each way to change one optional field, at a step that has it."""
+    for key, change in (
+        ("start_us", lambda value: value + 1),
+        ("end_us", lambda value: value + 1),
+        ("end_us", lambda value: value - 1),
+        ("bytes", lambda value: value + 1),
+        ("frees", lambda names: names[1:]),
+        ("frees", lambda names: [*names, names[0] + "0"]),
+    ):
+        having = [number for number, step in enumerate(document["steps"]) if key in step]
+        if not having:
+            continue
+        number = int(rng.choice(having))
+        other = copy.deepcopy(document)
+        other["steps"][number][key] = change(other["steps"][number][key])
+        yield f"{key} of step {number}", other
+    freeing = [number for number, step in enumerate(document["steps"]) if "frees" in step]
+    others = [number for number in range(len(document["steps"])) if number not in freeing]
+    if len(freeing) > 1:  # with none left, nothing is claimed
+        other = copy.deepcopy(document)
+        del other["steps"][freeing[0]]["frees"]
+        yield "frees is missing", other
+    if freeing and others:
+        other = copy.deepcopy(document)
+        other["steps"][others[0]]["frees"] = other["steps"][freeing[0]]["frees"]
+        yield "frees twice", other
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_every_claim_of_a_drawn_schedule_is_verified_and_no_other_passes(tmp_path, seed):
+    devices = 1 + seed % 3
+    costs = {} if seed % 4 else {"bandwidth": 3e6, "latency": 0.25}
+    result, path = drawn(seed, devices, **costs), tmp_path / "s.json"
+    document = written(result, path)
+    Draft202012Validator(schema()).validate(document)
+    totals = verified(path, result.problem.graph)
+    assert totals.peak_per_device == result.simulation.peak_per_device.tolist()
+    for what, other in tampered(document, np.random.default_rng(seed)):
+        path.write_text(json.dumps(other))
+        with pytest.raises((ScheduleError, UnknownNameError)):
+            pytest.fail(f"{what}: {verified(path, result.problem.graph)}")
+
+
+def small():
+    """Return a result on two devices, by hand: a sends its 8 bytes and keeps a view; c reads the copy."""
+    builder = GraphBuilder("small")
+    builder.add_op("a", outputs=[8], runtime=2.0)
+    builder.add_op("view", inputs=[(0, 0)], outputs=[8], aliases=[0], runtime=1.0)
+    builder.add_op("c", inputs=[(0, 0)], outputs=[3], runtime=4.0, is_final=True)
+    graph = builder.build()
+    schedule = Schedule.from_steps([0, ~0, 1, 2], [0, 0, 0, 1], [0, 1, 0, 1])
+    problem = Problem(graph, devices=2, bandwidth=4e6, latency=0.5)
+    numbers = {"lower_bound": 8, "evaluations": 1.0, "seconds": 0.0, "seed": 0, "is_repeatable": True}
+    simulation = simulate(problem, schedule)
+    return Result(problem, schedule, simulation, method="m", found_by="m", status="feasible", **numbers)
+
+
+def test_steps_by_hand():
+    document = small().document()
+    assert document["steps"] == [
+        {"op": "a", "device": 0, "start_us": 0.0, "end_us": 2.0},
+        {"tensor": "a:0", "from": 0, "to": 1, "bytes": 8, "start_us": 2.0, "end_us": 4.5},
+        {"op": "view", "device": 0, "start_us": 4.5, "end_us": 5.5, "frees": ["a:0", "view:0"]},
+        {"op": "c", "device": 1, "start_us": 4.5, "end_us": 8.5, "frees": ["a:0"]},
+    ]
+    lines = format_document(document).splitlines()
+    assert lines[-6:-2] == [f"  {json.dumps(step)}{',' * (at < 3)}" for at, step in enumerate(document["steps"])]
+
+
+@pytest.mark.parametrize(
+    ("step", "change", "message"),
+    [
+        (2, {"start_us": 5.5}, "step 2, op 'view', starts at 4.5 us, but the schedule claims 5.5 us"),
+        (3, {"end_us": 9.5}, "step 3, op 'c', ends at 8.5 us, but the schedule claims 9.5 us"),
+        (1, {"end_us": 4.4}, "step 1, transfer of 'a:0', ends at 4.5 us"),
+        (1, {"bytes": 7}, "step 1, transfer of 'a:0', sends 8 bytes, but the schedule claims 7"),
+        (0, {"bytes": 8}, "step 0, op 'a', sends no bytes, but the schedule claims 8"),
+        (2, {"frees": ["view:0"]}, "step 2, op 'view', frees 'a:0', but the schedule claims otherwise"),
+        (2, {"frees": []}, "step 2, op 'view', frees 'a:0'"),
+        (1, {"frees": ["a:0"]}, "step 1, transfer of 'a:0', does not free 'a:0', but the schedule claims otherwise"),
+        (3, {"frees": ["a:0", "c:0"]}, "step 3, op 'c', does not free 'c:0'"),
+    ],
+)
+def test_a_claim_that_does_not_hold_is_named(tmp_path, step, change, message):
+    result, path = small(), tmp_path / "s.json"
+    document = result.document()
+    document["steps"][step] |= change
+    path.write_text(json.dumps(document))
+    with pytest.raises(ScheduleError, match=f"^small: {message}"):
+        verified(path, result.problem.graph)
+
+
+def test_what_is_not_claimed_is_not_checked(tmp_path):
+    result, path = small(), tmp_path / "s.json"
+    document = result.document()
+    for keys in ({"start_us"}, {"frees"}, STEP_KEYS - {"op", "device", "tensor", "from", "to"}):
+        steps = [{key: value for key, value in step.items() if key not in keys} for step in document["steps"]]
+        path.write_text(json.dumps({**document, "steps": steps}))
+        assert verified(path, result.problem.graph).runtime == 8.5
+
+
+# The schema ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+@pytest.mark.parametrize("method", ["input", "lpmf", "dfs", "brkga", "local-search", "gp-dfs", "auto"])
+def test_what_solve_writes_is_what_the_schema_says(tmp_path, method, task, devices):
+    graph, _ = naive.random_graph(np.random.default_rng([73, devices]), 12)
+    problem = Problem(graph, task, devices, memory_limit=10**6 if devices == 2 else 1, bandwidth=1e6, latency=1.0)
+    budget = 20 if method in ("brkga", "local-search", "auto") else None
+    result = solve(problem, method, evaluations=budget)
+    document = written(result, tmp_path / "s.json")
+    found = schema()
+    Draft202012Validator(found).validate(document)
+    assert set(document) == set(found["properties"])
+    for step in document["steps"]:
+        assert set(step) <= set(found["$defs"]["op" if "op" in step else "transfer"]["properties"])
+    verified(tmp_path / "s.json", graph)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 3},
+        {"graph_sha256": "abc"},
+        {"task": "speed"},
+        {"status": "limit"},
+        {"devices": 0},
+        {"memory_limit": 0.5},
+        {"steps": [{"op": "a"}]},
+        {"steps": [{"op": "a", "device": 0, "tensor": "a:0", "from": 0, "to": 1}]},
+        {"steps": [{"op": "a", "device": 0, "frees": ["a:0", "a:0"]}]},
+        {"steps": [{"op": "a", "device": 0, "start_us": -1}]},
+        {"steps": [{"tensor": "a:0", "from": 0, "to": 1, "bytes": "8"}]},
+    ],
+)
+def test_the_schema_refuses(change):
+    assert not Draft202012Validator(schema()).is_valid({**small().document(), **change})
+
+
+# Formats and graphs ------------------------------------------------------------------------------------------
+
+
+def format_1(document):
+    """Return what version 0.1 wrote of a result."""
+    steps = [{key: step[key] for key in ("op", "device", "tensor", "from", "to") if key in step}
+             for step in document["steps"]]  # fmt: skip
+    return {**{k: v for k, v in document.items() if k not in ("format", "graph_sha256")}, "steps": steps}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_format_1_is_read(tmp_path, seed):
+    result, path = drawn(seed, 2, latency=1.0), tmp_path / "s.json"
+    document = format_1(result.document())
+    Draft202012Validator(schema()).validate(document)
+    for old in (document, {**document, "format": 1}):
+        path.write_text(json.dumps(old))
+        loaded = read_schedule(path, result.problem.graph)
+        assert loaded.problem == result.problem
+        assert loaded.verify().runtime == pytest.approx(result.simulation.runtime)
+    path.write_text(json.dumps({**document, "runtime_us": document["runtime_us"] + 1}))
+    with pytest.raises(ScheduleError, match="claims"):
+        verified(path, result.problem.graph)
+
+
+def test_the_hash_is_of_the_graph_not_of_its_file():
+    graph, _ = naive.random_graph(np.random.default_rng(74), 12)  # with runtimes that files round, and a part of an
+    digest = structure_hash(graph)  # op's tensors final
+    for encoding in ("text", "binary"):
+        for compress in (False, True):
+            assert structure_hash(parse_graph(format_graph(graph, encoding, compress), "other name")) == digest
+    assert len(digest) == 64
+
+
+def chain(**values):
+    """Return a graph of two ops, with one thing different."""
+    builder = GraphBuilder("chain")
+    builder.add_op("a", outputs=[values.get("size", 4)], runtime=values.get("runtime", 1.0), op_id=values.get("id", 0))
+    builder.add_op(
+        values.get("name", "b"),
+        op_id=1,
+        inputs=[(values.get("id", 0), 0)],
+        control=[values.get("id", 0)] * ("control" in values),
+        outputs=[4],
+        aliases=[values.get("alias", -1)],
+        is_final=values.get("is_final", True),
+        workspace=values.get("workspace", 0),
+        persistent=values.get("persistent", 0),
+    )
+    return builder.build()
+
+
+@pytest.mark.parametrize("key", ["size", "name", "control", "alias", "is_final", "persistent"])
+def test_a_graph_that_differs_has_another_hash_and_its_schedules_are_refused(tmp_path, key):
+    values = {"size": 5, "name": "c", "control": True, "alias": 0, "is_final": False, "persistent": 9}
+    graph, other, path = chain(), chain(**{key: values[key]}), tmp_path / "s.json"
+    written(solve(Problem(graph), "input"), path)
+    with pytest.raises(OtherGraphError, match=r"s\.json: made for another graph than chain: .*--force") as error:
+        read_schedule(path, other)
+    assert structure_hash(graph)[:12] in str(error.value)
+    assert structure_hash(other)[:12] in str(error.value)
+    if key == "name":
+        with pytest.raises(UnknownNameError, match="names the op 'b', which chain does not have"):
+            read_schedule(path, other, force=True)
+    else:
+        assert read_schedule(path, other, force=True).schedule.items.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("values", [{"id": 7}, {"runtime": 2.0}, {"workspace": 3}])
+def test_ids_and_measured_costs_make_no_other_graph_but_costs_are_verified(tmp_path, values):
+    graph, other, path = chain(), chain(**values), tmp_path / "s.json"
+    assert structure_hash(graph) == structure_hash(other)
+    written(solve(Problem(graph), "input"), path)
+    loaded = read_schedule(path, other)
+    if "id" in values:
+        loaded.verify()
+    else:
+        with pytest.raises(ScheduleError, match=r"but takes|but the schedule claims"):
+            loaded.verify()
+
+
+# Plans of other tools ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_steps_alone_are_a_schedule(tmp_path, seed, devices):
+    result, path = drawn(seed, devices), tmp_path / "s.json"
+    steps = format_1(result.document())["steps"]
+    path.write_text(json.dumps({"steps": steps}))
+    loaded = read_schedule(path, result.problem.graph)
+    used = 1 + int(result.schedule.targets.max())
+    assert loaded.problem == Problem(result.problem.graph, "memory", used)
+    assert (loaded.status, loaded.runtime, loaded.peak, loaded.peak_per_device) == ("feasible", None, None, None)
+    assert loaded.verify().peak_per_device == result.simulation.peak_per_device.tolist()[:used]
+    path.write_text(json.dumps({"steps": steps, "runtime_us": -5.0}))
+    with pytest.raises(ScheduleError, match=r"claims -5\.0 us"):
+        verified(path, result.problem.graph)
+
+
+def test_steps_on_too_many_devices_are_refused(tmp_path):
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"steps": [{"op": "a", "device": 64}]}))
+    with pytest.raises(FormatError, match=r"s\.json: devices must be from 1 to 64, not 65"):
+        read_schedule(path, chain())
+
+
+def test_no_steps_run_nothing(tmp_path):
+    path = tmp_path / "s.json"
+    path.write_text('{"steps": []}')
+    with pytest.raises(ScheduleError, match="op 'a' never runs"):
+        verified(path, chain())
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("seed", range(5))
+def test_op_names_one_per_line_are_an_order_on_one_device(tmp_path, seed, ending):
+    result, path = drawn(seed, 1), tmp_path / "order.txt"
+    graph = result.problem.graph
+    path.write_bytes("".join(f"{graph.op_names[op]}{ending}" for op in result.schedule.op_order()).encode())
+    loaded = read_schedule(path, graph)
+    assert loaded.problem == Problem(graph)
+    assert loaded.schedule.items.tolist() == result.schedule.items.tolist()
+    assert loaded.verify().peak == result.simulation.peak
+    path.write_bytes(path.read_bytes().removesuffix(ending.encode()))
+    assert len(read_schedule(path, graph).schedule) == graph.num_ops
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("a\nc\n", UnknownNameError, r"order\.txt: line 2 is 'c', which is no op of chain"),
+        ("hello", UnknownNameError, r"line 1 is 'hello', .*; a schedule is JSON, or op names, one per line"),
+        ("a\n\nb\n", UnknownNameError, "line 2 is ''"),
+        (" a\nb\n", UnknownNameError, "line 1 is ' a'"),
+        ("x" * 200, UnknownNameError, f"line 1 is '{'x' * 80}',"),
+        ("a\n", ScheduleError, "op 'b' never runs"),
+        ("a\nb\na\n", ScheduleError, "op 'a' runs twice"),
+        ("b\na\n", ScheduleError, "op 'b' runs on device 0 without its input 'a:0'"),
+        ("\n", FormatError, "not a JSON file, or truncated"),
+    ],
+)
+def test_an_order_that_is_wrong(tmp_path, text, error, message):
+    path = tmp_path / "order.txt"
+    path.write_text(text)
+    with pytest.raises(error, match=message):
+        verified(path, chain())
+
+
+@pytest.mark.parametrize("name", ["{", '{"steps": []}', "[1]", "7", " x ", "µ/名\x85\u2028", "null", "\ufeffx"])
+def test_an_order_of_odd_names_is_read(tmp_path, name):
+    builder = GraphBuilder("odd")
+    builder.add_op("a")
+    builder.add_op(name)
+    path = tmp_path / "order.txt"
+    for order in (["a", name], [name, "a"]):
+        path.write_text("\n".join(order), encoding="utf-8-sig")
+        assert verified(path, builder.build()).peak == 0

@@ -1,0 +1,38 @@
+"""Keys, one per op: their prices and annealing against their plain-Python twins."""
+
+import naive
+import numpy as np
+import pytest
+from models.sequences import KINDS, SequenceCase
+from schedopt.core.kernels.several_devices.lazy_keys import anneal_keys
+from schedopt.core.kernels.several_devices.sequences import Walk
+
+SEEDS = range(25)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_annealing_of_keys(seed, kind):
+    devices = 1 + seed % 4
+    case = SequenceCase(seed, devices)
+    aim, keys = case.aim(kind), case.keys()
+    draws = case.rng.random((30, 6))
+
+    def decode(values):
+        floats = naive.as_floats(values)
+        return (
+            naive.spread(case.plain, floats, devices)
+            if aim.is_peak
+            else naive.arrange(case.plain, floats, devices, **case.costs)
+        )
+
+    start = case.cost(aim)(*decode(keys))[0]
+    walk = naive.Walk(aim, case.cost(aim), start)
+    expected = naive.anneal_keys(walk, keys.copy(), decode, bool(case.costs), 0.05, draws)
+    best, found = np.full(2, np.inf), (np.empty(len(keys) - 1, np.int32), np.empty(len(keys) - 1, np.int32))
+    moves = Walk(0.05, start, draws, best, *found)
+    energy = anneal_keys(case.arrays, case.state, case.lazy, keys, aim, case.links, moves)
+    assert keys.tolist() == expected.tolist()
+    assert energy == pytest.approx(walk.energy, rel=1e-9)
+    assert tuple(best) == pytest.approx(walk.best, rel=1e-9)
+    assert walk.found is None or tuple(f.tolist() for f in found) == walk.found

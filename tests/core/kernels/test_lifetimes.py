@@ -1,0 +1,108 @@
+"""The peak by lifetimes, and its annealing, against plain-Python twins."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.kernels.graph_arrays import graph_arrays
+from schedopt.core.kernels.several_devices.lifetimes import (
+    Sequence,
+    anneal_lifetimes,
+    new_lifetimes,
+    price_lifetimes,
+    read_delays,
+    write_transfers,
+)
+
+SEEDS = range(30)
+
+
+class Case:
+    """A random graph, order, placement and delays; the delays of half of them are all 1."""
+
+    def __init__(self, seed, devices, most_ops=12):
+        self.rng = rng = np.random.default_rng([110, seed, devices])
+        self.graph, self.plain = naive.random_graph(rng, int(rng.integers(1, most_ops)))
+        self.devices = devices
+        self.order = naive.random_order(rng, self.plain)
+        self.placement = rng.integers(0, devices, self.graph.num_ops).tolist()
+        self.delay = rng.random((self.graph.num_tensors, devices), dtype=np.float32)
+        if seed % 2:
+            self.delay[:] = 1
+        self.arrays = graph_arrays(self.graph, self.devices)
+
+    def scratch(self):
+        order, position = np.array(self.order, np.int32), np.empty(len(self.order), np.int32)
+        position[order] = np.arange(len(order))
+        placement = np.array(self.placement, np.int32)
+        lifetimes = new_lifetimes(self.arrays, self.devices)
+        return self.arrays, lifetimes, Sequence(order, position, placement, self.delay.ravel().copy())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("devices", [1, 2, 3, 5])
+def test_lifetimes(seed, devices):
+    case = Case(seed, devices)
+    expected = naive.lifetimes_cost(case.plain, case.order, case.placement, case.delay, devices, 50.0)
+    energy, peak = price_lifetimes(*case.scratch(), 50.0, np.inf)
+    assert energy == pytest.approx(expected[0], rel=1e-9)
+    assert peak == expected[1]
+    if energy > 0:
+        assert price_lifetimes(*case.scratch(), 50.0, energy * 0.999)[0] == np.inf
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("devices", [2, 3])
+def test_lifetimes_are_those_of_a_schedule(seed, devices):
+    case = Case(seed, devices)
+    after = naive.sent_after(case.plain, case.order, case.placement, case.delay)
+    steps = []
+    for at, op in enumerate(case.order):
+        steps += [op, *(send for send, place in after.items() if place == at)]
+    run = naive.replay(case.plain, case.placement, steps, devices)
+    _, peak = price_lifetimes(*case.scratch(), 50.0, np.inf)
+    fixed = [sum(p for op, p in enumerate(case.plain.persistent) if case.placement[op] == d) for d in range(devices)]
+    assert peak <= max(run.peaks)
+    if seed % 2:
+        assert max(peak, *fixed) == max(run.peaks)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_transfers_are_listed_and_read_back(seed, devices):
+    case = Case(seed, devices)
+    cells, after = np.empty((2, case.graph.num_tensors * devices), np.int32)
+    arrays, lifetimes, sequence = case.scratch()
+    count = write_transfers(arrays, lifetimes, sequence, cells, after)
+    found = {(*divmod(c, devices), a) for c, a in zip(cells[:count].tolist(), after[:count].tolist(), strict=True)}
+    sent = naive.sent_after(case.plain, case.order, case.placement, case.delay)
+    assert found == {(case.plain.index[t], target, place) for (t, target), place in sent.items()}
+
+    place_of_cell = np.zeros(case.graph.num_tensors * devices, np.int32)
+    place_of_cell[cells[:count]] = after[:count]
+    sequence.delay[:] = np.nan
+    read_delays(arrays, lifetimes, sequence, place_of_cell)
+    again = np.empty_like(after)
+    assert write_transfers(arrays, lifetimes, sequence, cells, again) == count
+    assert again[:count].tolist() == after[:count].tolist()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_annealing_of_lifetimes(seed, devices):
+    case = Case(seed, devices)
+    draws = case.rng.random((40, 6))
+    draws[::3, 5] /= 10
+    expected = naive.anneal_lifetimes(case.plain, case.order, case.placement, case.delay, devices, 50.0, 0.5, draws)
+    arrays, lifetimes, present = case.scratch()
+    cost = price_lifetimes(arrays, lifetimes, present, 50.0, np.inf)
+    found = Sequence(*(array.copy() for array in present))
+    energy, peak = anneal_lifetimes(arrays, lifetimes, present, 50.0, 0.5, draws, cost, found)
+    order, placement, delay, expected_energy, expected_peak = expected
+    assert present.order.tolist() == order
+    assert present.position[order].tolist() == list(range(len(order)))
+    assert present.placement.tolist() == placement
+    assert present.delay.tolist() == delay.ravel().tolist()
+    assert energy == pytest.approx(expected_energy, rel=1e-9)
+    assert peak == expected_peak
+    found.position[found.order] = np.arange(len(order))
+    assert price_lifetimes(arrays, lifetimes, found, 50.0, np.inf)[1] == peak

@@ -1,0 +1,20 @@
+"""The memory-aware greedy decoder against its plain-Python twin."""
+
+import naive
+import pytest
+from models.sequences import SequenceCase
+from schedopt.core.kernels.several_devices.memory_greedy import spread
+
+SEEDS = range(25)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("devices", [1, 2, 3, 5])
+def test_spread(seed, devices):
+    case = SequenceCase(seed, devices, 20)
+    keys, z = case.keys(), case.lazy
+    if seed % 3 == 0:
+        keys[-1] = 0
+    spread(case.arrays, case.state, z, keys, devices)
+    expected = naive.spread(case.plain, naive.as_floats(keys), devices)
+    assert (z.order.tolist(), case.state.placement.tolist()) == expected

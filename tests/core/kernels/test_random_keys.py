@@ -1,0 +1,75 @@
+"""Chromosomes of random keys against their twins."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.kernels.several_devices import random_keys
+from schedopt.core.problem import Problem
+from schedopt.core.search.search import Search
+from schedopt.core.solvers.several_devices.random_keys import Chromosomes
+
+SEEDS = range(25)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_decode_runs_the_most_urgent_ready_step(seed, devices):
+    rng = np.random.default_rng([seed, devices])
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 13)))
+    problem = Problem(graph, devices=devices)
+    chromosomes = Chromosomes(Search(problem))
+    genes = rng.random(chromosomes.genes, dtype=np.float32)
+    if seed % 2:  # many ties
+        genes = np.floor(genes * 4).astype(np.float32) / 4
+    if seed % 5 == 0:
+        genes[rng.random(len(genes)) < 0.3] = 1.0
+    placement, steps = naive.decode(plain, naive.as_floats(genes), devices, problem.fixed_op)
+    items, sources, targets = naive.schedule_of(plain, placement, steps)
+    schedule = chromosomes.decode(genes)
+    assert schedule.items.tolist() == items
+    assert schedule.sources.tolist() == sources
+    assert schedule.targets.tolist() == targets
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_price_is_the_cost_of_the_decoded_schedule(seed, task):
+    rng = np.random.default_rng(seed)
+    devices = int(rng.integers(1, 5))
+    graph, plain = naive.random_graph(rng, 10)
+    problem = Problem(graph, task, devices, bandwidth=2e6, latency=0.5)
+    chromosomes = Chromosomes(Search(problem))
+    population = rng.random((6, chromosomes.genes), dtype=np.float32)
+    fitness = chromosomes.price(population)
+    for row, genes in zip(fitness, population, strict=True):
+        placement, steps = naive.decode(plain, naive.as_floats(genes), devices, problem.fixed_op)
+        expected = naive.replay(plain, placement, steps, devices, bandwidth=2e6, latency=0.5)
+        value = max(expected.peaks) if task == "memory" else max(expected.clocks)
+        assert row.tolist() == pytest.approx([0, value], rel=1e-9)
+
+
+def test_cross_takes_each_gene_by_its_draw():
+    rng = np.random.default_rng(4)
+    parents = rng.random((8, 30), dtype=np.float32)
+    elites, others = rng.integers(0, 3, 20), rng.integers(3, 8, 20)
+    bias = rng.random(30)
+    children = rng.random((20, 30), dtype=np.float32)
+    draws = children.tolist()
+    random_keys.cross(parents, elites, others, bias, children)
+    assert children.tolist() == naive.crossover(
+        draws, parents.tolist(), elites.tolist(), others.tolist(), bias.tolist()
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_look_up_takes_each_draw_to_its_quantile(seed):
+    rng = np.random.default_rng(seed)
+    tables = np.sort(rng.random((4, 9), dtype=np.float32), axis=1)
+    rows = rng.integers(-1, 4, 30).astype(np.int32)
+    draws = rng.random((6, 30), dtype=np.float32)
+    draws[0, :10], draws[1, :10], draws[2, :9] = 0.0, np.nextafter(np.float32(1), np.float32(0)), np.arange(9) / 9
+    expected = naive.looked_up(naive.as_floats(draws), naive.as_floats(tables), rows.tolist())
+    kept = draws[:, rows < 0].copy()
+    random_keys.look_up(tables, rows, draws)
+    np.testing.assert_allclose(draws, expected, rtol=0, atol=1e-6)
+    assert (draws[:, rows < 0] == kept).all()

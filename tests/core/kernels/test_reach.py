@@ -1,0 +1,17 @@
+"""Reachability against sets."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.kernels.reach import reachable
+
+SEEDS = range(25)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_reachable_is_the_transitive_closure(seed):
+    rng = np.random.default_rng(seed)
+    graph, plain = naive.random_graph(rng, 14, edges=0.9)
+    for op in plain.ops:
+        assert set(np.flatnonzero(reachable(*graph.successors, op))) == naive.reachable(plain.after, op)
+        assert set(np.flatnonzero(reachable(*graph.predecessors, op))) == naive.reachable(plain.before, op)

@@ -1,0 +1,71 @@
+"""Sequences and their annealing against their plain-Python twins."""
+
+import naive
+import numpy as np
+import pytest
+from models.sequences import KINDS, SequenceCase
+from schedopt.core.costs.simulator import simulate
+from schedopt.core.costs.verifier import verify
+from schedopt.core.kernels.several_devices.sequences import Walk, anneal_sequence
+from schedopt.core.problem import Problem
+from schedopt.core.schedule import Schedule
+
+SEEDS = range(25)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("devices", [1, 2, 3, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_run_sequence_sends_late_and_prices_its_steps(seed, devices, kind):
+    case = SequenceCase(seed, devices)
+    order, placement = case.random_sequence()
+    aim = case.aim(kind)
+    steps = naive.sequence_steps(case.plain, order, placement, aim.together)
+    columns = naive.schedule_of(case.plain, placement, steps)
+    (count, *values), items, targets = case.run(order, placement, aim)
+    assert count == len(steps)
+    assert items.tolist() == columns[0]
+    assert targets.tolist() == columns[2]
+    assert values == pytest.approx(case.cost(aim)(order, placement), rel=1e-9)
+
+    problem = Problem(case.graph, "runtime", devices, None, *case.costs.values())
+    simulation = simulate(problem, Schedule.from_steps(*columns))
+    verify(problem, Schedule.from_steps(*columns), runtime=simulation.runtime)
+    assert values[2] == simulation.runtime
+    assert not aim.memory or values[1] == simulation.peak
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_run_sequence_gives_up_above_the_bar(seed):
+    case = SequenceCase(seed, 3)
+    order, placement = case.random_sequence()
+    aim = case.aim("peak")
+    energy = case.cost(aim)(order, placement)[0]
+    assert case.run(order, placement, aim, energy * 1.0001, record=False)[0][1] == pytest.approx(energy)
+    if energy > 0:
+        assert case.run(order, placement, aim, energy * 0.9999, record=False)[0][1] == np.inf
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("devices", [1, 2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_annealing_of_sequences(seed, devices, kind):
+    case = SequenceCase(seed, devices)
+    aim = case.aim(kind)
+    order, placement = case.random_sequence()
+    draws = case.rng.random((40, 5))
+    start = case.cost(aim)(order, placement)[0]
+    walk = naive.Walk(aim, case.cost(aim), start)
+    expected = naive.anneal_sequence(case.plain, walk, order, placement, devices, 0.05, draws)
+
+    present, position = np.array(order, np.int32), np.empty(len(order), np.int32)
+    position[present] = np.arange(len(order))
+    case.state.placement[:] = placement
+    best, best_order, best_placement = np.full(2, np.inf), present.copy(), case.state.placement.copy()
+    moves = Walk(0.05, start, draws, best, best_order, best_placement)
+    energy = anneal_sequence(case.arrays, case.state, case.lazy.due, present, position, aim, case.links, moves)
+    assert (present.tolist(), case.state.placement.tolist()) == expected
+    assert position[present].tolist() == list(range(len(order)))
+    assert energy == pytest.approx(walk.energy, rel=1e-9)
+    assert tuple(best) == pytest.approx(walk.best, rel=1e-9)
+    assert walk.found is None or (best_order.tolist(), best_placement.tolist()) == walk.found

@@ -1,0 +1,113 @@
+"""Levels of the beam over executed sets against exact dynamic programming."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.kernels.one_device import set_beam
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_select_is_an_order_statistic(dtype):
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        count = int(rng.integers(1, 40))
+        values = rng.integers(0, rng.choice([3, 50, 2**62]), count).astype(dtype)
+        beyond = rng.integers(0, 5, 3).astype(dtype)
+        rank = int(rng.integers(0, count))
+        given = np.concatenate((values, beyond))
+        assert set_beam.select(given, count, rank) == sorted(values.tolist())[rank]
+        assert sorted(given[:count].tolist()) == sorted(values.tolist())
+        assert given[count:].tolist() == beyond.tolist()
+
+
+def test_keep_best_keeps_the_least_peaks_and_breaks_ties_by_hash():
+    rng = np.random.default_rng(2)
+    for _ in range(100):
+        count = int(rng.integers(2, 40))
+        size = int(rng.integers(1, count))
+        salt = np.uint64(2 * int(rng.integers(0, 2**62)) + 1)
+        candidates = set_beam.new_candidates(count, count)
+        hashes = rng.integers(0, 2**64, count, dtype=np.uint64)
+        candidates.hash[:] = hashes
+        candidates.peak[:] = rng.integers(0, 5, count)
+        candidates.parent[:] = np.arange(count)
+        candidates.op[:] = np.arange(count) + 100
+        keys = sorted(
+            (int(p), int(h) * int(salt) % 2**64, at)
+            for at, (p, h) in enumerate(zip(candidates.peak, hashes, strict=True))
+        )
+        limit, largest_tie, kept = set_beam._keep_best(candidates, size, count, salt)
+        assert kept == size
+        assert (limit, largest_tie) == keys[size - 1][:2]
+        assert sorted(candidates.parent[:kept].tolist()) == sorted(at for *_, at in keys[:size])
+        assert (candidates.op[:kept] == candidates.parent[:kept] + 100).all()
+        assert (candidates.hash[:kept] == hashes[candidates.parent[:kept]]).all()
+
+
+def sets_of(level, ops):
+    return [frozenset(op for op in range(ops) if int(row[op >> 6]) >> (op & 63) & 1) for row in level.executed]
+
+
+@pytest.mark.parametrize(("seed", "ops"), [*((seed, 8) for seed in range(12)), (100, 70)])
+@pytest.mark.parametrize("size", [1, 3, 10**6])
+@pytest.mark.parametrize("is_backward", [False, True])
+def test_levels_of_the_beam(seed, ops, size, is_backward):
+    """Levels are those of exact dynamic programming over sets, cut to the least peaks, ties by salted hash."""
+    rng = np.random.default_rng([seed, size])
+    edges = 1.4 if ops < 20 else 6.0
+    graph, plain = naive.random_graph(rng, ops, edges=edges)
+    if ops > 20 and size > 3:
+        size = 20
+    b = graph.buffers
+    walk = set_beam.backward_walk(b) if is_backward else set_beam.forward_walk(b)
+    zobrist = rng.integers(0, 2**64, ops, dtype=np.uint64)
+    level = set_beam.first_level(walk)
+    exact = {frozenset(): 0}
+    for _ in range(ops):
+        salt = np.uint64(2 * int(rng.integers(0, 2**62)) + 1)
+        candidates = set_beam.new_candidates(size, len(level.ready))
+        count, truncated = set_beam.expand(level, b, walk, candidates, zobrist, size, 2**62, salt)
+        expected = naive.level_sets(plain, exact, is_backward=is_backward)
+        assert truncated == (len(expected) > size)
+
+        parents = sets_of(level, ops)
+        level = set_beam.materialise(level, b, walk, candidates, count, -1)
+        sets = sets_of(level, ops)
+        hashes = {s: int(np.bitwise_xor.reduce(zobrist[list(s)])) for s in expected}
+        best = sorted(expected, key=lambda s: (expected[s], hashes[s] * int(salt) % 2**64))[:size]
+        exact = {s: expected[s] for s in best}
+        assert dict(zip(sets, level.peak.tolist(), strict=True)) == exact
+        assert len(sets) == len(exact)
+        for at, executed in enumerate(sets):
+            parent, op = parents[candidates.parent[at]], int(candidates.op[at])
+            assert parent | {op} == executed
+            assert op not in parent
+            assert level.hash[at] == hashes[executed]
+            before = frozenset(plain.ops) - executed if is_backward else executed
+            assert level.resident[at] == plain.resident(before)
+            ready = level.ready[level.ready_ptr[at] : level.ready_ptr[at + 1]].tolist()
+            assert sorted(ready) == naive.joinable(plain, executed, is_backward)
+    assert sets == [frozenset(range(ops))]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("is_backward", [False, True])
+def test_cutoff_of_the_beam(seed, is_backward):
+    rng = np.random.default_rng(seed)
+    graph, plain = naive.random_graph(rng, 7)
+    b = graph.buffers
+    walk = set_beam.backward_walk(b) if is_backward else set_beam.forward_walk(b)
+    optimum = naive.least_peak(plain) - sum(plain.persistent)
+    cutoff = optimum + int(rng.integers(0, 6))
+    zobrist = rng.integers(0, 2**64, 7, dtype=np.uint64)
+    level, exact = set_beam.first_level(walk), {frozenset(): 0}
+    for _ in plain.ops:
+        candidates = set_beam.new_candidates(1000, len(level.ready))
+        count, _ = set_beam.expand(level, b, walk, candidates, zobrist, 1000, cutoff, np.uint64(1))
+        exact = naive.level_sets(plain, exact, cutoff, is_backward)
+        assert count == len(exact)
+        if not count:
+            break
+        level = set_beam.materialise(level, b, walk, candidates, count, -1)
+        assert dict(zip(sets_of(level, 7), level.peak.tolist(), strict=True)) == exact
+    assert bool(exact) == (optimum < cutoff)

@@ -1,0 +1,59 @@
+"""The order that a schedule file gives to a program: of the model's graph, as files hold it now and held it before."""
+
+import pytest
+from schedopt.core.errors import OtherGraphError, UnknownNameError, UsageError
+from schedopt.core.files.costgraph import format_graph, parse_graph
+from schedopt.core.files.schedule_json import format_document
+from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.problem import Problem
+from schedopt.core.programs.schedule_order import read_order
+from schedopt.core.solve import solve
+
+
+def model(size=4, extra=False):
+    """Return the graph of a model that returns one result of an op with two."""
+    builder = GraphBuilder("model")
+    builder.add_op("max", outputs=[size, size], is_final=[True, False], runtime=0.25)
+    builder.add_op("add", inputs=[(0, 1)], outputs=[size], is_final=True)
+    builder.add_op("log", inputs=[(0, 0)], outputs=[size])
+    if extra:
+        builder.add_op("more", inputs=[(2, 0)])
+    return builder.build()
+
+
+def write(path, graph, **values):
+    result = solve(Problem(graph, **values), "input")
+    path.write_text(format_document(result.document()))
+    return str(path)
+
+
+def test_a_schedule_of_the_graphs_file_is_read_with_marks_and_with_ops_for_them(tmp_path):
+    graph = model()
+    data = format_graph(graph)
+    read, old = (parse_graph(text, "g") for text in (data, data.replace(b'  device: "schedopt/final"\n', b"")))
+    assert (read.num_ops, old.num_ops) == (3, 4)
+    assert old.op_names[-1] == "max:0/final"
+    for written in (graph, read, old):
+        path = write(tmp_path / "s.json", written)
+        assert read_order(path, graph) == [0, 1, 2]
+    (tmp_path / "order.txt").write_text("max\nlog\nmax:0/final\nadd\n")
+    assert read_order(str(tmp_path / "order.txt"), graph) == [0, 2, 1]
+
+
+def test_a_schedule_of_another_model_is_taken_by_force_alone(tmp_path):
+    path = write(tmp_path / "s.json", model(size=5))
+    message = (
+        r"s\.json: made for another graph .*: it is of another model, or imported with other --training or --shape"
+    )
+    with pytest.raises(OtherGraphError, match=message):
+        read_order(path, model())
+    assert read_order(path, model(), force=True) == [0, 1, 2]
+    path = write(tmp_path / "s.json", model(extra=True))
+    with pytest.raises(UnknownNameError, match="'more', which model does not have: it is of another model"):
+        read_order(path, model(), force=True)
+
+
+def test_a_program_runs_on_one_device(tmp_path):
+    (tmp_path / "s.json").write_text('{"steps": [{"op": "max", "device": 0}, {"op": "add", "device": 1}]}')
+    with pytest.raises(UsageError, match=r"s\.json: the schedule uses 2 devices, .* --devices 1"):
+        read_order(str(tmp_path / "s.json"), model())

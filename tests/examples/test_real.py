@@ -1,0 +1,76 @@
+"""The scripts in `examples/experiments/real` run, on few and small graphs and models, and print their tables."""
+
+import csv
+import importlib.util
+
+import pytest
+from models.examples import EXPERIMENTS, run
+
+
+@pytest.mark.slow
+def test_real_graphs_prints_a_table_per_folder(few):
+    printed = run("real/graphs.sh", few, "--", "--time-limit", "0.5s")
+    assert "few:\npeak memory, 2 graphs, 1 device, 0.5 s" in printed
+    (row,) = (line.split() for line in printed.splitlines() if line.startswith("auto "))
+    assert "2/0/0" in row
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torch._inductor.memory"), reason="this PyTorch lacks the heuristics")
+@pytest.mark.slow
+def test_inductor_heuristics_never_beat_auto(few):
+    printed = run("real/inductor_heuristics.py", few, "--time-limit", 0.5).splitlines()
+    rows = [line.split() for line in printed if line.startswith("few ")]
+    assert [row[1:2] + row[-7:-4] for row in rows] == [["2", "1", "1", "0"]] * 2
+
+
+TINY = """
+import torch
+
+def efficientnet_b0():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), Branches()).eval(), (torch.randn(256, 64),)
+
+class Branches(torch.nn.Module):
+    def forward(self, x):
+        wide = [x.repeat(1, 16) * 2 for _ in range(3)]
+        return sum(branch.mean(1) for branch in wide)
+"""
+
+
+@pytest.mark.slow
+def test_real_programs_measures_models_and_skips_rows_that_are_there(tmp_path):
+    """Three wide tensors are made before the first is used up; a schedule makes and uses them one by one."""
+    (tmp_path / "models.py").write_text(TINY)
+    script = tmp_path / "programs.py"
+    script.write_bytes((EXPERIMENTS / "real" / "programs.py").read_bytes())
+    arguments = ("efficientnet_b0", "--repeats", 1, "--time-limit", 1, "--output", tmp_path / "rows.csv")
+    header, line = run(script, *arguments).splitlines()
+    (row,) = csv.DictReader((tmp_path / "rows.csv").open())
+    assert row["equal"] == "True" and row["status"] == "optimal"
+    for order in ("program", "schedule"):
+        assert int(row[f"{order}_measured"]) == pytest.approx(int(row[f"{order}_predicted"]), rel=0.01)
+    held, before, after = (int(row[name]) for name in ("held", "program_measured", "schedule_measured"))
+    wide = 256 * 16 * 32 * 4
+    assert held == 4 * (64 * 32 + 32 + 256 * 64) and before - after == pytest.approx(2 * wide, rel=0.05)
+    assert f"{1 - after / before:.1%}" in line and f"{(before - after) / (before - held):.1%}" in line
+    (tmp_path / "models.py").unlink()
+    assert run(script, *arguments).splitlines() == [header, line]
+
+
+@pytest.mark.slow
+def test_onnx_models(tmp_path):
+    """The table has a row per model, whose better order saves what is predicted, and keeps the results."""
+    pytest.importorskip("onnxruntime")
+    from models.onnx_models import branches, save
+
+    path = save(tmp_path / "branches.onnx", branches(5))
+    printed = run("real/onnx_models.py", path, "--time-limit", "1", "--folder", tmp_path / "out")
+    _, row = printed.splitlines()
+    name, nodes, *peaks, saved, beside, error, kept = row.split()
+    predicted_before, predicted_after, before, after = map(float, peaks)
+    assert (name, int(nodes), kept) == ("branches", 33, "yes")
+    assert after < before
+    assert predicted_after < predicted_before
+    assert float(beside.rstrip("%")) > float(saved.rstrip("%")) > 10
+    assert float(error.rstrip("%")) < 5
+    assert (tmp_path / "out" / "branches_ordered.onnx").exists()

@@ -1,0 +1,99 @@
+"""The scripts in `examples/experiments/topoformer` run, on few and small graphs, and print their tables."""
+
+import numpy as np
+import pytest
+from models.examples import rows_of, run
+from schedopt.core.files.costgraph import write_graph
+from schedopt.datasets.layered import LayeredParameters, layered_graph
+
+
+@pytest.mark.slow
+def test_scaling_draws_a_row_for_each_size(tmp_path):
+    output = tmp_path / "scaling.png"
+    printed = run("topoformer/scaling.py", 100, 200, "--time-limit", 0.3, "--output", output).splitlines()
+    assert [line.split()[0] for line in printed[2:]] == ["100", "200"]
+    assert all(float(line.split()[5].rstrip("%")) > 0 for line in printed[2:])
+    assert output.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "tables"),
+    [
+        (
+            "topoformer/table1.sh",
+            (1, 1, 30, 20, 0.2, 0.2, 0, 1, "500 600"),
+            ["500 ops, generated", "beam-size=30 ", "600 ops, generated", "beam-size=20 ", "auto:time-limit=0.2s "],
+        ),
+        ("topoformer/layered_baselines.sh", (2,), ["500 ops, 2 graphs", "1000 ops, 2 graphs", "2000 ops, 2 graphs"]),
+        ("regal/brkga_budget.sh", (2,), ["2 graphs, 2 devices", "brkga:evaluations=10000"]),
+    ],
+)
+@pytest.mark.slow
+def test_table(script, arguments, tables):
+    printed = run(script, *arguments)
+    for table in tables:
+        assert table in printed
+
+
+@pytest.mark.slow
+def test_topoformer_time_prints_a_row_per_size_and_compares_up_to_the_largest():
+    printed = run("topoformer/inference_time.py", 30, 60, "--runs", 1, "--beam-size", 10, "--largest", 30)
+    header, first, second = (line.split() for line in printed.splitlines())
+    assert header[:4] == ["ops", "greedy", "sample", "beam"]
+    assert first[0] == "30" and len(first) == 11
+    assert second[0] == "60" and len(second) == 8
+
+
+@pytest.mark.slow
+def test_topoformer_table1_keeps_runs_that_the_figures_draw(tmp_path):
+    printed = run("topoformer/table1.sh", 2, 2, 10, 10, 0.1, 0.1, 0, 1, "60 80", tmp_path / "runs")
+    assert "layered, 60 ops, generated with seed 0:\npeak memory, 2 graphs" in printed
+    drawn = run(
+        "topoformer/figures.py", *(tmp_path / "runs" / f"{ops}.csv" for ops in (60, 80)), "--output", tmp_path / "f.png"
+    )
+    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+    (reference,) = (line.split() for line in drawn.splitlines()[:2] if "approximate-dp" in line)
+    assert reference[1:4] == ["+0.00", "±", "0.00%"]
+    assert drawn.count("topoformer:decode=") == 6
+
+
+def test_figures_call_trained_weights_by_their_run(tmp_path):
+    runs = tmp_path / "runs.csv"
+    method = "topoformer:decode=beam:weights=/some where/run/weights.safetensors"
+    rows = [("approximate-dp", 100, 2.0), (method, 110, 0.1)]
+    runs.write_text(
+        "method,graph,status,value,seconds\n" + "".join(f"{name},g,feasible,{v},{t}\n" for name, v, t in rows)
+    )
+    printed = run("topoformer/figures.py", runs, "--output", tmp_path / "f.png")
+    assert "topoformer:decode=beam:weights=run " in printed and "some where" not in printed
+
+
+@pytest.mark.slow
+def test_topoformer_training_compares_plain_reinforce_with_ours(tmp_path):
+    printed = run("topoformer/training.sh", tmp_path / "runs", 16, 2, 40, VALIDATION="2")
+    assert "layered, 40 ops:\npeak memory, 2 graphs" in printed
+    assert rows_of(printed, "topoformer:decode=") == 6
+    for name in ("plain", "leave-one-out"):
+        assert (tmp_path / "runs" / name / "curve.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_topoformer_ablation_trains_each_network_once(tmp_path):
+    for _ in range(2):
+        printed = run("topoformer/ablation.sh", "decoders", tmp_path / "runs", 8, 2, 40, VALIDATION="2")
+        assert "layered, 40 ops:\npeak memory, 2 graphs" in printed
+        assert rows_of(printed, "topoformer:decode=") == 9
+    for network in ("edge-transformer-autoregressive", "topoformer-autoregressive", "topoformer"):
+        assert len((tmp_path / "runs" / network / "curve.jsonl").read_text().splitlines()) >= 5
+
+
+@pytest.mark.slow
+def test_topoformer_table2_trains_on_some_graphs_and_compares_on_others(tmp_path):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "given"
+    folder.mkdir()
+    for ops in (30, 40, 50, 60, 210):
+        write_graph(layered_graph(LayeredParameters(nodes=ops), rng, f"layered-{ops}"), folder / f"{ops}.pb.gz")
+    printed = run("topoformer/table2.sh", tmp_path / "work", folder)
+    assert "test graphs, " in printed
+    assert printed.count("topoformer:decode=beam") >= 4

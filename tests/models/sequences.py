@@ -1,0 +1,61 @@
+"""Random graphs, links and scratch on which the kernels of sequences are tried."""
+
+from itertools import pairwise
+
+import naive
+import numpy as np
+from schedopt.core.kernels.cost_model import Steps, new_state
+from schedopt.core.kernels.graph_arrays import graph_arrays
+from schedopt.core.kernels.links import Links
+from schedopt.core.kernels.several_devices.lazy_decoder import new_lazy
+from schedopt.core.kernels.several_devices.sequences import Aim, run_sequence
+
+KINDS = ("peak", "makespan", "limited", "limited, just in time")
+
+
+class SequenceCase:
+    """A random graph, links (free or paid; `costs` is what they are for the twins) and the kernels' scratch."""
+
+    def __init__(self, seed, devices, most_ops=14):
+        self.rng = rng = np.random.default_rng([97, seed, devices])
+        # Whole runtimes and a quarter of a microsecond: sums are exact, so twins break ties alike.
+        self.graph, self.plain = naive.random_graph(rng, int(rng.integers(1, most_ops)), whole_runtimes=True)
+        pointers, tensors = (a.tolist() for a in self.graph.inputs)
+        self.plain.inputs = [[self.plain.tensors[t] for t in tensors[a:b]] for a, b in pairwise(pointers)]
+        self.devices = devices
+        self.costs = {"bandwidth": 1e6, "latency": 0.25} if seed % 2 else {}
+        self.links = Links(devices, 0.25, 1.0) if seed % 2 else Links(devices, 0.0, 0.0)
+        self.arrays = graph_arrays(self.graph, devices)
+        self.state = new_state(self.arrays, devices, True)
+        self.lazy = new_lazy(self.arrays, devices)
+
+    def keys(self):
+        keys = self.rng.random(self.graph.num_ops + 1, dtype=np.float32)
+        return np.floor(keys * 4).astype(np.float32) / 4 if self.rng.random() < 0.5 else keys
+
+    def aim(self, kind):
+        return {
+            "peak": Aim(True, 50.0, 0.0, 0.0, True, False, 60),
+            "makespan": Aim(False, 1.0, 0.01, 0.0, False, True, 2**62),
+            "limited": Aim(False, 40.0, 0.01, 10.0, True, True, 40),
+            "limited, just in time": Aim(False, 40.0, 0.01, 10.0, True, False, 40),
+        }[kind]
+
+    def random_sequence(self):
+        placement = self.rng.integers(0, self.devices, self.graph.num_ops).tolist()
+        return naive.random_order(self.rng, self.plain), placement
+
+    def cost(self, aim):
+        def price(order, placement):
+            energy, peak, runtime = naive.sequence_cost(self.plain, order, placement, self.devices, aim, **self.costs)
+            return energy, peak if aim.memory else 0, runtime
+
+        return price
+
+    def run(self, order, placement, aim, bar=np.inf, record=True):
+        self.state.placement[:] = placement
+        most = self.graph.num_ops + self.graph.num_tensors * self.devices if record else 0
+        steps = Steps(np.empty(most, np.int32), np.empty(most, np.int32))
+        order = np.array(order, np.int32)
+        out = run_sequence(self.arrays, self.state, self.lazy.due, order, aim, self.links, bar, steps)
+        return out, steps.items[: out[0]], steps.targets[: out[0]]

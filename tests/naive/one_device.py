@@ -1,0 +1,122 @@
+"""Twins of the kernels of one device: reachability, sets of ops and their memory, greedy and depth-first orders."""
+
+from __future__ import annotations
+
+import math
+
+
+def joinable(plain, executed, is_backward):
+    """Ops that can be the next of the first ops of an order, or backward of its last ones."""
+    needed = plain.after if is_backward else plain.before
+    return [op for op in plain.ops if op not in executed and needed[op] <= set(executed)]
+
+
+def level_sets(plain, level, cutoff=math.inf, is_backward=False):
+    """Exact dynamic programming, one level on: set of ops -> least peak, from the sets one op smaller."""
+    following = {}
+    for executed, peak in level.items():
+        for op in joinable(plain, executed, is_backward):
+            before = frozenset(plain.ops) - executed - {op} if is_backward else executed
+            reached = max(peak, plain.resident(before) + plain.own[op] + plain.workspace[op])
+            if reached < cutoff:
+                key = executed | {op}
+                following[key] = min(following.get(key, math.inf), reached)
+    return following
+
+
+def least_arrival(plain, op):
+    """Least bytes alive after any closed set of ops that holds an op's ancestors and none of its descendants."""
+    ancestors, descendants = reachable(plain.before, op), reachable(plain.after, op)
+    free = [v for v in plain.ops if v not in ancestors | descendants | {op}]
+    best = math.inf
+    for number in range(2 ** len(free)):
+        chosen = ancestors | {v for bit, v in enumerate(free) if number >> bit & 1}
+        if all(plain.before[v] <= chosen for v in chosen):
+            best = min(best, plain.resident(chosen))
+    return best
+
+
+def reachable(neighbours, start):
+    """What a path of at least one edge leads to."""
+    found = set(neighbours[start])
+    while True:
+        more = found.union(*(neighbours[v] for v in found))
+        if more == found:
+            return found
+        found = more
+
+
+def implied_edges(plain):
+    """Edges `(first, second)` between ops that a path of two edges or more implies."""
+    return {
+        (first, second)
+        for second in plain.ops
+        for first in plain.before[second]
+        if any(first in reachable(plain.before, other) for other in plain.before[second])
+    }
+
+
+def least_peak_memory_first(plain):
+    """Of the ready ops the one that keeps the peak lowest, then leaves least resident, then of least index."""
+    order, peak = [], 0
+    while len(order) < len(plain.ops):
+        resident = plain.resident(order)
+
+        def rank(op, before=resident, so_far=peak):
+            reached = max(so_far, before + plain.own[op] + plain.workspace[op])
+            return reached, plain.resident([*order, op]), op
+
+        op = min(plain.ready(order), key=rank)
+        peak = rank(op)[0]
+        order.append(op)
+    return order, peak
+
+
+def depth_first_orders(plain, zobrist, salt):
+    """Depth-first search over executed sets (Topoformer C.3): each better order, and how many children it tried.
+
+    Children are the ready ops from a pseudo-random one on, a stride apart. The ready list loses an op by
+    putting the last one in its place. A set is closed once searched with a peak below the best.
+    """
+    word = 2**64 - 1
+    best, orders, closed, tried = [math.inf], [], set(), [0]
+
+    def walk(executed, count):
+        mixed = (executed_hash(executed) ^ salt) * 0x9E3779B97F4A7C15 & word
+        mixed = (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 & word
+        mixed ^= mixed >> 32
+        stride = 1 + (mixed >> 32) % count
+        while math.gcd(stride, count) != 1:
+            stride += 1
+        return [(mixed + stride * at) % count for at in range(count)]
+
+    def executed_hash(executed):
+        number = 0
+        for op in executed:
+            number ^= zobrist[op]
+        return number
+
+    def extend(order, ready, peak):
+        executed = frozenset(order)
+        if len(order) == len(plain.ops):
+            best[0] = peak
+            orders.append(order)
+            return
+        for at in walk(executed, len(ready)):
+            if peak >= best[0]:
+                return
+            tried[0] += 1
+            op = ready[at]
+            reached = max(peak, plain.resident(executed) + plain.own[op] + plain.workspace[op])
+            if reached >= best[0] or executed | {op} in closed:
+                continue
+            following = ready[:]
+            following[at] = following[-1]
+            now = executed | {op}
+            became = [v for v in sorted(plain.after[op]) if plain.before[v] <= now]
+            extend([*order, op], following[:-1] + became, reached)
+        if peak < best[0]:
+            closed.add(executed)
+
+    extend([], plain.ready([]), 0)
+    return orders, tried[0]

@@ -1,0 +1,155 @@
+"""Rewards of REGAL: searches with a policy's choices, and the plain ones, which are made once and never again."""
+
+import dataclasses
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from models.runs import At
+from models.trainers import REGAL, regal_cases, synthetic
+from schedopt.core.files.json_lines import JsonLines
+from schedopt.core.parallel import Workers
+from schedopt.core.problem import Problem
+from schedopt.core.search.search import Search
+from schedopt.core.solvers.several_devices import brkga
+from schedopt.core.solvers.several_devices.brkga import GeneDistribution
+from schedopt.policies.regal import rewards as regal_rewards
+from schedopt.policies.regal.actions import dequantise
+from schedopt.policies.regal.features import searched_graph
+from schedopt.policies.regal.rewards import Cases, GivenGraphs, Setting, found_value, plain_value
+from schedopt.policies.regal.training import PLAIN, Trainer
+
+SHAPE = REGAL.network
+NAMES = """
+import sys
+from schedopt.policies.regal.training import Trainer
+from schedopt.policies.regal.training_settings import TrainingParameters
+
+trainer = Trainer(sys.argv[1], TrainingParameters())
+for first in (0, 2**31):
+    print(trainer._graphs(first).name(5))
+"""
+GO_ON = """
+import sys
+from schedopt.policies.regal import rewards
+from schedopt.policies.regal.training import Trainer
+from schedopt.policies.regal.training_settings import Phase, TrainingParameters
+
+searched, plain_value = [], rewards.plain_value
+
+
+def value(problem, evaluations, seed):
+    searched.append((problem.graph.name, evaluations))
+    return plain_value(problem, evaluations, seed)
+
+
+rewards.plain_value = value
+phase = Phase(epochs=1, steps=2, graphs=1)
+trainer = Trainer(sys.argv[1], TrainingParameters(phases=(phase,), training_graphs=1, validation_graphs=1))
+trainer.run(must_stop=lambda: trainer.place.step == 1)
+print(trainer.place.step, len(searched))
+"""
+
+
+def in_a_fresh_process(code, folder):
+    return subprocess.run(
+        [sys.executable, "-c", code, folder], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+
+def test_ratios_are_the_same_in_any_unit():
+    (case,) = regal_cases(synthetic(1), SHAPE)
+    assert case.ratio(case.plain) == 1
+    small = dataclasses.replace(case, plain=case.plain * 1e-9)
+    assert small.ratio(3e-9) == pytest.approx(case.ratio(3))
+    assert dataclasses.replace(case, plain=0.0).ratio(0.0) == 1
+
+
+def test_searches_go_on_from_the_features_with_the_distributions_of_the_actions():
+    """The random numbers that come after the features', as when the policy is used."""
+    (case,) = regal_cases(synthetic(1, 20, 20), SHAPE)
+    problem = case.start.problem
+    rng = np.random.default_rng(3)
+    actions = np.column_stack([rng.integers(0, head.choices, problem.graph.num_ops) for head in SHAPE.heads])
+    search = Search(problem, seed=0, max_evaluations=400)
+    searched_graph(search, 100)
+    search.best, search.best_fitness = None, (2**63, math.inf)
+    brkga.evolve(search, brkga.Parameters(), dequantise(actions, problem.graph, 2, SHAPE.actions))
+    assert found_value(case.start, actions, SHAPE.actions, 300) == search.best_value
+    assert found_value(case.start, actions.astype(np.uint8), SHAPE.actions, 300) == search.best_value
+    plain = Search(problem, seed=0, max_evaluations=200)
+    brkga.evolve(plain, brkga.Parameters(), GeneDistribution())
+    assert case.plain == plain.best_value
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Count what is searched."""
+    calls = {"features": [], "plain": []}
+    make, plain = regal_rewards.searched_graph, regal_rewards.plain_value
+
+    def searched(search, evaluations):
+        calls["features"].append(search.problem.graph.name)
+        return make(search, evaluations)
+
+    def value(problem, evaluations, seed):
+        calls["plain"].append((problem.graph.name, evaluations, seed))
+        return plain(problem, evaluations, seed)
+
+    monkeypatch.setattr(regal_rewards, "searched_graph", searched)
+    monkeypatch.setattr(regal_rewards, "plain_value", value)
+    return calls
+
+
+def test_plain_values_and_features_are_searched_once(counted, tmp_path):
+    graphs = synthetic(2)
+    setting = Setting("runtime", 2, SHAPE.actions, 100)
+    asked = [[((0, 0), 120), ((1, 0), 120), ((0, 1), 120)], [((0, 0), 150)], [((0, 0), None)]]
+    values = []
+    for _ in range(2):
+        file = JsonLines(tmp_path / PLAIN, "plain", "delete it")
+        with Workers(1) as workers:
+            cases = Cases(GivenGraphs(graphs), setting, workers, file)
+            for together in asked * 2:
+                for visit, evaluations in together * 2:
+                    cases.begin(visit, evaluations, "uniform")
+                values.append([cases.get(*which, "uniform").plain for which in together])
+        file.close()
+    assert values == values[:3] * 4
+    assert values[0][0] == plain_value(Problem(graphs[0], task="runtime", devices=2), 120, 0)
+    assert values[2] == [None]
+    names = [graph.name for graph in graphs]
+    searched = [(names[0], 120, 0), (names[0], 120, 1), (names[0], 150, 0), (names[1], 120, 0)]
+    assert sorted(counted["plain"]) == sorted(searched)
+    assert len(counted["features"]) == 2 * 3
+    assert (tmp_path / PLAIN).read_text().count("\n") == 4
+
+
+def test_a_run_that_goes_on_searches_no_plain_value_again(counted, tmp_path):
+    Trainer(tmp_path, REGAL).run(must_stop=At(7))
+    before = len(counted["plain"])
+    assert before == len(set(counted["plain"])) == (tmp_path / PLAIN).read_text().count("\n")
+    (tmp_path / PLAIN).write_text((tmp_path / PLAIN).read_text() + '{"key": "torn')
+    assert Trainer(tmp_path, REGAL).run()
+    assert len(counted["plain"]) == len(set(counted["plain"])) > before
+    assert {(name, evaluations) for name, evaluations, _ in counted["plain"]} >= {
+        (name, 300) for name in ("erdos-renyi-2147483648", "barabasi-albert-2147483649")
+    }
+
+
+def test_drawn_graphs_have_the_same_names_in_every_process(tmp_path):
+    """By the default settings, which filter graphs: plain values are kept under these names."""
+    names = in_a_fresh_process(NAMES, tmp_path)
+    assert names == in_a_fresh_process(NAMES, tmp_path)
+    assert len(set(names)) == 2
+
+
+@pytest.mark.slow
+def test_another_process_that_goes_on_searches_no_plain_value_again(tmp_path):
+    """By the default settings, on two graphs: the one to train on and the one to validate on."""
+    assert in_a_fresh_process(GO_ON, tmp_path) == ["1", "2"]
+    known = (tmp_path / PLAIN).read_text()
+    assert in_a_fresh_process(GO_ON, tmp_path) == ["2", "0"]
+    assert (tmp_path / PLAIN).read_text() == known

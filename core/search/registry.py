@@ -1,6 +1,6 @@
 """Every method by its one name; a new method is one file and one line here.
 
-Nothing else of the package knows a method by name: commands, help texts and the documentation ask the registry.
+Commands, help texts and the documentation know no method by name: they ask the registry.
 It imports no method, so that a help text costs nothing. The module of a method may define, beside its entry:
 
 - `Parameters`: a frozen dataclass derived from `core.search.parameters.Parameters`;

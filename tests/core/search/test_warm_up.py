@@ -1,0 +1,55 @@
+"""Warming up: every method that a run may use runs once, on a tiny graph, with the parameters asked for."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.problem import Problem
+from schedopt.core.search import warm_up as module
+from schedopt.core.search.method_spec import parse_method
+
+GRAPH = naive.random_graph(np.random.default_rng(171), 40)[0]
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Record what is run: name, ops, memory limit, parameters."""
+    runs = []
+
+    def load(name):
+        def solve(search, parameters):
+            runs.append((name, search.problem.graph.num_ops, search.problem.memory_limit, parameters))
+            search.offer_order(search.problem.graph.input_order)
+
+        return solve
+
+    monkeypatch.setattr(module, "load", load)
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("problem", "last"),
+    [(Problem(GRAPH), "order-search"), (Problem(GRAPH, "runtime", 2, latency=1.0), "annealing")],
+)
+def test_what_a_method_calls_runs_too(ran, problem, last):
+    module.warm_up(problem, parse_method("auto"))
+    names = [name for name, *_ in ran]
+    assert names[0] == "input"
+    assert names[-1] == last
+    assert ("gp-dfs" in names) == (problem.task == "runtime")
+    assert {ops for _, ops, *_ in ran} == {4}
+
+
+def test_limits_are_loose_but_where_more_is_done_under_a_tight_one(ran):
+    module.warm_up(Problem(GRAPH, "runtime", 2, memory_limit=5000), parse_method("auto"))
+    limits = {name: limit for name, _, limit, _ in ran}
+    assert limits.pop("annealing") == 1
+    assert set(limits.values()) == {module.LOOSE_LIMIT}
+
+
+def test_only_the_method_asked_for_has_its_parameters(ran):
+    spec = parse_method("cp-sat:hint=7")
+    module.warm_up(Problem(GRAPH), spec)
+    given = {name: parameters for name, *_, parameters in ran}
+    assert given.pop("cp-sat") is spec.parameters
+    assert all(parameters == type(parameters)() for parameters in given.values())
+    assert "order-search" in given

@@ -7,6 +7,7 @@ import textwrap
 import networkx as nx
 import pytest
 from schedopt.core.files.costgraph import SUFFIXES, read_graph
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.programs.graph_files.dot import format_dot
 from schedopt.core.programs.graph_files.node_link import format_node_link
 from schedopt.core.programs.importers import IMPORTERS, kind_of
@@ -48,6 +49,25 @@ def test_the_graph_goes_to_standard_output_and_remarks_to_the_other(run, dot_fil
     assert graph.runtime.tolist() == [2, 2]
     assert "2 ops, 2 tensors of 4.10 KiB; peak 4.10 KiB in program order" in result.stderr
     assert run("import", dot_file, "--quiet").stderr == ""
+
+
+def test_every_command_counts_the_models_own_ops_and_its_data_tensors(run, tmp_path):
+    """A result that is one of two of its op, and an op that only waits for another, add nothing to the counts."""
+    builder = GraphBuilder("model")
+    builder.add_op("max", outputs=[4, 8], is_final=[True, False])
+    builder.add_op("add", inputs=[(0, 1)], outputs=[2], is_final=True)
+    builder.add_op("log", control=[0], outputs=[1])
+    model, target, plan = tmp_path / "model.json", tmp_path / "g.pb", tmp_path / "s.json"
+    model.write_text(format_node_link(builder.build()))
+    texts = [
+        run("import", model, "-o", target, "--json").stdout,
+        run("show", target, "--json").stdout,
+        run("convert", target, tmp_path / "g.pbtxt", "--json").stdout,
+    ]
+    assert [(row["ops"], row["tensors"]) for row in map(json.loads, texts)] == [(3, 4)] * 3
+    assert "g: 3 ops, 4 tensors\n" in run("solve", target, "-m", "input", "-o", plan).stdout
+    assert [step["op"] for step in json.loads(plan.read_text())["steps"]] == ["max", "add", "log"]
+    assert read_graph(target) == builder.build()
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.costs.simulator import simulate
-from schedopt.core.costs.verifier import verify
+from schedopt.core.costs.verifier import StepClaim, verify
 from schedopt.core.errors import ScheduleError
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
@@ -132,6 +132,47 @@ def test_an_empty_schedule_runs_nothing():
 def test_totals_that_differ(claim, message):
     with pytest.raises(ScheduleError, match=message):
         verify(small_problem(), schedule_with(), **claim)
+
+
+# What is true of each step of `VALID`: it frees nothing until b has read a:0 and it was sent.
+TRUE = [
+    StepClaim(0.0, 1.0, None, frozenset()),
+    StepClaim(1.0, 1.0, 4, frozenset()),
+    StepClaim(1.0, 1.0, 6, frozenset({1})),
+    StepClaim(1.0, 3.0, None, frozenset({0, 2})),
+    StepClaim(3.0, 3.0, 0, frozenset()),
+    StepClaim(3.0, 7.0, None, frozenset({0, 1})),
+    StepClaim(7.0, 15.0, None, frozenset({4})),
+]
+
+
+def test_claims_of_steps_that_hold():
+    assert verify(small_problem(), schedule_with(), steps=TRUE, peak=13).runtime == 15.0
+    nothing = [StepClaim()] * len(VALID)
+    assert verify(small_problem(), schedule_with(), steps=nothing).runtime == 15.0
+
+
+@pytest.mark.parametrize(
+    ("step", "claim", "message"),
+    [
+        (0, {"start": 1.0}, "step 0, op 'a', starts at 0.0 us, but the schedule claims 1.0 us"),
+        (6, {"end": 16.0}, "step 6, op 'd', ends at 15.0 us"),
+        (2, {"size": 4}, "step 2, transfer of 'a:1', sends 6 bytes, but the schedule claims 4"),
+        (3, {"size": 0}, "step 3, op 'b', sends no bytes"),
+        (3, {"freed": frozenset({0})}, "step 3, op 'b', frees 'b:0', but the schedule claims otherwise"),
+        (4, {"freed": frozenset({3})}, "step 4, transfer of 'b:control', does not free 'b:control'"),
+        (1, {"freed": frozenset({0})}, "step 1, transfer of 'a:0', does not free 'a:0'"),
+    ],
+)
+def test_claims_of_steps_that_do_not_hold(step, claim, message):
+    claims = [*TRUE[:step], TRUE[step]._replace(**claim), *TRUE[step + 1 :]]
+    with pytest.raises(ScheduleError, match=f"^net: {message}"):
+        verify(small_problem(), schedule_with(), steps=claims)
+
+
+def test_a_peak_that_differs():
+    with pytest.raises(ScheduleError, match="claims a peak of 12 bytes, but takes 13"):
+        verify(small_problem(), schedule_with(), peak=12)
 
 
 def test_the_limit_is_enforced_unless_it_is_known_to_be_exceeded():

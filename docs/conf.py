@@ -1,14 +1,14 @@
 """Sphinx: the Markdown of this folder as a site; `sphinx-build -W -b html docs build/docs`."""
 
-from importlib.metadata import version as installed
+from schedopt import __version__
 
 project = "schedopt"
 author = "the authors of schedopt"
-version = release = installed("schedopt")
+version = release = __version__
 
+nitpicky = True
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["README.md"]
 html_theme = "furo"
 html_title = f"schedopt {version}"
 
@@ -17,4 +17,5 @@ myst_heading_anchors = 4  # `page.md#a-heading` is the forge's way to name a hea
 
 autodoc_typehints = "none"  # the signature is in the text of the parameters
 autodoc_member_order = "bysource"
+autosummary_generate = False
 numpydoc_show_class_members = False

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from ..arrays import BoolArray, IndexArray, IntArray, csr
+from ..arrays import IndexArray, IntArray, csr
 from ..buffers import Buffers
-from ..kernels.one_device.max_flow import network_of, new_flow
-from ..kernels.one_device.order_proofs import arrive, reduce, tighten
+from ..kernels.one_device.max_flow import network_of
+from ..kernels.one_device.order_proofs import Known, arrive, new_trials, reduce, tighten
 from ..kernels.one_device.partial_order import close
 from .partial_order import dense
 
@@ -19,12 +19,12 @@ LARGEST = 2**63 - 1
 ARCS_PER_CALL = 1_000_000
 
 
-class Relations:
+class Precedences:
     """Which op must come before which in every order whose peak stays at a target.
 
     At its step an op finds resident at least the minimum cut between all that comes before it and all that
     comes after (see `ArrivalCut`). If putting another op on the wrong side raises that cut above what the
-    target leaves, the other side is forced. Forced relations enlarge what comes before and after, so cuts grow
+    target leaves, the other side is forced. Forced precedences enlarge what comes before and after, so cuts grow
     and force more; when one exceeds the target on every side, no order has such a peak.
 
     Parameters
@@ -38,14 +38,13 @@ class Relations:
     def __init__(self, b: Buffers, order: IndexArray, memory: IntArray) -> None:
         self.buffers = b
         self.network = network_of(b)
-        self._flow, self._trial = new_flow(self.network), new_flow(self.network)
         ops = len(b.own)
+        self._trials = new_trials(self.network, ops)
         words = (ops + 63) // 64
         self._known = np.zeros((2, ops, words), np.int64)
         close(b.predecessor_ptr, b.predecessors, order, self._known[0])
         close(b.successor_ptr, b.successors, order[::-1].copy(), self._known[1])
         self._now = self._known.copy()
-        self._scratch = np.empty(ops, bool), np.empty(ops, bool), np.empty(len(self.network.pointers) - 1, bool)
         self.need = b.own + b.workspace
         self._likely = np.empty(ops, np.int64)
         self._likely[order] = memory
@@ -53,7 +52,7 @@ class Relations:
         self.flows = 0
 
     def tighten(self, target: int, stop: Callable[[], bool]) -> Verdict:
-        """Start again from the precedences given, and find relations until there are no more.
+        """Start again from the graph's own precedences, and find more until there are none.
 
         Parameters
         ----------
@@ -69,11 +68,13 @@ class Relations:
             said so: what was found holds, but there may be more.
         """
         self._now = self._known.copy()
-        before, after = self._now
         limits = target - self.need
         if limits.min() < 0:
             return "impossible"
         stale = np.ones(len(self.need), bool)
+        given = Known(self._known[0], self._known[1], stale)
+        known = Known(self._now[0], self._now[1], stale)
+        most = max(1, ARCS_PER_CALL // len(self.network.heads))
         pending = np.zeros(len(self.need), bool)
         while stale.any():
             if not pending.any():
@@ -83,7 +84,7 @@ class Relations:
             op = int(np.argmax(np.where(pending, self._likely, -LARGEST)))
             if not self._is_measured[op]:
                 self._is_measured[op] = True
-                least = arrive(self.network, self._flow, self._known[0], self._known[1], op, LARGEST)
+                least = arrive(self.network, self._trials.flow, given, op, LARGEST)
                 self._likely[op] = self.need[op] + least
                 self.flows += 1
                 continue
@@ -91,20 +92,15 @@ class Relations:
             while start < len(limits):
                 if start and stop():
                     return "stopped"
-                found, flows, start = self._tighten(before, after, op, int(limits[op]), stale, start)
+                found, flows, start = tighten(self.network, self._trials, known, op, int(limits[op]), start, most)
                 self.flows += flows
                 if found < 0:
                     return "impossible"
             pending[op] = stale[op] = False
         return "closed"
 
-    def _tighten(self, before: Any, after: Any, op: int, limit: int, stale: BoolArray, start: int) -> Any:
-        most = max(1, ARCS_PER_CALL // len(self.network.heads))
-        flows = self._flow, self._trial
-        return tighten(self.network, *flows, before, after, op, limit, *self._scratch, stale, start, most)
-
-    def buffers_with_relations(self) -> Buffers:
-        """Return the buffers with all relations found as precedences, reduced transitively."""
+    def buffers_with_precedences(self) -> Buffers:
+        """Return the buffers with all precedences found, reduced transitively."""
         ops = len(self.buffers.own)
         direct = self._now[0].copy()
         reduce(self._now[0], direct)

@@ -56,10 +56,16 @@ def new_folder(folder):
     return folder
 
 
-def walk(page, folder):
-    """Do what a page says, block by block; raises AssertionError where it does not hold."""
+def walk(page, folder, languages=("console", "python")):
+    """Do what a page says, block by block; raises AssertionError where it does not hold.
+
+    A Python block that begins with a comment such as `# net.py` is saved under this name; all others run one after the
+    other, with the same names.
+    """
     names = {"__name__": "__main__"}
     for language, text in blocks(page):
+        if language not in languages:
+            continue
         if language == "console":
             for command, shown in sessions(text):
                 done = run(command, folder)

@@ -15,7 +15,7 @@ from ...arrays import IndexArray, IntArray
 from ...buffers import Buffers
 from ...costs.bounds import min_cuts
 from ...kernels.one_device.order_memory import order_memory
-from ...one_device.order_proofs import Relations
+from ...one_device.order_proofs import Precedences
 from ...one_device.stretches import separators, window_of
 from ...problem import Problem
 from ...schedule import Schedule
@@ -30,7 +30,7 @@ FIRST_EFFORT = 2_000_000
 LARGEST_RELATED = 10_000
 CLOSE = 1e-4
 PROOF_ARCS = 100_000_000
-SECONDS_TO_RELATE = 2e-12  # per op cubed: closing and reducing relations
+SECONDS_TO_RELATE = 2e-12  # per op cubed: closing and reducing precedences
 CUT_SHARE, PROOF_SHARE = 0.3, 0.3
 SMALLEST_WINDOW, LARGEST_WINDOW = 20, 160
 WINDOW_BEAMS = (8, 16, 32, 64)
@@ -62,10 +62,10 @@ def solve(search: Search, parameters: Parameters) -> None:
 def warm_up(tiny: Problem) -> Problem:
     """Run every kernel once, which a search that ends early would not."""
     buffers, order = tiny.graph.buffers, tiny.graph.input_order.copy()
-    relations = Relations(buffers, order, np.ones(len(order), np.int64))
-    relations.tighten(LARGEST_SIZE, lambda: False)
+    precedences = Precedences(buffers, order, np.ones(len(order), np.int64))
+    precedences.tighten(LARGEST_SIZE, lambda: False)
     for is_backward in (False, True):
-        run_beam(Search(Problem(tiny.graph)), relations.buffers_with_relations(), 1, LARGEST_SIZE, is_backward, 0)
+        run_beam(Search(Problem(tiny.graph)), precedences.buffers_with_precedences(), 1, LARGEST_SIZE, is_backward, 0)
     return tiny
 
 
@@ -147,7 +147,7 @@ class _Stretch:
         decides the hump of layered graphs first. Then each round reorders windows around the peak, each by a
         narrow beam (large neighbourhood search); sends wider beams through the stretch tightened by what any
         better order must obey, of which one that cuts no state and finds nothing proves the best order
-        optimal; and tries to prove a target halfway between bound and peak impossible (see `Relations`).
+        optimal; and tries to prove a target halfway between bound and peak impossible (see `Precedences`).
         """
         if not self.effort:
             while self._uncross():
@@ -284,8 +284,8 @@ class _Proofs:
 
     def __init__(self, stretch: _Stretch) -> None:
         self.stretch = stretch
-        self.relations = Relations(stretch.buffers, stretch.order, stretch.memory - stretch.present)
-        self.allowance = max(1, PROOF_ARCS // len(self.relations.network.heads))
+        self.precedences = Precedences(stretch.buffers, stretch.order, stretch.memory - stretch.present)
+        self.allowance = max(1, PROOF_ARCS // len(self.precedences.network.heads))
         self.unproven = stretch.peak
         self._tightened: tuple[int, Buffers] | None = None
 
@@ -299,7 +299,7 @@ class _Proofs:
                 self.allowance *= 2
                 return
             target = (stretch.bound + self.unproven) // 2
-            if self.relations.tighten(target - stretch.present, stop) == "impossible":
+            if self.precedences.tighten(target - stretch.present, stop) == "impossible":
                 stretch.search.raise_lower_bound(target + 1)
             else:
                 self.unproven = target
@@ -308,14 +308,14 @@ class _Proofs:
         """Return the buffers with what any order better than the best obeys."""
         stretch = self.stretch
         if self._tightened is None or self._tightened[0] != stretch.peak:
-            if self.relations.tighten(stretch.peak - 1 - stretch.present, self._stop()) == "impossible":
+            if self.precedences.tighten(stretch.peak - 1 - stretch.present, self._stop()) == "impossible":
                 stretch.search.raise_lower_bound(stretch.peak)
-            self._tightened = (stretch.peak, self.relations.buffers_with_relations())
+            self._tightened = (stretch.peak, self.precedences.buffers_with_precedences())
         return self._tightened[1]
 
     def _stop(self) -> Callable[[], bool]:
         """Stop when a share of the time left or the allowance is used; with evaluations alone it is repeatable."""
-        most_flows = self.relations.flows + self.allowance
+        most_flows = self.precedences.flows + self.allowance
         stretch = self.stretch
         latest = stretch.search.share_of_time(PROOF_SHARE)
-        return lambda: stretch.must_stop or self.relations.flows >= most_flows or stretch.search.is_past(latest)
+        return lambda: stretch.must_stop or self.precedences.flows >= most_flows or stretch.search.is_past(latest)

@@ -11,9 +11,15 @@ from schedopt.core.comparison.settings import Settings
 from schedopt.core.comparison.summaries import Cell
 from schedopt.core.errors import UsageError
 from schedopt.core.search.method_spec import parse_method
+from schedopt.core.search.registry import methods_where
 from schedopt.core.solvers.several_devices import brkga
 
 GRID = Grid("brkga", tuple({"chromosomes": count} for count in (100, 40, 50, 60, 70, 80)))
+
+
+def test_the_registry_says_which_methods_have_a_grid():
+    assert set(GRIDS) == set(methods_where(lambda method: method.trainer == "grid_search"))
+    assert all(make().method == name for name, make in GRIDS.items())
 
 
 def graphs(count):

@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.costs.simulator import simulate
-from schedopt.core.one_device.order_proofs import Relations
+from schedopt.core.one_device.order_proofs import Precedences
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from schedopt.core.search.search import Search
@@ -19,11 +19,11 @@ def never():
 def make(graph):
     order = graph.input_order
     memory = simulate(Problem(graph), Schedule.single_device(order)).step_memory
-    return Relations(graph.buffers, order, memory - graph.persistent.sum())
+    return Precedences(graph.buffers, order, memory - graph.persistent.sum())
 
 
-def tighten(relations, graph, target, stop=never):
-    return relations.tighten(target - int(graph.persistent.sum()), stop)
+def tighten(precedences, graph, target, stop=never):
+    return precedences.tighten(target - int(graph.persistent.sum()), stop)
 
 
 def related(buffers):
@@ -40,15 +40,15 @@ def test_relations_hold_in_every_order_below_the_target(seed):
     graph, plain = naive.random_graph(rng, int(rng.integers(2, 8)))
     orders = [(naive.order_peak(plain, order), order) for order in naive.all_orders(plain)]
     least, largest = min(orders)[0], max(orders)[0]
-    relations = make(graph)
+    precedences = make(graph)
     for target in {least - 1, least, (least + largest) // 2, largest}:
-        verdict = tighten(relations, graph, target)
+        verdict = tighten(precedences, graph, target)
         within = [order for peak, order in orders if peak <= target]
         if verdict == "impossible":
             assert not within
             continue
         assert verdict == "closed"
-        pairs = related(relations.buffers_with_relations())
+        pairs = related(precedences.buffers_with_precedences())
         for order in within:
             place = {op: at for at, op in enumerate(order)}
             assert all(place[first] < place[second] for first, second in pairs)
@@ -69,10 +69,10 @@ def test_relations_prove_more_than_single_cuts():
 
 def test_stopping_leaves_what_was_found():
     graph, _ = naive.random_graph(np.random.default_rng(32), 12)
-    relations = make(graph)
-    assert tighten(relations, graph, 10**9, lambda: True) == "stopped"
-    assert relations.flows == 0
-    assert len(related(relations.buffers_with_relations())) == len(related(graph.buffers))
+    precedences = make(graph)
+    assert tighten(precedences, graph, 10**9, lambda: True) == "stopped"
+    assert precedences.flows == 0
+    assert len(related(precedences.buffers_with_precedences())) == len(related(graph.buffers))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -82,9 +82,9 @@ def test_beams_through_the_tightened_graph_find_the_optimum(seed, is_backward, f
     rng = np.random.default_rng([33, seed])
     graph, plain = naive.random_graph(rng, 8)
     optimum = naive.least_peak(plain)
-    relations = make(graph)
-    tighten(relations, graph, optimum)
-    buffers = relations.buffers_with_relations()
+    precedences = make(graph)
+    tighten(precedences, graph, optimum)
+    buffers = precedences.buffers_with_precedences()
     chosen, *done, _ = run_beam(Search(Problem(graph)), buffers, 10**6, UNLIMITED, is_backward, floor)
     assert done == [True, True]
     assert naive.order_peak(plain, chosen[:: -1 if is_backward else 1].tolist()) == optimum

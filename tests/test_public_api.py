@@ -36,6 +36,8 @@ def test_each_name_is_there_and_documented(name):
     assert inspect.getdoc(value)
     if name not in ERRORS:
         assert "Parameters\n----------" in inspect.getdoc(value) or not inspect.signature(value).parameters
+        examples = doctest.DocTestFinder(recurse=False).find(value, name)
+        assert any(test.examples for test in examples), "an example that runs"
 
 
 def test_an_unknown_name_is_an_attribute_error():

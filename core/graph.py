@@ -50,6 +50,15 @@ class CostGraph:
         What each op reads as written, repeats included: data in argument order, then control.
     input_order
         Shape `(ops,)`: the ops in the order of the file, or the nearest one in which no op comes before its inputs.
+
+    Examples
+    --------
+    >>> builder = schedopt.GraphBuilder("chain")
+    >>> source = builder.add_op("source", outputs=[1024, 16])
+    >>> sink = builder.add_op("sink", inputs=[(source, 1)], outputs=[2048])
+    >>> graph = builder.build()
+    >>> graph.op_names, graph.tensor_size.tolist(), graph.tensor_name(1)
+    (('source', 'sink'), [1024, 16, 2048], 'source:1')
     """
 
     name: str

@@ -2,13 +2,16 @@
 
 import doctest
 import inspect
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import schedopt
 from models.small_graphs import chain_of
 
+ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "dgl", "numba", "ortools", "tensorboard", "scipy", "matplotlib", "numpy", "rich", "networkx", "typer"}
 ERRORS = [name for name in schedopt.__all__ if name.endswith("Error")]
 SHORT = 2000
@@ -33,6 +36,8 @@ def test_each_name_is_there_and_documented(name):
     assert inspect.getdoc(value)
     if name not in ERRORS:
         assert "Parameters\n----------" in inspect.getdoc(value) or not inspect.signature(value).parameters
+        examples = doctest.DocTestFinder(recurse=False).find(value, name)
+        assert any(test.examples for test in examples), "an example that runs"
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -82,11 +87,15 @@ schedopt.GraphBuilder("graph").add_op("op", runtme=1.0)
 
 @pytest.mark.slow
 def test_mypy_knows_the_names_and_their_types(tmp_path):
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "schedopt").symlink_to(ROOT)  # whatever the checkout is called, and however it is installed
+
     def errors(code):
         (tmp_path / "code.py").write_text(code)
         command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "code.py"]
-        options = {"cwd": tmp_path, "env": None, "capture_output": True, "text": True, "check": False}
-        return [line for line in subprocess.run(command, **options).stdout.splitlines() if ": error:" in line]
+        env = {**os.environ, "MYPYPATH": str(tmp_path / "path")}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        return [line for line in done.stdout.splitlines() if ": error:" in line]
 
     assert errors(TYPED) == []
     found = "\n".join(errors(MISTYPED))

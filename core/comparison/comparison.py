@@ -39,6 +39,15 @@ class Comparison:
         The finished runs; fewer than `planned` if it was interrupted.
     planned
         How many runs belong to it.
+
+    Examples
+    --------
+    >>> builder = schedopt.GraphBuilder("one")
+    >>> op = builder.add_op("op", outputs=[1024])
+    >>> comparison = schedopt.compare(builder.build(), "input, lpmf")
+    >>> comparison.reference, [(s.method, s.gap_from_bound.mean) for s in comparison.summaries()]
+    ('input', [('input', 0.0), ('lpmf', 0.0)])
+    >>> comparison.save("runs.csv")
     """
 
     settings: Settings

@@ -60,6 +60,14 @@ def read_graph(path: str | Path, note: Callable[[str], None] = lambda text: None
         If the file cannot be read, or is not a CostGraphDef, or is truncated.
     GraphError
         If the graph breaks a rule; the message names the op.
+
+    Examples
+    --------
+    >>> builder = schedopt.GraphBuilder("small")
+    >>> op = builder.add_op("op", outputs=[1024])
+    >>> schedopt.write_graph(builder.build(), "small.pbtxt")
+    >>> schedopt.read_graph("small.pbtxt")
+    CostGraph('small': 1 ops, 1 tensors)
     """
     try:
         data = sys.stdin.buffer.read() if str(path) == "-" else Path(path).read_bytes()

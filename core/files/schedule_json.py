@@ -122,6 +122,15 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
         If the file cannot be read, or is no schedule, or of an unknown format.
     OtherGraphError
         If it was made for another graph; `UnknownNameError` if it names ops or tensors that the graph does not have.
+
+    Examples
+    --------
+    >>> builder = schedopt.GraphBuilder("one")
+    >>> op = builder.add_op("op", outputs=[1024], runtime=2.0)
+    >>> schedopt.solve(builder.build(), "input").save("schedule.json")
+    >>> loaded = schedopt.read_schedule("schedule.json", builder.build())
+    >>> loaded.schedule, loaded.status, loaded.runtime
+    (Schedule(1 op on 1 device), 'optimal', 2.0)
     """
     try:
         data = Path(path).read_bytes()

@@ -271,6 +271,15 @@ def optimize(
         If the model cannot be traced, or the method not used like this.
     ScheduleError
         If the results would differ from those in program order.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model, inputs = torch.nn.Linear(8, 4).eval(), torch.ones(2, 8)
+    >>> optimized = schedopt.optimize(model, inputs, evaluations=10)
+    >>> with torch.no_grad():
+    ...     torch.equal(optimized(inputs), model(inputs))
+    True
     """
     program = program_of(model, inputs, training)
     graph = graph_of(program, measured=measured_costs(program))

@@ -24,7 +24,8 @@ if _typing.TYPE_CHECKING:
     from .core.front_door.importing import import_model
     from .core.front_door.methods import methods
     from .core.front_door.networkx_graphs import from_networkx, to_networkx
-    from .core.front_door.solving import solve, verify
+    from .core.front_door.solving import solve
+    from .core.front_door.verifying import verify
     from .core.graph import CostGraph
     from .core.graph_builder import GraphBuilder
     from .core.problem import Problem
@@ -71,7 +72,8 @@ _MODULES = {
     "front_door.importing": ["import_model"],
     "front_door.methods": ["methods"],
     "front_door.networkx_graphs": ["from_networkx", "to_networkx"],
-    "front_door.solving": ["solve", "verify"],
+    "front_door.solving": ["solve"],
+    "front_door.verifying": ["verify"],
     "graph": ["CostGraph"],
     "graph_builder": ["GraphBuilder"],
     "problem": ["Problem"],

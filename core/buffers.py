@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from .arrays import BoolArray, IndexArray, IntArray
 
 
@@ -46,3 +48,11 @@ class Buffers(NamedTuple):
     predecessors: IndexArray
     successor_ptr: IndexArray
     successors: IndexArray
+
+
+def unread_bytes(b: Buffers) -> IntArray:
+    """Return the bytes that each op allocates and that are freed at once, for nothing reads or keeps them; `(ops,)`."""
+    unread = (np.diff(b.user_ptr) == 0) & ~b.is_final
+    total = np.zeros(len(b.own), np.int64)
+    np.add.at(total, b.producer[unread], b.size[unread])
+    return total

@@ -169,11 +169,20 @@ class CostGraph:
             *self.successors,
         )
 
+    @cached_property
+    def tensor_names(self) -> tuple[str, ...]:
+        """Per tensor its name: `op:port`, or `op:control` for a control tensor."""
+        ports = self.output_ptr.tolist()
+        control = self.is_control.tolist()
+        return tuple(
+            f"{name}:{'control' if control[tensor] else tensor - ports[op]}"
+            for op, name in enumerate(self.op_names)
+            for tensor in range(ports[op], ports[op + 1])
+        )
+
     def tensor_name(self, tensor: int) -> str:
         """Return `op:port`, or `op:control` for a control tensor."""
-        op = int(self.tensor_producer[tensor])
-        port = "control" if self.is_control[tensor] else str(tensor - int(self.output_ptr[op]))
-        return f"{self.op_names[op]}:{port}"
+        return self.tensor_names[tensor]
 
     def outputs(self, op: int) -> range:
         """Return the tensors that `op` produces, its control tensor included."""

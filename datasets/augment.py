@@ -28,7 +28,7 @@ def noisy_copy(graph: CostGraph, rng: np.random.Generator) -> CostGraph:
     graph
         The graph to copy.
     rng
-        Source of the samples.
+        Source of the samples: first of all sizes, then of all runtimes.
 
     Raises
     ------
@@ -50,11 +50,11 @@ class NoisyCopies:
     Parameters
     ----------
     graph
-        The original.
+        The graph to copy.
     topology
-        Its hash; the copies depend on it, their number and the seed, not on what other graphs there are.
+        Its topology hash. The copies depend on it, their number and the seed, not on what other graphs there are.
     numbers
-        Which copies, counted from 1.
+        Numbers of the copies, counted from 1.
     """
 
     graph: CostGraph
@@ -90,13 +90,13 @@ def encoded_copies(
     graphs
         Originals with their topology hashes.
     copies
-        Copies of each.
+        Number of copies of each.
     seed
-        Seed of all.
+        Seed of all copies.
     suffix
         File format, a key of `SUFFIXES`.
     jobs
-        Worker processes.
+        Number of worker processes, on which the result does not depend; the default of 1 works in this one.
     """
     items = (
         NoisyCopies(graph, topology, range(part.start + 1, part.stop + 1))

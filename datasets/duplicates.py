@@ -1,4 +1,4 @@
-"""What makes two graphs duplicates: a hash of the topology alone, or in-degrees (REGAL A.1.2)."""
+"""Duplicates among graphs: those of the same topology, by a hash of it, or of the same in-degrees (REGAL A.1.2)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def topology_hash(graph: CostGraph) -> str:
     Parameters
     ----------
     graph
-        Any graph.
+        The graph, of any size.
     """
     pointers, tensors = graph.inputs
     count = graph.num_ops
@@ -93,7 +93,7 @@ def in_degree_sequence(graph: CostGraph) -> tuple[int, ...]:
     Parameters
     ----------
     graph
-        Any graph.
+        The graph, of any size.
     """
     pointers, _ = graph.predecessors
     return tuple(np.sort(np.diff(pointers))[::-1].tolist())

@@ -1,4 +1,4 @@
-"""Fill a data set folder: with generated graphs, or with given graphs and noisy copies of them."""
+"""Contents of a data set folder: generated graphs, or given graphs and noisy copies of them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Original:
     Parameters
     ----------
     graph
-        The graph.
+        The graph itself.
     topology
-        Its hash.
+        Its topology hash.
     """
 
     graph: CostGraph
@@ -56,15 +56,15 @@ def write_generated(
     Parameters
     ----------
     folder
-        Where to, not finished by this.
+        Where the graphs go; its description is not written yet.
     recipe, count
-        What, and how many.
+        What to draw, and how many.
     ratio
-        Shares of train, valid and test; no split if None.
+        Shares of train, valid and test; by default there is no split.
     jobs
-        Worker processes; the files do not depend on it.
+        Number of worker processes, on which the result does not depend; the default of 1 works in this one.
     advance
-        Called once per graph.
+        Called once per graph; does nothing by default.
 
     Raises
     ------
@@ -127,19 +127,19 @@ def write_augmented(
     Parameters
     ----------
     folder
-        Where to, not finished by this.
+        Where the graphs go; its description is not written yet.
     originals
         The graphs, of distinct topologies.
     copies
-        Copies of each.
+        Number of copies of each.
     seed
-        Seed of split and copies.
+        Seed of split and copies; 0 by default.
     ratio
-        Shares of train, valid and test among the originals; no split if None.
+        Shares of train, valid and test among the originals; by default there is no split.
     jobs
-        Worker processes; the files do not depend on it.
+        Number of worker processes, on which the result does not depend; the default of 1 works in this one.
     advance
-        Called once per graph, original or copy.
+        Called once per graph, original or copy; does nothing by default.
     """
     ops = [original.graph.num_ops for original in originals]
     sizes = [(number, original.topology) for number, original in zip(ops, originals, strict=True)]

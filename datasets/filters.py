@@ -1,4 +1,4 @@
-"""Which graphs are worth keeping in a data set (REGAL A.1.2 and A.1.4)."""
+"""Filters: which graphs are worth keeping in a data set (REGAL A.1.2 and A.1.4)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def has_room(task: Task, devices: int, graph: CostGraph) -> bool:
     Parameters
     ----------
     task
-        What is minimised.
+        What is minimised, `memory` or `runtime`.
     devices
         Number of devices.
     graph
-        Any graph.
+        The graph, of any size.
     """
     from ..core.costs.bounds import is_met, lower_bound
     from ..core.result import reference_value
@@ -56,7 +56,7 @@ class KeepWithRoom:
     Parameters
     ----------
     task
-        What is minimised.
+        What is minimised, `memory` or `runtime`.
     devices
         Number of devices.
     """
@@ -78,7 +78,7 @@ class KeepImproving:
     Parameters
     ----------
     fraction
-        Least share by which it is faster; 0.18 in the paper.
+        Least share by which it is faster, from 0 to 1; 0.18 in the paper.
     """
 
     fraction: float

@@ -25,11 +25,11 @@ class DatasetFolder:
     Parameters
     ----------
     path
-        The folder; it is made if there is none.
+        The folder, which is made if there is none.
     suffix
         File format of the graphs, a key of `SUFFIXES`.
     overwrite
-        Whether to remove the data set that is there, and nothing else.
+        Whether to remove the data set that is there, and nothing else; by default it is left alone.
 
     Raises
     ------

@@ -78,11 +78,11 @@ def layered_graph(parameters: LayeredParameters, rng: np.random.Generator, name:
     Parameters
     ----------
     parameters
-        The user's parameters.
+        Parameters of the family.
     rng
         Source of every random choice.
     name
-        What to call the graph.
+        Name of the graph; `layered` by default.
     """
     layers = assign_nodes(parameters, rng)
     edges = assign_edges(layers, parameters.edge_density, rng)
@@ -111,7 +111,7 @@ def assign_nodes(parameters: LayeredParameters, rng: np.random.Generator) -> lis
     Parameters
     ----------
     parameters
-        Gives |V|, the range of the width factor and sigma_N.
+        Gives |V|, the range of the width factor, and sigma_N.
     rng
         Source of the width factor and of the sizes of the layers.
     """
@@ -144,9 +144,9 @@ def assign_edges(layers: list[range], density: float, rng: np.random.Generator) 
     Parameters
     ----------
     layers
-        The ops of each layer.
+        Ops of each layer.
     density
-        rho_E.
+        Share of the possible edges between layers, rho_E.
     rng
         Breaks the ties.
     """
@@ -172,11 +172,11 @@ def assign_skip_connections(layers: list[range], edges: int, density: float, rng
     Parameters
     ----------
     layers
-        The ops of each layer.
+        Ops of each layer.
     edges
         Number of edges so far, |E|.
     density
-        rho_S.
+        Share of skip connections among the edges, rho_S.
     rng
         Source of layers and places.
     """
@@ -203,7 +203,7 @@ def draw_costs(parameters: LayeredParameters, count: int, rng: np.random.Generat
     parameters
         Gives the mixture and the unit.
     count
-        How many, one per layer.
+        Number of costs, one per layer.
     rng
         Source of components and values.
     """

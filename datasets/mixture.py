@@ -1,4 +1,4 @@
-"""Weights of a random choice."""
+"""Mixtures: the weights of a random choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw many distinct graphs: seeds, filters, de-duplication, workers."""
+"""Recipes: many distinct graphs of a family, from seeds, through filters and without duplicates, on any workers."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Recipe:
     family
         The family of graphs.
     seed
-        Seed of all; graph `index`, try `attempt` draws from a stream of its own.
+        Seed of all, 0 by default; graph `index`, try `attempt` draws from a stream of its own.
     keep
-        A graph that one of these rejects is drawn again.
+        Filters: a graph that one of them rejects is drawn again. By default there are none.
     dedup
-        What makes two graphs duplicates: the topology, or the in-degree sequence.
+        What makes two graphs duplicates: the topology, as by default, or the in-degree sequence.
     suffix
-        File format, a key of `SUFFIXES`.
+        File format, a key of `SUFFIXES`; `.pb.gz` by default.
     """
 
     family: Family
@@ -60,13 +60,13 @@ class Drawn:
     Parameters
     ----------
     index, attempt
-        Its number, and how many draws were discarded before it.
+        Number of the graph, and how many draws were discarded before it.
     name, topology, key
-        The graph's name, its topology hash, and what no other graph of the data set shares.
+        Name of the graph, its topology hash, and what no other graph of the data set shares.
     ops, tensors
-        Their numbers; control tensors are not counted.
+        Numbers of its ops and tensors; control tensors are not counted.
     data
-        The file.
+        Contents of the file.
     """
 
     index: int
@@ -114,9 +114,9 @@ def generate(recipe: Recipe, count: int, jobs: int = 1) -> Iterator[Drawn]:
     recipe
         What to draw.
     count
-        How many.
+        Number of graphs.
     jobs
-        Worker processes.
+        Number of worker processes, on which the result does not depend; the default of 1 works in this one.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Split graphs into sets of similar sizes, none of whose topologies is in two sets (REGAL A.1.2)."""
+"""Splits of graphs into sets of similar sizes, no topology in two of them (REGAL A.1.2)."""
 
 from __future__ import annotations
 

@@ -118,13 +118,13 @@ def synthetic_graph(
     Parameters
     ----------
     parameters
-        The user's parameters.
+        Parameters of the family.
     model
         The random graph model.
     rng
         Source of every random choice.
     name
-        What to call the graph.
+        Name of the graph; `synthetic` by default.
     """
     nodes = int(rng.integers(parameters.nodes_low, parameters.nodes_high + 1))
     producers = _directed_edges(parameters, model, nodes, rng)

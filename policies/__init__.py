@@ -1,1 +1,1 @@
-"""Learned methods: features, encoders, decoders, trainers and shipped weights."""
+"""Learned methods: a folder for each, what their networks and their training share, and the shipped weights."""

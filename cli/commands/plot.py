@@ -43,6 +43,7 @@ def plot(
     """Draw schedules: memory by tensor with its peak, several orders over each other, devices and transfers."""
     from json import dumps
 
+    from ...core.costs.timeline import INPUT
     from ...core.files.atomic import write_atomically
     from ...core.files.costgraph import graph_name, read_graph
     from ...core.plots.draw import check_target, draw
@@ -67,13 +68,15 @@ def _labels(paths: list[str]) -> dict[str, str]:
     from collections import Counter
     from pathlib import Path
 
+    from ...core.costs.timeline import INPUT
+
     stems = {path: path if path == INPUT else Path(path).stem for path in paths}
     shared = Counter(stems.values())
     return {path: stem if shared[stem] == 1 else path for path, stem in stems.items()}
 
 
 def _read_timeline(path: str, label: str, graph: CostGraph, force: bool) -> Timeline:
-    from ...core.costs.timeline import input_timeline, timeline_of
+    from ...core.costs.timeline import INPUT, input_timeline, timeline_of
     from ...core.errors import FormatError, ScheduleError
     from ...core.files.schedule_json import read_schedule
 

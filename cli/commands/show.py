@@ -82,24 +82,19 @@ def _show_folder(folder: str, talk: Any, json: bool) -> None:
     """Print the histograms of sizes and diameters (REGAL figures 5 and 6)."""
     from json import dumps
 
-    from rich.progress import track
-
     from ...core.costs.graph_summary import diameter
     from ...core.files.costgraph import find_graphs, read_graph
     from ..console import show, write
+    from ..progress import progress_bar
 
     rows = []
     paths = find_graphs([folder])
-    for path in track(paths, "measuring", console=talk.console, disable=not talk.shows_progress, transient=True):
-        graph = read_graph(path, talk.note)
-        rows.append(
-            {
-                "graph": str(path),
-                "ops": graph.num_ops,
-                "edges": len(graph.edges[0]),
-                "diameter": diameter(graph),
-            }
-        )
+    with progress_bar(talk, "measuring", len(paths)) as bar:
+        for path in paths:
+            graph = read_graph(path, talk.note)
+            row = {"graph": str(path), "ops": graph.num_ops, "edges": len(graph.edges[0])}
+            rows.append({**row, "diameter": diameter(graph)})
+            bar()
     if json:
         write("\n".join(dumps(row) for row in rows))
         return

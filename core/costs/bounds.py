@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import BoolArray, FloatArray, IntArray
-from ..buffers import Buffers
+from ..buffers import Buffers, unread_bytes
 from ..graph import CostGraph
 from ..kernels.one_device.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
 from ..kernels.reach import reachable
@@ -81,9 +81,7 @@ def last_step_need(b: Buffers) -> int:
 
     Every final buffer is there, and the last op frees whatever else it reads, for nobody reads it later.
     """
-    need = b.workspace.copy()
-    unread = (np.diff(b.user_ptr) == 0) & ~b.is_final
-    np.add.at(need, b.producer[unread], b.size[unread])
+    need = b.workspace + unread_bytes(b)
     reader = np.repeat(np.arange(len(need)), np.diff(b.used_ptr))
     freed = ~b.is_final[b.used]
     np.add.at(need, reader[freed], b.size[b.used[freed]])

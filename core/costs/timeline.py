@@ -14,6 +14,9 @@ from ..schedule import Schedule
 from .lifetimes import Holding, holdings_of
 from .simulator import Simulation, simulate, step_starts
 
+INPUT = "input"
+"""What the graph's own order is called."""
+
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
@@ -143,4 +146,4 @@ def timeline_of(label: str, problem: Problem, schedule: Schedule) -> Timeline:
 
 def input_timeline(graph: CostGraph) -> Timeline:
     """Record the input order, on one device."""
-    return timeline_of("input", Problem(graph), Schedule.single_device(graph.input_order))
+    return timeline_of(INPUT, Problem(graph), Schedule.single_device(graph.input_order))

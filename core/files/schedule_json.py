@@ -175,7 +175,7 @@ def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path,
             f"{path}: made for another graph than {graph.name}: its graph_sha256 is {made_for[:_SHOWN_DIGITS]}..., not "
             f"{real[:_SHOWN_DIGITS]}...; --force takes it all the same"
         )
-    tensors = {graph.tensor_name(tensor): tensor for tensor in range(graph.num_tensors)}
+    tensors = {name: tensor for tensor, name in enumerate(graph.tensor_names)}
     steps = _field(document, "steps", list, path)
     schedule = _read_steps(steps, tensors, graph, path)
     least = max(1, int(max(schedule.sources.max(initial=0), schedule.targets.max(initial=0))) + 1)

@@ -1,30 +1,20 @@
-"""`schedopt.solve` and `schedopt.verify`."""
+"""`schedopt.solve`."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias, Union
+from typing import Any
 
-import numpy as np
-
-from ..costs import verifier
-from ..costs.verifier import Totals
-from ..errors import UnknownNameError, UsageError
-from ..files.schedule_json import read_schedule
-from ..graph import CostGraph
+from ..errors import UsageError
 from ..problem import Problem, Task
 from ..problem_options import ProblemSettings, problem_settings
 from ..result import Result
-from ..schedule import Schedule
 from ..search.method_spec import MethodSpec, parse_method
 from ..search.registry import DEFAULT_METHOD
 from ..solve import solve as solve_problem
 from ..units import parse_seconds, whole_number
 from .graphs import GraphLike, graph_of
-
-ScheduleLike: TypeAlias = Union[Schedule, Result, str, "os.PathLike[str]", Sequence[str]]
+from .schedules import ScheduleLike, loaded_schedule
 
 
 def solve(
@@ -111,7 +101,7 @@ def solve(
         time_limit=None if time_limit is None else parse_seconds(time_limit),
         seed=whole_number(seed, "seed", 0),
         jobs=whole_number(jobs, "jobs", 1),
-        initial=None if initial is None else schedule_of(initial, problem.graph),
+        initial=None if initial is None else loaded_schedule(initial, problem.graph).schedule,
     )
     return replace(result, notes=(*notes, *result.notes))
 
@@ -125,89 +115,3 @@ def _problem(graph: GraphLike | Problem, spec: MethodSpec, given: dict[str, Any]
     defaults = {"task": "memory", "latency": 0.0}
     given = {name: defaults.get(name) if value is None else value for name, value in given.items()}
     return ProblemSettings(**problem_settings(**given, methods=[spec.name])).problem(graph_of(graph, notes.append))
-
-
-def verify(problem: GraphLike | Problem, schedule: ScheduleLike) -> Totals:
-    """Replay a schedule under the rules of the cost model, by code that no solver shares.
-
-    Parameters
-    ----------
-    problem
-        A `Problem`, whose memory limit must be kept; or a graph or the path of its file, which stand for the problem
-        that the schedule was made for: that of the `Result` or the file, else without limits and with free transfers.
-    schedule
-        A `Schedule`, a `Result`, the path of a schedule file, or the names of all ops in order, all on device 0. What
-        a result or a file claims is checked, too.
-
-    Returns
-    -------
-    Totals
-        `peak`, `peak_per_device` (bytes) and `runtime` (microseconds).
-
-    Raises
-    ------
-    ScheduleError
-        Naming the first broken rule: an op missing or repeated, an input not there, a transfer missing, needless or
-        twice, a wrong device, a claim that does not hold, the memory limit exceeded.
-    UsageError, FormatError
-        If it is no schedule, or a file cannot be read.
-
-    Examples
-    --------
-    >>> builder = schedopt.GraphBuilder("chain")
-    >>> source = builder.add_op("source", outputs=[1024], runtime=1.0)
-    >>> sink = builder.add_op("sink", inputs=[(source, 0)], outputs=[2048], runtime=2.0)
-    >>> schedopt.verify(builder.build(), ["source", "sink"])
-    Totals(peak_per_device=[3072], runtime=3.0)
-    >>> schedopt.verify(builder.build(), ["sink", "source"])
-    Traceback (most recent call last):
-    ...
-    schedopt.core.errors.ScheduleError: chain: op 'sink' runs before its input 'source:0' is on device 0
-    """
-    graph = problem.graph if isinstance(problem, Problem) else graph_of(problem)
-    claimed: dict[str, Any] = {}
-    if isinstance(schedule, Result):
-        simulation, made_for = schedule.simulation, schedule.problem
-        if made_for.graph != graph:
-            raise UsageError(f"the result is of another graph, '{made_for.graph.name}', not of '{graph.name}'")
-        claimed = {"peak_per_device": simulation.peak_per_device.tolist(), "runtime": simulation.runtime}
-        steps, limited = schedule.schedule, schedule.is_feasible
-    elif isinstance(schedule, (str, os.PathLike)):
-        loaded = read_schedule(os.fspath(schedule), graph)
-        claimed = loaded.claims
-        steps, made_for, limited = loaded.schedule, loaded.problem, loaded.status != "infeasible"
-    else:
-        steps, limited = schedule_of(schedule, graph), True
-        made_for = Problem(graph, devices=1 + max(0, int(steps.targets.max(initial=0))))
-    if isinstance(problem, Problem):
-        same = replace(problem, memory_limit=None) == replace(made_for, memory_limit=None, task=problem.task)
-        return verifier.verify(problem, steps, **(claimed if same else {}))
-    return verifier.verify(made_for, steps, **claimed, enforce_limit=limited)
-
-
-def schedule_of(given: ScheduleLike, graph: CostGraph) -> Schedule:
-    """Return the steps of whatever stands for a schedule of a graph.
-
-    Raises
-    ------
-    UsageError
-        If it is no schedule.
-    UnknownNameError
-        If it names an op that the graph does not have.
-    """
-    if isinstance(given, Schedule):
-        return given
-    if isinstance(given, Result):
-        return given.schedule
-    if isinstance(given, (str, os.PathLike)):
-        return read_schedule(os.fspath(given), graph).schedule
-    if not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
-        raise UsageError(
-            "a schedule is a Schedule, a Result, the path of a schedule file, or a list of op names, "
-            f"not a {type(given).__name__}"
-        )
-    ops = {name: op for op, name in enumerate(graph.op_names)}
-    for name in given:
-        if name not in ops:
-            raise UnknownNameError(f"the schedule names the op '{name}', which {graph.name} does not have")
-    return Schedule.single_device(np.array([ops[name] for name in given], np.int64))

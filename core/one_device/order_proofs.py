@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from ..arrays import BoolArray, IndexArray, IntArray, csr
+from ..arrays import IndexArray, IntArray, csr
 from ..buffers import Buffers
-from ..kernels.one_device.max_flow import network_of, new_flow
-from ..kernels.one_device.order_proofs import arrive, reduce, tighten
+from ..kernels.one_device.max_flow import network_of
+from ..kernels.one_device.order_proofs import Known, arrive, new_trials, reduce, tighten
 from ..kernels.one_device.partial_order import close
 from .partial_order import dense
 
@@ -38,14 +38,13 @@ class Precedences:
     def __init__(self, b: Buffers, order: IndexArray, memory: IntArray) -> None:
         self.buffers = b
         self.network = network_of(b)
-        self._flow, self._trial = new_flow(self.network), new_flow(self.network)
         ops = len(b.own)
+        self._trials = new_trials(self.network, ops)
         words = (ops + 63) // 64
         self._known = np.zeros((2, ops, words), np.int64)
         close(b.predecessor_ptr, b.predecessors, order, self._known[0])
         close(b.successor_ptr, b.successors, order[::-1].copy(), self._known[1])
         self._now = self._known.copy()
-        self._scratch = np.empty(ops, bool), np.empty(ops, bool), np.empty(len(self.network.pointers) - 1, bool)
         self.need = b.own + b.workspace
         self._likely = np.empty(ops, np.int64)
         self._likely[order] = memory
@@ -69,11 +68,13 @@ class Precedences:
             said so: what was found holds, but there may be more.
         """
         self._now = self._known.copy()
-        before, after = self._now
         limits = target - self.need
         if limits.min() < 0:
             return "impossible"
         stale = np.ones(len(self.need), bool)
+        given = Known(self._known[0], self._known[1], stale)
+        known = Known(self._now[0], self._now[1], stale)
+        most = max(1, ARCS_PER_CALL // len(self.network.heads))
         pending = np.zeros(len(self.need), bool)
         while stale.any():
             if not pending.any():
@@ -83,7 +84,7 @@ class Precedences:
             op = int(np.argmax(np.where(pending, self._likely, -LARGEST)))
             if not self._is_measured[op]:
                 self._is_measured[op] = True
-                least = arrive(self.network, self._flow, self._known[0], self._known[1], op, LARGEST)
+                least = arrive(self.network, self._trials.flow, given, op, LARGEST)
                 self._likely[op] = self.need[op] + least
                 self.flows += 1
                 continue
@@ -91,17 +92,12 @@ class Precedences:
             while start < len(limits):
                 if start and stop():
                     return "stopped"
-                found, flows, start = self._tighten(before, after, op, int(limits[op]), stale, start)
+                found, flows, start = tighten(self.network, self._trials, known, op, int(limits[op]), start, most)
                 self.flows += flows
                 if found < 0:
                     return "impossible"
             pending[op] = stale[op] = False
         return "closed"
-
-    def _tighten(self, before: Any, after: Any, op: int, limit: int, stale: BoolArray, start: int) -> Any:
-        most = max(1, ARCS_PER_CALL // len(self.network.heads))
-        flows = self._flow, self._trial
-        return tighten(self.network, *flows, before, after, op, limit, *self._scratch, stale, start, most)
 
     def buffers_with_precedences(self) -> Buffers:
         """Return the buffers with all precedences found, reduced transitively."""

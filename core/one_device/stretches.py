@@ -29,7 +29,6 @@ def window_of(
         The stretch of steps.
     """
     inside = order[first:last]
-    ops = len(inside) + 1
     reading, read = _rows(b.used_ptr, b.used, inside)
     _, made = _rows(b.made_ptr, np.arange(len(b.size)), inside)
     buffers = np.union1d(read, made)
@@ -47,13 +46,8 @@ def window_of(
     used = number[np.searchsorted(buffers, read)]
     reader, used = reading[used >= 0] + 1, used[used >= 0]
 
-    waits, on = _rows(b.predecessor_ptr, b.predecessors, inside)
-    on = place[on] - first + 1
-    waiting, awaited = waits[on > 0] + 1, on[on > 0]
-    is_first = np.ones(ops, bool)
-    is_first[waiting] = is_first[0] = False
-    waiting = np.concatenate((waiting, np.flatnonzero(is_first)))
-    awaited = np.concatenate((awaited, np.zeros(is_first.sum(), np.int64)))
+    ops = len(inside) + 1
+    waiting, awaited = _precedences(b, inside, place - first + 1)
     entering = int(b.size[buffers[comes_in]].sum())
     chosen = buffers[kept][by_producer]
     window = Buffers(
@@ -72,6 +66,20 @@ def window_of(
         array.setflags(write=False)
     resident = int(memory[first] - b.own[inside[0]] - b.workspace[inside[0]])
     return window, resident - entering
+
+
+def _precedences(b: Buffers, inside: IndexArray, place: IntArray) -> tuple[IntArray, IntArray]:
+    """Return which ops of a window wait for which: an op of the graph has the number that `place` says, if positive.
+
+    Those that wait for no other of the window wait for its virtual op 0.
+    """
+    waits, on = _rows(b.predecessor_ptr, b.predecessors, inside)
+    on = place[on]
+    waiting, awaited = waits[on > 0] + 1, on[on > 0]
+    is_first = np.ones(len(inside) + 1, bool)
+    is_first[waiting] = is_first[0] = False
+    waiting = np.concatenate((waiting, np.flatnonzero(is_first)))
+    return waiting, np.concatenate((awaited, np.zeros(is_first.sum(), np.int64)))
 
 
 def _rows(pointers: IndexArray, values: NDArray[Any], rows: NDArray[Any]) -> tuple[IntArray, NDArray[Any]]:

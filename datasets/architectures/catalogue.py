@@ -21,11 +21,11 @@ class Architecture:
     Parameters
     ----------
     build
-        Called with the graph's name and the variant.
+        Makes the graph, called with its name and the variant.
     size
-        Height and width of its images as published.
+        Height and width of its images as published, in pixels.
     smallest
-        The smallest image that leaves every layer at least one pixel.
+        Height and width of the smallest image that leaves every layer at least one pixel.
     """
 
     build: Callable[[str, Variant], CostGraph]
@@ -59,13 +59,13 @@ def architecture_graph(
     name
         A key of `ARCHITECTURES`.
     batch
-        Images at once.
+        Number of images at once; 1 by default.
     size
         Height and width of the images in pixels; by default as published.
     training
-        Whether to add the backward pass and the updates of the parameters.
+        Whether to add the backward pass and the updates of the parameters; false by default.
     resident_weights
-        Whether parameters are persistent bytes; if not they lie in another memory.
+        Whether parameters are persistent bytes, as by default; if not they lie in another memory.
 
     Raises
     ------

@@ -32,13 +32,13 @@ class Variant:
     Parameters
     ----------
     size
-        Height and width of the images, pixels.
+        Height and width of the images, in pixels.
     batch
-        Images at once.
+        Number of images at once; 1 by default.
     training
-        Whether to add the backward pass and the updates of the parameters.
+        Whether to add the backward pass and the updates of the parameters; false by default.
     resident_weights
-        Whether parameters are persistent bytes; if not they lie in another memory.
+        Whether parameters are persistent bytes, as by default; if not they lie in another memory.
     """
 
     size: int
@@ -102,9 +102,9 @@ class ConvNet:
     Parameters
     ----------
     name
-        What to call the graph.
+        Name of the graph.
     variant
-        Images at once, whether to train, and where the parameters are.
+        How many images there are at once, whether to train, and where the parameters are.
     """
 
     def __init__(self, name: str, variant: Variant) -> None:
@@ -203,13 +203,15 @@ class ConvNet:
         Parameters
         ----------
         name, x, channels, kernel, stride
-            The op, its input and shape.
+            Name of the op, its input, the channels of its output, the width of its kernel, and its stride, 1 by
+            default.
         norm
-            `here`: batch norm follows; `later`: behind a concatenation, where `norm` adds it; `none`: bias.
+            What comes behind: with `here`, the default, batch norm; with `later`, a concatenation, and then what `norm`
+            adds; with `none`, nothing but a bias.
         relu
-            Whether a ReLU follows.
+            Whether a ReLU follows; false by default.
         valid
-            Without padding; else the output is as large as the input over the stride.
+            Whether there is no padding; by default there is, and the output is as large as the input over the stride.
         """
         shape = (channels, *self._shape_after(x, kernel, stride, valid))
         x = self._convolution(name, x, shape, kernel, has_bias=norm == "none" or not self.training)
@@ -284,9 +286,9 @@ class ConvNet:
         Parameters
         ----------
         x
-            What is classified: each pixel by a 1x1 convolution with bias.
+            What is classified: each pixel, by a 1x1 convolution with bias.
         classes
-            Channels of the output.
+            Number of classes, the channels of the output.
         """
         shape = (classes, x.height, x.width)
         logits = self._convolution("head/logits", x, shape, 1, has_bias=True, final=not self.training)

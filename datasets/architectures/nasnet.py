@@ -20,13 +20,13 @@ def nasnet_a(
     Parameters
     ----------
     name, variant
-        The graph's name, and how the network is run.
+        Name of the graph, and how the network is run.
     penultimate
-        Channels before the classifier.
+        Number of channels before the classifier.
     repeats
-        Normal cells between reductions, N.
+        Number of normal cells between reductions, N.
     stem
-        Channels of the first convolution.
+        Number of channels of the first convolution.
     skip_reduction
         Whether the first normal cell behind a reduction has the same older input as the reduction.
     """

@@ -14,7 +14,7 @@ def resnet50(name: str, variant: Variant) -> CostGraph:
     Parameters
     ----------
     name, variant
-        The graph's name, and how the network is run.
+        Name of the graph, and how the network is run.
     """
     net = ConvNet(name, variant)
     x = net.conv("stem/conv", net.image(3, variant.size), 64, 7, 2, relu=True)

@@ -15,8 +15,8 @@ def unet(name: str, variant: Variant) -> CostGraph:
     Parameters
     ----------
     name, variant
-        The graph's name, and how the network is run. At every pooling the height of
-        the images must be even, and what is left positive, as for 572 and 188.
+        Name of the graph, and how the network is run. At every pooling the height of the images must be even, and what
+        is left positive, as for 572 and 188.
     """
     net = ConvNet(name, variant)
     x = net.image(1, variant.size)

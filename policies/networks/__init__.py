@@ -1,1 +1,1 @@
-"""What the networks of both papers share: messages along edges, their files, the shipped weights."""
+"""Networks, as both papers' methods use them: messages along edges, their files, the shipped weights."""

@@ -26,11 +26,11 @@ def write_network(path: str | Path, network: nn.Module, parameters: Any) -> None
     Parameters
     ----------
     path
-        The file.
+        The file to write.
     network
-        Whose weights.
+        The network whose weights are written.
     parameters
-        The dataclass that it was made from.
+        The dataclass that the network was made from.
 
     Raises
     ------
@@ -49,15 +49,15 @@ def read_network(
     Parameters
     ----------
     path
-        The file.
+        The file to read.
     kind
-        The dataclass of the parameters.
+        The dataclass of the network's parameters.
     make
-        Builds the network from them.
+        Builds the network from its parameters.
     command
-        What writes such files, for errors.
+        The command that writes such files, for errors.
     device
-        Where the weights go.
+        Where the weights go; `cpu` by default.
 
     Raises
     ------

@@ -74,9 +74,9 @@ class Receivers:
     Parameters
     ----------
     targets
-        Shape `(edges,)`, int64: the node that each edge leads to.
+        The node that each edge leads to, shape `(edges,)`, int64.
     nodes
-        How many there are.
+        Number of nodes.
     """
 
     def __init__(self, targets: Tensor, nodes: int) -> None:
@@ -94,7 +94,7 @@ class Receivers:
         Parameters
         ----------
         messages
-            Shape `(edges, ...)`, float.
+            What is sent along each edge, shape `(edges, ...)`, float.
 
         Returns
         -------
@@ -122,9 +122,9 @@ def edge_softmax(scores: Tensor, targets: Tensor, nodes: int) -> Tensor:
     Parameters
     ----------
     scores
-        Shape `(edges, ...)`, float.
+        Scores of the edges, shape `(edges, ...)`, float.
     targets, nodes
-        As for `Receivers`.
+        The node that each edge leads to, and the number of nodes, as for `Receivers`.
 
     Returns
     -------
@@ -149,11 +149,11 @@ class GatConvolution(nn.Module):
     Parameters
     ----------
     inputs
-        Of each node.
+        Number of features of each node.
     outputs
-        Of each head; the heads are concatenated.
+        Number of outputs of each head; the heads are concatenated.
     heads
-        How many.
+        Number of heads.
     """
 
     def __init__(self, inputs: int, outputs: int, heads: int) -> None:
@@ -171,9 +171,9 @@ class GatConvolution(nn.Module):
         Parameters
         ----------
         features
-            Shape `(nodes, inputs)`.
+            Features of the nodes, shape `(nodes, inputs)`.
         edges
-            Shape `(2, edges)`, int64: sources and targets.
+            Sources and targets of the edges, shape `(2, edges)`, int64.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""The weights that the package comes with, and those that are named."""
+"""Weights of networks: those that the package comes with, and those that are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What REGAL chooses for each op, and the distributions of genes that it stands for (REGAL A.6)."""
+"""Actions of REGAL: what it chooses for each op, and the distributions of genes that this stands for (REGAL A.6)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ class Head(NamedTuple):
     Parameters
     ----------
     kind
-        Which part of the chromosome it is for.
+        Part of the chromosome that the choice is for.
     entry
-        Which of the op's genes: device j for an affinity, `devices` for the scheduling priority, and 0 for transfers.
+        Number of the op's gene there: device j for an affinity, `devices` for the scheduling priority, and 0 for
+        transfers.
     what
-        `mean` or `variance` of the gene's beta distribution, or the `bias` of its crossover.
+        What is chosen: the `mean` or the `variance` of the gene's beta distribution, or the `bias` of its crossover.
     choices
-        How many levels there are, k.
+        Number of levels to choose from, k.
     """
 
     kind: Kind
@@ -96,7 +97,7 @@ def beta_parameters(mean: Levels, variance: Levels, k: int) -> tuple[Levels, Lev
     mean, variance
         Levels m and v from 0 to k - 1: numbers, or arrays of one shape.
     k
-        How many levels there are, at least 2.
+        Number of levels, at least 2.
     """
     mu = (mean + 1) / (k + 1)
     concentration = (k - variance) / (variance + 1)
@@ -121,13 +122,13 @@ def dequantise(
     Parameters
     ----------
     actions
-        Shape `(ops, heads)`: levels, in the order of `parameters.heads(devices)`.
+        Levels, in the order of `parameters.heads(devices)`, shape `(ops, heads)`.
     graph, devices
-        What is scheduled on how many devices.
+        What is scheduled, and on how many devices.
     parameters
         What the choices are.
     bias
-        Of the crossover, for genes that no level is chosen for.
+        Bias of the crossover for genes that no level is chosen for; 0.7 by default, as in plain BRKGA.
     """
     ops = graph.num_ops
     genes = ops * (devices + 1) + graph.num_tensors * devices

@@ -22,13 +22,13 @@ class MultigraphBatch(NamedTuple):
     nodes, edges
         Features, shapes `(nodes, inputs)` and `(edges, EDGE_FEATURES)`, float32.
     producers, consumers
-        Shape `(edges,)`, int64: nodes.
+        Nodes that each edge leads from and to, shape `(edges,)`, int64.
     graph_of_node
-        Shape `(nodes,)`, int64.
+        Number of the graph that each node is in, shape `(nodes,)`, int64.
     sizes
-        Shape `(graphs,)`, int64: nodes of each graph.
+        Number of nodes of each graph, shape `(graphs,)`, int64.
     order
-        Shape `(nodes,)`, int64: the nodes of each graph in topological order, one graph after the other.
+        Nodes of each graph in topological order, one graph after the other, shape `(nodes,)`, int64.
     """
 
     nodes: Tensor

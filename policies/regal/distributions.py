@@ -52,7 +52,8 @@ class RegalPolicy(Protocol):
         Parameters
         ----------
         kind
-            Of these choices alone; for `placement` it is that of the joint action for all devices (figure 4a).
+            Choices that alone count, by default all; for `placement` it is the entropy of the joint action for all
+            devices (figure 4a).
         """
         ...
 
@@ -70,11 +71,11 @@ class IndependentPolicy:
     Parameters
     ----------
     heads
-        The choices.
+        The choices of an op.
     batch
         The graphs.
     logits
-        Per head, shape `(nodes, choices)`.
+        Logits of each head, shape `(nodes, choices)` each.
     """
 
     def __init__(self, heads: Sequence[Head], batch: MultigraphBatch, logits: Sequence[Tensor]) -> None:
@@ -113,13 +114,13 @@ class AutoregressivePolicy:
     Parameters
     ----------
     heads
-        The choices.
+        The choices of an op.
     batch
         The graphs.
     embeddings
-        Of the encoder, shape `(nodes, width)`.
+        Embeddings of the nodes by the encoder, shape `(nodes, width)`.
     decoder
-        What the choices are made by.
+        What makes the choices.
     """
 
     def __init__(
@@ -167,9 +168,9 @@ class AutoregressiveDecoder(nn.Module):
     Parameters
     ----------
     heads
-        The choices.
+        The choices of an op.
     width
-        Of the embeddings.
+        Width of the embeddings.
     """
 
     def __init__(self, heads: Sequence[Head], width: int) -> None:
@@ -209,7 +210,7 @@ class AutoregressiveDecoder(nn.Module):
         pick
             Returns the levels of an op of each sequence, given its logits and draws.
         draws
-            Shape `(count, nodes, draws)`.
+            Random numbers for the choices, shape `(count, nodes, draws)`.
         """
         count = len(draws)
         lined = sequences(embeddings, batch).repeat(count, 1, 1)  # (count * graphs, longest, width)
@@ -235,9 +236,9 @@ class Choices(nn.Module):
     Parameters
     ----------
     heads
-        The choices.
+        The choices of an op.
     width
-        Of the embeddings.
+        Width of the embeddings.
     """
 
     def __init__(self, heads: Sequence[Head], width: int) -> None:

@@ -37,17 +37,18 @@ class SearchedGraph:
     problem
         The graph, the task and the devices.
     nodes
-        Shape `(ops, node_features(task, devices))`; see `searched_graph`.
+        Features of the ops, shape `(ops, node_features(task, devices))`; see `searched_graph`.
     edges
-        Shape `(edges, EDGE_FEATURES)`.
+        Features of the edges, shape `(edges, EDGE_FEATURES)`.
     producers, consumers
-        Shape `(edges,)`: one edge per triple of an op, a tensor it produces, and an op that reads it.
+        Ops that each edge leads from and to, shape `(edges,)`: one edge per triple of an op, a tensor it produces, and
+        an op that reads it.
     best
         The best schedule that the search found.
     value
-        What it costs: bytes or microseconds.
+        What that costs, in bytes or microseconds.
     evaluations
-        What the search spent.
+        Number of evaluations that the search spent.
     """
 
     problem: Problem
@@ -80,11 +81,11 @@ def searched_graph(search: Search, evaluations: int = EVALUATIONS, until: float 
     Parameters
     ----------
     search
-        It goes on with this search's random numbers, counts its evaluations, and offers what it finds.
+        The search that goes on: with its random numbers; it counts the evaluations and is offered what they find.
     evaluations
-        How many it may spend, at least 1, of those that the search has left.
+        Number of evaluations to spend at most, at least 1, of those that the search has left; 400 by default.
     until
-        `time.monotonic()` value after which it ends with the generation that it is in.
+        Value of `time.monotonic()` after which it ends with the generation that it is in; by default it does not.
     """
     before = search.evaluations
     with search.limited(evaluations, until):

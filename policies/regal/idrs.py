@@ -18,9 +18,9 @@ def solve(search: Search, parameters: Parameters) -> None:
     Parameters
     ----------
     search
-        Problem, budget and random numbers.
+        The problem, its budget and its random numbers.
     parameters
-        Those of `regal`, whose weights are taken.
+        Parameters of `regal`, whose weights are taken.
     """
     distribution = propose(search, parameters)
     if distribution is None:

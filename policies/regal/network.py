@@ -87,7 +87,7 @@ class GnnEncoder(nn.Module):
     Parameters
     ----------
     parameters
-        Of the network.
+        Parameters of the network.
     """
 
     def __init__(self, parameters: RegalNetworkParameters) -> None:
@@ -178,7 +178,7 @@ class LstmEncoder(nn.Module):
     Parameters
     ----------
     parameters
-        Of the network.
+        Parameters of the network.
     """
 
     def __init__(self, parameters: RegalNetworkParameters) -> None:
@@ -204,7 +204,7 @@ class RegalNetwork(nn.Module):
     Parameters
     ----------
     parameters
-        Its shape.
+        Parameters that decide its shape.
     """
 
     def __init__(self, parameters: RegalNetworkParameters) -> None:
@@ -237,7 +237,7 @@ class BaselineNetwork(nn.Module):
     Parameters
     ----------
     parameters
-        Of the network that it is the baseline of.
+        Parameters of the network that it is the baseline of.
     """
 
     def __init__(self, parameters: RegalNetworkParameters) -> None:

@@ -1,4 +1,4 @@
-"""What REGAL's rewards are made of: graphs, the searches for them with a policy's choices, and the plain ones (4.1)."""
+"""Rewards of REGAL: graphs, the searches for them with a policy's choices, and the plain ones (REGAL 4.1)."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Setting:
     Parameters
     ----------
     task, devices
-        What is minimised, on how many devices.
+        What is minimised, and on how many devices.
     actions
         What the policy chooses.
     features
-        Evaluations of the search that the features come from.
+        Number of evaluations of the search that the features come from.
     """
 
     task: Task
@@ -59,9 +59,9 @@ class Start(NamedTuple):
     Parameters
     ----------
     problem
-        What is solved.
+        The problem to solve.
     bound
-        A value that no schedule can beat.
+        A value that no schedule can beat, in bytes or microseconds.
     generator
         State of the random numbers.
     """
@@ -71,7 +71,7 @@ class Start(NamedTuple):
     generator: dict[str, Any]
 
     def drawn(self) -> tuple[int, Start]:
-        """Return a seed for drawing actions, and the start after that, as `policies.regal` does it."""
+        """Return a seed for drawing actions, and the start after that, as `policies.regal.solve` does it."""
         rng = np.random.default_rng(0)
         rng.bit_generator.state = self.generator
         return int(rng.integers(2**62)), self._replace(generator=dict(rng.bit_generator.state))
@@ -86,11 +86,11 @@ class Case:
     searched
         What the network sees.
     start
-        Of the searches with a policy's choices.
+        Where the searches with a policy's choices begin.
     plain
-        The value that plain BRKGA finds with this seed [o_s]; None if not asked for.
+        Value that plain BRKGA finds with this seed [o_s]; None if it was not asked for.
     target
-        The actions of a teacher, shape `(ops, heads)`; None if not asked for.
+        Actions of a teacher, shape `(ops, heads)`; None if they were not asked for.
     """
 
     searched: SearchedGraph
@@ -130,13 +130,13 @@ def make_case(
     known
         The case as far as it is known, or what gives the graph.
     setting
-        Of the run.
+        What all searches of the run share.
     seed
-        Of all searches.
+        Seed of all searches.
     evaluations
-        Of the plain search; None if it is not asked for.
+        Number of evaluations of the plain search; None if it is not asked for.
     teacher
-        Whose actions are asked for; empty for none.
+        Name of the teacher whose actions are asked for; empty for none.
     """
     if not isinstance(known, Case):
         problem = Problem(known(), task=setting.task, devices=setting.devices)
@@ -222,11 +222,11 @@ class Cases:
     Parameters
     ----------
     graphs
-        Where they come from.
+        The graphs that cases are made of.
     setting
-        Of the run.
+        What all searches of the run share.
     workers
-        Make them.
+        Processes that make the cases.
     file
         Keeps what plain BRKGA finds, by graph, seed and evaluations.
     """
@@ -256,11 +256,11 @@ class Cases:
         Parameters
         ----------
         visit
-            Graph and seed.
+            Number of the graph, and seed.
         evaluations
-            Of the plain search whose value the case is to have; None for no value.
+            Number of evaluations of the plain search whose value the case is to have; by default it has none.
         teacher
-            Whose actions the case is to have; empty for none.
+            Name of the teacher whose actions the case is to have; by default it has none.
         """
         self.begin(visit, evaluations, teacher)
         if made := self._begun.pop((visit, evaluations, teacher), None):

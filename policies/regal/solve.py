@@ -106,9 +106,9 @@ def solve(search: Search, parameters: Parameters) -> None:
     Parameters
     ----------
     search
-        Problem, budget and random numbers.
+        The problem, its budget and its random numbers.
     parameters
-        Weights and features.
+        Weights, actions and evaluations of the features.
     """
     distribution = propose(search, parameters)
     if distribution is not None:
@@ -124,7 +124,7 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     Parameters
     ----------
     search, parameters
-        As for `solve`.
+        The same as for `solve`.
     """
     import torch
 

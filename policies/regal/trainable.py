@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 _ENCODERS = {"regal": "gnn", "gas": "lstm"}
 
 
+def trainable(method: str) -> Trainable:
+    """Return how the network of `regal` or `gas` is trained."""
+    return _ChoosesDistributions(method)
+
+
 class _ChoosesDistributions(Trainable):
     help = (
         "Synthetic graphs (A.1.4) are drawn when they are first needed, and taken again and again; so are GRAPHS. A "
@@ -84,6 +89,3 @@ class _ChoosesDistributions(Trainable):
     def use(self, trainer: Any) -> str:
         made_for = trainer.network.parameters_
         return f"--task {made_for.task} --devices {made_for.devices}"
-
-
-trainable = _ChoosesDistributions

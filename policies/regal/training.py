@@ -1,4 +1,4 @@
-"""Train REGAL's network, or the one of GAS, as a contextual bandit (REGAL 4.1, 4.2, A.14 to A.16)."""
+"""Training of REGAL's network, or of the one of GAS, as a contextual bandit (REGAL 4.1, 4.2, A.14 to A.16)."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     Parameters
     ----------
     folder
-        Of the run; made if there is none.
+        Folder of the run, which is made if there is none.
     parameters
         Everything that decides the weights.
     graphs, validation
-        Given graphs to train and to validate on instead of synthetic ones.
+        Given graphs to train and to validate on; by default synthetic ones are drawn.
     jobs
-        Processes that search; the weights do not depend on it.
+        Number of processes that search, on which the weights do not depend; 1 by default.
 
     Raises
     ------
@@ -306,11 +306,11 @@ def bandit_loss(log_probability: Tensor, rewards: FloatArray, expected: Tensor |
     Parameters
     ----------
     log_probability
-        Of the actions drawn, shape `(samples, graphs)`.
+        Log-probability of the actions drawn, shape `(samples, graphs)`.
     rewards
-        Of the same shape.
+        Rewards of these actions, of the same shape.
     expected
-        The baseline b(G), shape `(graphs,)`; None for leave-one-out, the mean of the other samples' rewards.
+        Baseline b(G), shape `(graphs,)`; None for leave-one-out, the mean of the other samples' rewards.
     """
     others = (rewards.sum(0) - rewards) / max(len(rewards) - 1, 1)
     baseline = others if expected is None else expected.detach().cpu().numpy()

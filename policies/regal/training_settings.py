@@ -118,9 +118,9 @@ def recipe(method: str, task: Task, devices: int) -> TrainingParameters:
     Parameters
     ----------
     method
-        `regal` or `gas`.
+        Name of the method, `regal` or `gas`.
     task, devices
-        What for.
+        What is minimised, `memory` or `runtime`, and on how many devices.
     """
     file = SHIPPED / f"{method}-{task}.yaml"
     if file.exists():

@@ -22,9 +22,9 @@ class MlpEncoder(nn.Module):
     Parameters
     ----------
     inputs
-        Features per op.
+        Number of features per op.
     layers, width
-        As Topoformer's.
+        Number of layers, and width of the embeddings, as Topoformer's.
     """
 
     def __init__(self, inputs: int, layers: int, width: int) -> None:
@@ -49,12 +49,12 @@ class TransformerEncoder(AttentionEncoder):
     Parameters
     ----------
     inputs
-        Features per op.
+        Number of features per op.
     layers, width
-        As Topoformer's.
+        Number of layers, and width of the embeddings, as Topoformer's.
     heads, head_width
-        Attention heads, and the width of each one's queries, keys and values. The paper does not say how many;
-        Topoformer has 70 in all, of 64.
+        Number of attention heads, and the width of each one's queries, keys and values. The paper does not say how
+        many; Topoformer has 70 in all, of 64.
     """
 
     def __init__(self, inputs: int, layers: int, width: int, heads: int, head_width: int) -> None:
@@ -93,13 +93,14 @@ class GatEncoder(AttentionEncoder):
     Parameters
     ----------
     inputs
-        Features per op.
+        Number of features per op.
     layers, width
-        As Topoformer's.
+        Number of layers, and width of the embeddings, as Topoformer's.
     heads, head_width
-        Attention heads and the width of each.
+        Number of attention heads, and the width of each.
     bidirectional
-        Whether the edges' reverses are edges too ("forward + backward"); else ops hear their producers alone.
+        Whether the edges' reverses are edges too ("forward + backward"), as by default; else ops hear their producers
+        alone.
     """
 
     def __init__(

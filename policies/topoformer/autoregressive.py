@@ -29,9 +29,9 @@ class DecodedBatch(NamedTuple):
     Parameters
     ----------
     orders
-        Shape `(graphs, rows, ops)`, int64: the op of each step; -1 after a graph's last op.
+        The op of each step, and -1 after a graph's last op; shape `(graphs, rows, ops)`, int64.
     log_probability
-        Shape `(graphs, rows)`, float32.
+        Log-probability of each order, shape `(graphs, rows)`, float32.
     """
 
     orders: Tensor
@@ -73,11 +73,11 @@ class AutoregressiveDecoder(nn.Module):
     Parameters
     ----------
     width
-        Of the embeddings, a multiple of the heads.
+        Width of the embeddings, a multiple of the heads.
     heads
-        Of the glimpse.
+        Number of heads of the glimpse.
     clipping
-        C.
+        Largest logit, C.
     """
 
     def __init__(self, width: int, heads: int = GLIMPSE_HEADS, clipping: float = 10.0) -> None:
@@ -99,11 +99,11 @@ class AutoregressiveDecoder(nn.Module):
         Parameters
         ----------
         embeddings
-            Of the encoder, shape `(graphs, ops, width)`.
+            Embeddings of the ops by the encoder, shape `(graphs, ops, width)`.
         batch
             The graphs.
         orders
-            As in `DecodedBatch`.
+            Orders of each graph, as in `DecodedBatch`.
 
         Returns
         -------
@@ -141,11 +141,11 @@ class AutoregressiveDecoder(nn.Module):
         Parameters
         ----------
         embeddings, batch
-            As for `log_probability`.
+            Embeddings and graphs, as for `log_probability`.
         buffers
-            Of each graph.
+            Buffers of each graph.
         width
-            Partial orders kept per graph. With one the order is the greedy one.
+            Number of partial orders kept per graph; with one the order is the greedy one.
 
         Returns
         -------

@@ -25,11 +25,11 @@ class EncodedGraph:
     graph
         The graph itself.
     features
-        Shape `(ops, inputs)`, float32: see `op_features`.
+        Features of the ops, shape `(ops, inputs)`, float32; see `op_features`.
     reduction, other_edges
-        `(producers, consumers)`: the edges of the transitive reduction, and the other edges.
+        Edges of the transitive reduction, and the other edges, as `(producers, consumers)`.
     before
-        Shape `(ops, ops)`: `before[i, j]` if op j must run before op i.
+        Whether op j must run before op i, at `before[i, j]`; shape `(ops, ops)`.
     """
 
     graph: CostGraph
@@ -54,13 +54,13 @@ class GraphBatch(NamedTuple):
     Parameters
     ----------
     features
-        Shape `(graphs, ops, inputs)`, float32, zero where padded.
+        Features of the ops, zero where padded, shape `(graphs, ops, inputs)`, float32.
     is_op
-        Shape `(graphs, ops)`: false where padded.
+        Whether there is an op, or padding; shape `(graphs, ops)`.
     reduction, other_edges
-        Shape `(2, edges)`: producers and consumers, as rows of the flattened `(graphs * ops)`.
+        Producers and consumers, as rows of the flattened `(graphs * ops)`; shape `(2, edges)`.
     before
-        Shape `(graphs, ops, ops)`: `before[g, i, j]` if op j must run before op i.
+        Whether op j must run before op i, at `before[g, i, j]`; shape `(graphs, ops, ops)`.
     """
 
     features: Tensor

@@ -161,12 +161,12 @@ class TopologicalAttention(nn.Module):
     """Multi-head attention, each head masked by one relation; heads concatenated and projected (eq. 4).
 
     An op that has nobody to listen to along a relation hears zero there. Equation 4 adds the concatenation to the
-    embedding, which fits no width but its own, so it is projected to the width (DESIGN 7).
+    embedding, which fits no width but its own, so it is projected to the width.
 
     Parameters
     ----------
     width, heads, head_width
-        Of the embeddings, per relation, and of each head's queries, keys and values.
+        Width of the embeddings, number of heads of each relation, and the width of each one's queries, keys and values.
     """
 
     def __init__(self, width: int, heads: Heads, head_width: int) -> None:
@@ -215,9 +215,9 @@ class AttentionEncoder(nn.Module):
     Parameters
     ----------
     inputs, width
-        Features per op, and the width of the embeddings.
+        Number of features per op, and width of the embeddings.
     attentions
-        A layer's attention each.
+        Attention of each layer.
     """
 
     def __init__(self, inputs: int, width: int, attentions: Iterable[nn.Module]) -> None:
@@ -244,11 +244,12 @@ class TopoformerEncoder(AttentionEncoder):
     Parameters
     ----------
     inputs
-        Features per op.
+        Number of features per op.
     layers, width
-        The paper's are 4 and 256.
+        Number of layers, and width of the embeddings; the paper's are 4 and 256.
     heads, head_width
-        The paper's are 10 per relation, of 64.
+        Number of heads of each relation, and the width of each one's queries, keys and values; the paper's are 10 and
+        64.
     """
 
     def __init__(self, inputs: int, layers: int, width: int, heads: Heads, head_width: int) -> None:

@@ -1,4 +1,4 @@
-"""What Topoformer knows of each op before any message is passed (C.5)."""
+"""Features of ops: what Topoformer knows of each before any message is passed (C.5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def op_features(graph: CostGraph, *, eigenvectors: int = 20) -> Features:
     The first eight, each divided by its largest value in the graph (zeros stay zeros), are
 
     1. the bytes of its outputs, without views and control;
-    2. the bytes of its parameters, which is the workspace here (DESIGN 3);
+    2. its workspace, which is where layered graphs keep what the paper calls the bytes of parameters
+       (`docs/concepts/cost-model.md`);
     3. and 4. how many ops it waits for, and how many wait for it, by data or control;
     5. and 6. the fewest and the most hops from a source, an op that waits for none;
     7. and 8. the fewest and the most hops to a target, an op that none waits for.
@@ -30,9 +31,9 @@ def op_features(graph: CostGraph, *, eigenvectors: int = 20) -> Features:
     Parameters
     ----------
     graph
-        Any number of ops and components.
+        The graph, of any number of ops and components.
     eigenvectors
-        How many, 20 in the paper.
+        Number of eigenvectors; 20 by default, as in the paper.
     """
     sources, targets = graph.edges
     plain = np.column_stack(

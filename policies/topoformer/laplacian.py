@@ -36,7 +36,7 @@ def positional_encoding(graph: CostGraph, count: int) -> FloatArray:
     Parameters
     ----------
     graph
-        Its data and control edges count alike.
+        The graph; its data and control edges count alike.
     count
         Number of columns.
     """

@@ -128,7 +128,7 @@ class PriorityPolicy:
     graphs
         The graphs of the batch.
     priorities
-        Normalised, shape `(graphs, ops)`.
+        Normalised priorities, shape `(graphs, ops)`.
     """
 
     def __init__(self, graphs: Sequence[EncodedGraph], priorities: Tensor) -> None:
@@ -176,9 +176,9 @@ class AutoregressivePolicy:
     graphs, batch
         The graphs, and the batch made of them.
     embeddings
-        Of the encoder, shape `(graphs, ops, width)`.
+        Embeddings of the ops by the encoder, shape `(graphs, ops, width)`.
     decoder
-        The decoder.
+        What makes orders of the embeddings.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class Network(nn.Module):
     Parameters
     ----------
     parameters
-        Its shape.
+        Parameters that decide its shape.
     """
 
     def __init__(self, parameters: NetworkParameters) -> None:
@@ -263,7 +263,7 @@ class Network(nn.Module):
         graphs
             The graphs.
         batch
-            What `batch_of` makes of them, if it is known or was changed.
+            What `batch_of` makes of them, if it is known or was changed; by default it is made here.
         """
         batch = (batch_of(graphs) if batch is None else batch).to(self.device)
         embeddings = self.norm(self.encoder(batch))

@@ -22,9 +22,9 @@ class Decoded(NamedTuple):
     Parameters
     ----------
     orders
-        Shape `(rows, ops)`.
+        Orders of one graph, shape `(rows, ops)`.
     peaks
-        Peak memory on one device in bytes, persistent ones left out, shape `(rows,)`.
+        Peak memory of each order on one device in bytes, persistent ones left out, shape `(rows,)`.
     """
 
     orders: IndexArray
@@ -37,11 +37,11 @@ def normalised_priorities(priorities: Tensor, is_op: Tensor | None = None, alpha
     Parameters
     ----------
     priorities
-        Shape `(..., ops)`.
+        Priorities of the ops, shape `(..., ops)`.
     is_op
-        Same shape: False where padded, which counts for nothing. By default nothing is.
+        Whether there is an op, or padding, which counts for nothing; of the same shape. By default nothing is padded.
     alpha
-        Standard deviation (of the population) afterwards; 5 in the paper.
+        Standard deviation (of the population) afterwards; 5 by default, as in the paper.
 
     Returns
     -------
@@ -72,13 +72,13 @@ def order_log_probability(priorities: Tensor, orders: Tensor, ready_steps: Tenso
     Parameters
     ----------
     priorities
-        Shape `(rows, ops)`; anything where padded.
+        Priorities of the ops, anything where padded; shape `(rows, ops)`.
     orders
-        Shape `(rows, ops)`, whole numbers; a graph of fewer ops has -1 in the last steps. Not checked: what is
-        returned for orders that are not topological has no meaning.
+        Orders, whole numbers; a graph of fewer ops has -1 in the last steps. Shape `(rows, ops)`. They are not checked:
+        what is returned for orders that are not topological has no meaning.
     ready_steps
-        Per op, the first step at which it could run (`core.kernels.priority_orders.ready_steps`), shape
-        `(rows, ops)`; anything where padded.
+        The first step at which each op could run (`core.kernels.one_device.priority_orders.ready_steps`), anything
+        where padded; shape `(rows, ops)`.
 
     Returns
     -------
@@ -151,9 +151,9 @@ def decode_greedy(graph: CostGraph | Buffers, priorities: Any) -> Decoded:
     Parameters
     ----------
     graph
-        What to order.
+        The graph to order.
     priorities
-        Array or tensor of shape `(ops,)` or `(rows, ops)`; the result has a row for each.
+        Priorities of the ops, an array or tensor of shape `(ops,)` or `(rows, ops)`; the result has a row for each.
 
     Raises
     ------

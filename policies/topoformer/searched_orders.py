@@ -41,11 +41,11 @@ def searched_orders(
     evaluations, seed
         Budget and seed of each search.
     jobs
-        Worker processes, on which the orders do not depend.
+        Number of worker processes, on which the orders do not depend; the default of 1 works in this one.
     on_order
-        Called with the number of orders known, at first and after each search.
+        Called with the number of orders known, at first and after each search; does nothing by default.
     must_stop
-        Asked after each search.
+        Asked after each search whether to stop; by default it never says so.
 
     Raises
     ------

@@ -68,7 +68,7 @@ def shipped_weights(graph: CostGraph) -> Path:
     Parameters
     ----------
     graph
-        What is to be ordered.
+        The graph to order.
 
     Raises
     ------
@@ -100,9 +100,9 @@ def solve(search: Search, parameters: Parameters) -> None:
     Parameters
     ----------
     search
-        Problem, budget and random numbers.
+        The problem, its budget and its random numbers.
     parameters
-        Decoder and weights.
+        Decoder, its width, and weights.
     """
     if search.must_stop():
         return

@@ -17,7 +17,12 @@ _ORDERS = "orders.jsonl"
 _NAMES = {"greedy": "greedy", "sample": "best of 16 samples", "beam": "beam of 16"}
 
 
-class _Orders(Trainable):
+def trainable(method: str) -> Trainable:
+    """Return how the network of `topoformer` is trained."""
+    return _OrdersOps(method)
+
+
+class _OrdersOps(Trainable):
     help = (
         "Layered graphs are drawn afresh for each epoch; orders to imitate come from a beam search. GRAPHS are taken "
         "again and again; orders of theirs come from a search, once per graph. A tenth of them is set aside to "
@@ -90,9 +95,6 @@ class _Orders(Trainable):
 
     def use(self, trainer: Any) -> str:
         return ""
-
-
-trainable = _Orders
 
 
 def _gaps_of(line: dict[str, float]) -> dict[str, float]:

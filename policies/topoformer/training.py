@@ -1,4 +1,4 @@
-"""Train a Topoformer: REINFORCE with a greedy rollout or the other samples as baseline, and imitation (4.3, C.4)."""
+"""Training of a Topoformer: REINFORCE with a greedy rollout or other samples as baseline, and imitation (4.3, C.4)."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
     Parameters
     ----------
     folder
-        Of the run; made if there is none.
+        Folder of the run, which is made if there is none.
     parameters
         Everything that decides the weights.
     graphs, orders
-        Given graphs to train on instead of layered ones, and an order of each to imitate.
+        Given graphs to train on, and an order of each to imitate; by default layered graphs are drawn.
     validation, validation_orders
-        Given graphs to validate on, and the orders that the policy's are compared with; without those, the graphs'
-        input orders.
+        Given graphs to validate on, by default layered ones, and the orders that the policy's are compared with, by
+        default the graphs' input orders.
     jobs
-        Processes that prepare graphs; the weights do not depend on it.
+        Number of processes that prepare graphs, on which the weights do not depend; 1 by default.
 
     Raises
     ------

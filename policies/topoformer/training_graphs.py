@@ -30,8 +30,8 @@ class Example:
     Parameters
     ----------
     encoded
-        What the network sees of it.
-    order
+        What the network sees of the graph.
+    order, peak
         An order to imitate, shape `(ops,)`, and its peak in bytes, persistent ones left out; None if not asked for.
     """
 
@@ -47,13 +47,13 @@ class Source:
     Parameters
     ----------
     seed
-        Of all random choices.
+        Seed of all random choices.
     nodes
         The least and the most ops, both included; each graph draws its own number.
     eigenvectors
-        See `op_features`.
+        Number of eigenvectors among the features, see `op_features`; 20 by default.
     teacher_width
-        Width of the beam that finds orders to imitate; 0 for none.
+        Width of the beam that finds orders to imitate; by default 0, for none.
     """
 
     seed: int
@@ -89,13 +89,14 @@ def layered_batches(
     Parameters
     ----------
     source
-        Of the graphs.
+        Source of the graphs.
     epoch
-        Its number, which decides its graphs.
+        Number of the epoch, which decides its graphs.
     ranges
         Numbers of the graphs of each batch.
     jobs
-        Worker processes that draw ahead, on which the graphs do not depend; with 1 there are none.
+        Number of worker processes that draw ahead, on which the graphs do not depend; with 1, the default, there are
+        none.
     """
     yield from map_in_order(partial(source.examples, epoch), ranges, jobs)
 

@@ -1,1 +1,1 @@
-"""What the trainers of both papers share: the loop in phases, the folder of a run, evolution strategies."""
+"""Training, as both papers' methods do it: the loop in phases, settings, the folder of a run, evolution strategies."""

@@ -20,7 +20,7 @@ def centred_ranks(fitness: FloatArray) -> FloatArray:
     Parameters
     ----------
     fitness
-        At least two values, of any shape.
+        At least two values, in an array of any shape.
     """
     values = fitness.ravel()
     below = (values[None, :] < values[:, None]).sum(1)
@@ -38,11 +38,11 @@ def estimated_gradient(fitness: FloatArray, directions: Tensor, sigma: float) ->
     Parameters
     ----------
     fitness
-        Of the parameters plus and minus sigma times each direction, shape `(2, pairs)`; more is better.
+        Values at the parameters plus and minus sigma times each direction, shape `(2, pairs)`; more is better.
     directions
-        Shape `(pairs, size)`.
+        Directions of the perturbations, shape `(pairs, size)`.
     sigma
-        Length of the perturbations.
+        Length of the perturbations, as a factor of the directions.
     """
     halves = torch.from_numpy((fitness[0] - fitness[1]) / 2).to(directions)
     return halves @ directions / (len(directions) * sigma)

@@ -21,9 +21,9 @@ def given_batches(
     Parameters
     ----------
     examples
-        Taken in turns; in each turn all of them, in an order of its own.
+        What is taken in turns: in each turn all of them, in an order of its own.
     seed, epoch
-        Decide the orders.
+        Numbers that decide the orders.
     ranges
         Numbers of the examples of each batch, counted on through the turns.
     """

@@ -47,15 +47,15 @@ class Progress(Generic[Phase]):
     Parameters
     ----------
     place
-        Where it is.
+        Where the run is.
     phase
-        What it does there.
+        Settings of the phase that it is in.
     share_done
-        Of the whole run's work.
+        Share of the whole run's work that is done, from 0 to 1.
     measured
-        Means of the last steps, by name.
+        Means of the last 20 steps, by name.
     validation
-        The last one, see `validate` of the trainer.
+        Result of the last validation, see `validate` of the trainer.
     """
 
     place: Place
@@ -80,13 +80,13 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     Parameters
     ----------
     folder
-        Of the run; made if there is none.
+        Folder of the run, which is made if there is none.
     parameters
         Everything that decides the weights.
     graphs, validation
-        Given graphs to train and to validate on.
+        Given graphs to train and to validate on; empty for generated ones.
     jobs
-        Worker processes; the weights do not depend on it.
+        Number of worker processes, on which the weights do not depend.
 
     Raises
     ------
@@ -212,11 +212,12 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         Parameters
         ----------
         on_step
-            Called after each step.
+            Called after each step; does nothing by default.
         must_stop
-            Asked after each step and each graph of a validation; then a checkpoint is written.
+            Asked after each step and each graph of a validation; if it says so, a checkpoint is written and the run
+            ends. By default it never does.
         on_epoch
-            Called with each new line of the curve: after each epoch, and before the first.
+            Called with each new line of the curve: after each epoch, and before the first. It does nothing by default.
 
         Raises
         ------

@@ -52,7 +52,7 @@ class RunKind(Generic[Settings, At]):
     Parameters
     ----------
     command
-        Its subcommand of `schedopt train`.
+        Name of its subcommand of `schedopt train`.
     settings, place
         The dataclasses of everything that decides the weights, and of how far a run is.
     """
@@ -71,11 +71,11 @@ class Checkpoint(Generic[Settings, At]):
     path
         The file.
     tensors
-        See `tensors_of`.
+        Weights and moments, see `tensors_of`.
     parameters
-        Of the run.
+        Settings of the run.
     network
-        What the network is made from.
+        Parameters that the network is made from.
     place
         How far the run is.
     graphs
@@ -83,7 +83,7 @@ class Checkpoint(Generic[Settings, At]):
     measured
         All that was measured in the steps of this epoch, by name.
     validation
-        The last one.
+        Result of the last validation.
     """
 
     path: Path

@@ -96,7 +96,7 @@ def recipe_of(card: Path, kind: type[Settings]) -> Settings:
     Parameters
     ----------
     card
-        The YAML file beside the weights.
+        The YAML file beside the weights, with the settings under `recipe`.
     kind
         The dataclass of the settings.
 

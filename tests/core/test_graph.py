@@ -147,3 +147,8 @@ def test_costs_out_of_range(costs, message):
 def test_a_graph_has_ops():
     with pytest.raises(GraphError, match="net: the graph has no ops"):
         GraphBuilder("net").build()
+
+
+def test_a_graph_builder_refuses_costs_that_there_are_not():
+    with pytest.raises(TypeError, match="runtme"):
+        GraphBuilder("g").add_op("a", runtme=1.0)

@@ -85,3 +85,18 @@ def test_a_problem_for_another_graph_keeps_everything_else():
     assert replace(other, graph=problem.graph) == problem
     assert problem.microseconds_per_byte == 0.5
     assert Problem(graph_of()).microseconds_per_byte == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"graph": "graph.pb"}, "the graph of a Problem is a CostGraph, not a str"),
+        ({"devices": 2.0}, "the devices of a Problem is a whole number, not 2.0"),
+        ({"memory_limit": "5MiB"}, "the memory_limit of a Problem is a whole number of bytes or None, not '5MiB'"),
+        ({"bandwidth": "1GB/s"}, "the bandwidth of a Problem"),
+        ({"latency": None}, "the latency of a Problem"),
+    ],
+)
+def test_a_problem_takes_numbers(values, message):
+    with pytest.raises(UsageError, match=message):
+        Problem(**{"graph": graph_of(), **values})

@@ -1,60 +1,210 @@
-"""What the tests of `schedopt train topoformer`, `regal` and `gas` share: runs, refusals, and processes to stop."""
+"""Tiny runs of every `schedopt train` of a network: their settings, what is said of them, and how to stop one."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file
 from schedopt.cli.main import app
+from schedopt.policies.regal import training as regal_training
+from schedopt.policies.regal import training_settings as regal_settings
+from schedopt.policies.topoformer import training as topoformer_training
+from schedopt.policies.topoformer import training_settings as topoformer_settings
 from schedopt.policies.training.run_folder import CHECKPOINT, CURVE, WEIGHTS, curve_of
 from typer.testing import CliRunner
 
-BAD_USAGE = [
-    (["--set", "phases.0.epochs=x"], ["phases.0: epochs must be a whole number, not 'x'"]),
-    (["--set", "phases.1.speed=1"], ["there is no setting 'phases.1.speed'"]),
-    (["--config", "no-such.yaml"], ["no-such.yaml: cannot be read"]),
-    (["--start", "no-such"], ["no-such: cannot be read"]),
-    (["--resume"], ["holds no checkpoint to go on with; leave out --resume"]),
-    (["no-such-graphs"], ["no-such-graphs: no such file or folder"]),
-    (["--output", "/dev/null/run"], ["/dev/null/run: cannot be written to"]),
-]
-"""Options that no method takes, and what is said about them."""
+
+class TrainCommand(NamedTuple):
+    """A subcommand of `train`, and a run of four lines.
+
+    Parameters
+    ----------
+    config
+        Settings of the run, as YAML.
+    generator, nodes
+        How `schedopt gen` makes graphs for it.
+    kind
+        Of its runs.
+    lines
+        What the lines of progress begin with.
+    always, said, unsaid
+        What all of them say, and what those of some numbers say or do not.
+    title
+        What the table's title says.
+    column
+        The first of the table, in a line of the curve.
+    score
+        Of a line of the curve; the smallest is the best.
+    validated
+        Of a line: equal before training that starts from the weights of that line.
+    use
+        Options for the weights, in the command that is printed.
+    kept
+        File with a line for each given graph.
+    searched
+        What finds those lines, if all of it goes through one function.
+    given
+        Options of a run on given graphs.
+    recipe
+        Lets the file of a name, in a folder, stand for the settings of the shipped weights.
+    recipe_file, recipe_options
+        That name, and the options that ask for it.
+    stop
+        Options of a run that takes long enough to be stopped.
+    stop_lines
+        Lines of its curve.
+    stop_with
+        Arguments of `check_that_stops_lose_nothing`.
+    """
+
+    config: str
+    generator: str
+    nodes: Any
+    kind: Any
+    lines: list
+    always: list
+    said: dict
+    unsaid: dict
+    title: str
+    column: str
+    score: Callable
+    validated: list
+    use: str
+    kept: str
+    searched: str | None
+    given: list
+    recipe: Callable
+    recipe_file: str
+    recipe_options: list
+    stop: list
+    stop_lines: int
+    stop_with: dict
+
+
+COMMANDS = {
+    "topoformer": TrainCommand(
+        config="""
+network: {layers: 1, width: 8, head_width: 4, heads: 1, eigenvectors: 2}
+phases:
+- {epochs: 2, graphs: 4, nodes: [8, 12], batch: 2, learning_rate: 1e-3, reinforce: 0, imitation: 1, teacher_width: 5}
+- {epochs: 1, graphs: 4, nodes: [8, 12], batch: 2, learning_rate: 1e-2, samples: 2, baseline: leave-one-out}
+validation_graphs: 2
+validation_nodes: 12
+checkpoint_seconds: 0
+search_evaluations: 50
+""",
+        generator="layered",
+        nodes=10,
+        kind=topoformer_training.KIND,
+        lines=["before training", "phase 1/2 epoch 1", "phase 1/2 epoch 2", "phase 2/2 epoch 1"],
+        always=["gap greedy/sample/beam"],
+        said={3: ["sampled peak"]},
+        unsaid={1: ["sampled peak"]},
+        title="gaps to the search, in percent",
+        column="greedy_gap_percent",
+        score=lambda line: min(line["sample_gap_percent"], line["beam_gap_percent"]),
+        validated=["beam_gap_percent"],
+        use="--method topoformer",
+        kept="orders.jsonl",
+        searched="schedopt.policies.topoformer.searched_orders._search",
+        given=[],
+        recipe=lambda patch, folder: patch.setattr(topoformer_settings, "RECIPE", folder / "recipe.yaml"),
+        recipe_file="recipe.yaml",
+        recipe_options=[],
+        stop=["--set", "phases.0.epochs=30"],
+        stop_lines=32,
+        stop_with={},
+    ),
+    "regal": TrainCommand(
+        config="""
+network: {task: runtime, width: 8, rounds: 1, actions: {placement: 2, scheduling: 2}}
+phases:
+- {epochs: 1, steps: 2, graphs: 2, reward: 0, imitation: 1, teacher: uniform, learning_rate: 1e-2}
+- {epochs: 2, steps: 2, graphs: 2, samples: 2, baseline: leave-one-out, evaluations: 120}
+synthetic: {nodes_low: 8, nodes_high: 12}
+improving: 0
+training_graphs: 4
+features: 100
+validation_graphs: 2
+validation_evaluations: 300
+checkpoint_seconds: 0
+""",
+        generator="synthetic",
+        nodes="8-12",
+        kind=regal_training.KIND,
+        lines=["before training", "phase 1/2 epoch 1", "phase 2/2 epoch 1", "phase 2/2 epoch 2"],
+        always=["improvement by drawn/likely/expected actions", "entropy"],
+        said={1: ["imitated log-probability"], 2: ["reward -"]},
+        unsaid={1: ["reward"]},
+        title="improvement over brkga with 300 evaluations",
+        column="sample_improvement_percent",
+        score=lambda line: -line["sample_improvement_percent"],
+        validated=[f"{name}_improvement_percent" for name in regal_training.VALIDATED],
+        use="--method regal --task runtime --devices 2",
+        kept=regal_training.PLAIN,
+        searched=None,
+        given=["--set", "phases.1.steps=6"],
+        recipe=lambda patch, folder: patch.setattr(regal_settings, "SHIPPED", folder),
+        recipe_file="regal-runtime.yaml",
+        recipe_options=["--task", "runtime"],
+        stop=["--set", "phases.1.epochs=40"],
+        stop_lines=42,
+        stop_with={"jobs": 2, "sigkill": True},
+    ),
+}
+"""By the method; of those that share a trainer, one."""
+
+
+class Runs:
+    """Files and finished runs that tests share; each is made when it is first asked for."""
+
+    def __init__(self, factory):
+        self.factory, self.made = factory, {}
+
+    def _once(self, what, name, make):
+        if (what, name) not in self.made:
+            self.made[what, name] = make(self.factory.mktemp(what))
+        return self.made[what, name]
+
+    def config(self, name):
+        """Return the file of a method's settings."""
+
+        def write(folder):
+            (folder / "tiny.yaml").write_text(COMMANDS[name].config)
+            return folder / "tiny.yaml"
+
+        return self._once("config", name, write)
+
+    def folders(self, name):
+        """Return two data sets: twelve graphs to train on, and three others."""
+
+        def generate(folder):
+            command = COMMANDS[name]
+            for part, count, seed in (("train", 12, 7), ("valid", 3, 8)):
+                words = ["--count", count, "--seed", seed, "--nodes", command.nodes, "--quiet"]
+                succeed("gen", command.generator, folder / part, *words)
+            return folder / "train", folder / "valid"
+
+        return self._once("graphs", name, generate)
+
+    def whole(self, name):
+        """Return a finished run on generated graphs: its folder and what it printed."""
+
+        def train(folder):
+            return folder / "run", succeed("train", name, "--output", folder / "run", "--config", self.config(name))
+
+        return self._once("whole", name, train)
 
 
 def succeed(*arguments):
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.stderr
     return result
-
-
-def write_config(tmp_path_factory, text):
-    path = tmp_path_factory.mktemp("config") / "tiny.yaml"
-    path.write_text(text)
-    return path
-
-
-def make_folders(tmp_path_factory, kind, nodes):
-    """Return two data sets: twelve graphs to train on, and three others."""
-    folder = tmp_path_factory.mktemp("graphs")
-    for name, count, seed in (("train", 12, 7), ("valid", 3, 8)):
-        succeed("gen", kind, folder / name, "--count", count, "--seed", seed, "--nodes", nodes, "--quiet")
-    return folder / "train", folder / "valid"
-
-
-def finish_run(tmp_path_factory, method, config):
-    """Return a finished run on generated graphs: its folder and what it printed."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    return folder, succeed("train", method, "--output", folder, "--config", config)
-
-
-def check_bad_usage(method, options, words, config, run, folder):
-    output = [] if "--output" in options else ["--output", folder / "run"]
-    options = options if "--config" in options else ["--config", config, *options]
-    refused(run("train", method, *output, *options), *words)
-    assert not (folder / "run").exists()
 
 
 def refused(result, *words):
@@ -75,7 +225,7 @@ def assert_same_weights(folder, other):
 
 def start_process(method, folder, *options):
     command = ["train", method, "--output", folder, *options]
-    words = [sys.executable, "-c", "from schedopt.cli.main import main; main()", *map(str, command)]
+    words = [sys.executable, "-m", "schedopt", *map(str, command)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 

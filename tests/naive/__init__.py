@@ -21,6 +21,8 @@ from .exhaustive import all_orders, all_placements, all_schedules, best_schedule
 from .graphs import CONTROL, Plain, build, plain_of, plain_of_spec, random_graph, random_order, random_spec
 from .lifetimes import anneal_lifetimes, lifetimes_cost, sent_after
 from .one_device import (
+    arrivals,
+    closed_sets,
     depth_first_orders,
     implied_edges,
     joinable,
@@ -28,6 +30,7 @@ from .one_device import (
     least_peak_memory_first,
     level_sets,
     reachable,
+    settled,
 )
 from .placements import Spread, placements_under
 from .priorities import (
@@ -66,7 +69,10 @@ __all__ = [
     "hops",
     "implied_edges",
     "joinable",
+    "arrivals",
+    "closed_sets",
     "least_arrival",
+    "settled",
     "least_peak",
     "least_peak_memory_first",
     "level_sets",

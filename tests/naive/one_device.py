@@ -24,16 +24,31 @@ def level_sets(plain, level, cutoff=math.inf, is_backward=False):
     return following
 
 
-def least_arrival(plain, op):
-    """Least bytes alive after any closed set of ops that holds an op's ancestors and none of its descendants."""
-    ancestors, descendants = reachable(plain.before, op), reachable(plain.after, op)
-    free = [v for v in plain.ops if v not in ancestors | descendants | {op}]
-    best = math.inf
+def closed_sets(plain, inside=(), outside=()):
+    """Yield every set of ops that holds what its ops wait for, all of `inside` and none of `outside`."""
+    free = [v for v in plain.ops if v not in inside and v not in outside]
     for number in range(2 ** len(free)):
-        chosen = ancestors | {v for bit, v in enumerate(free) if number >> bit & 1}
+        chosen = set(inside) | {v for bit, v in enumerate(free) if number >> bit & 1}
         if all(plain.before[v] <= chosen for v in chosen):
-            best = min(best, plain.resident(chosen))
-    return best
+            yield chosen
+
+
+def arrivals(plain, op):
+    """Yield every set of ops that can have run when an op starts."""
+    yield from closed_sets(plain, reachable(plain.before, op), reachable(plain.after, op) | {op})
+
+
+def least_arrival(plain, op):
+    """Least bytes alive when an op starts, over all orders."""
+    return min(plain.resident(chosen) for chosen in arrivals(plain, op))
+
+
+def settled(plain, op, limit):
+    """Ops before, and after, an op in all orders in which at most `limit` bytes are alive when it starts; or None."""
+    within = [chosen for chosen in arrivals(plain, op) if plain.resident(chosen) <= limit]
+    if not within:
+        return None
+    return set.intersection(*within), set(plain.ops) - set.union(*within) - {op}
 
 
 def reachable(neighbours, start):

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from ...command_line import command_line
-from ...options import BandwidthOption, GraphsArgument, JobsOption, JsonFlag, LatencyOption, QuietFlag, SeedOption
+from ...options import (
+    BandwidthOption,
+    GraphsArgument,
+    JobsOption,
+    JsonFlag,
+    LatencyOption,
+    QuietFlag,
+    SeedOption,
+    TaskOption,
+)
 
 if TYPE_CHECKING:
     from threading import Event
@@ -43,9 +52,7 @@ def grid_search(
         _OptionalTexts,
         typer.Option("--held-out", help="Other graphs, or a folder, to confirm the winner on; repeatable."),
     ] = None,
-    task: Annotated[str, typer.Option("--task", help="What to minimise: memory (peak) or runtime (makespan).")] = (
-        "memory"
-    ),
+    task: TaskOption = "memory",
     devices: Annotated[int, typer.Option("--devices", "-d", help="Devices, 1 to 64.")] = 2,
     bandwidth: BandwidthOption = None,
     latency: LatencyOption = "0",

@@ -8,9 +8,20 @@ import numpy as np
 
 from ...arrays import FloatArray, IndexArray, IntArray
 from ...buffers import Buffers
+from ..hash_table import slot_of
 from ..jit import kernel
 from .priority_orders import checked_priorities
-from .set_beam import Candidates, Level, Walk, fill_states, first_level, forward_walk, new_candidates, select, slot_of
+from .set_beam import (
+    Candidates,
+    Level,
+    Walk,
+    fill_states,
+    first_level,
+    forward_walk,
+    new_candidates,
+    select,
+    set_candidate,
+)
 
 
 class BeamOrders(NamedTuple):
@@ -30,6 +41,40 @@ class BeamOrders(NamedTuple):
     orders: IndexArray
     log_probability: FloatArray
     peaks: IntArray
+
+
+class Rules(NamedTuple):
+    """What decides which partial orders are kept.
+
+    Parameters
+    ----------
+    priorities, zobrist
+        Per op: its priority, and a random number.
+    collapse
+        Whether equal executed sets are collapsed.
+    """
+
+    priorities: FloatArray
+    zobrist: Any
+    collapse: bool
+
+
+class Successors(NamedTuple):
+    """Scratch for all successors of a level.
+
+    Parameters
+    ----------
+    candidates
+        The successors.
+    likelihood
+        Shape `(2, successors)`: the log-probability of each, and a row of scratch.
+    slots
+        Per successor, its slot of the candidates' hash table.
+    """
+
+    candidates: Candidates
+    likelihood: FloatArray
+    slots: IndexArray
 
 
 def beam(b: Buffers, priorities: Any, width: int, *, collapse: bool = True) -> BeamOrders:
@@ -67,14 +112,10 @@ def beam(b: Buffers, priorities: Any, width: int, *, collapse: bool = True) -> B
     count = fill_beam(
         b,
         walk,
-        priorities,
-        np.random.default_rng(0).integers(0, 2**64, ops, dtype=np.uint64),
-        collapse,
+        Rules(priorities, np.random.default_rng(0).integers(0, 2**64, ops, dtype=np.uint64), collapse),
         _first_level(walk, width),
         _first_level(walk, width),
-        new_candidates(room, room),
-        np.empty((2, room)),
-        np.empty(room, np.int32),
+        Successors(new_candidates(room, room), np.empty((2, room)), np.empty(room, np.int32)),
         np.empty((2, ops, width), np.int32),
         found,
     )
@@ -105,14 +146,10 @@ def _first_level(walk: Walk, width: int) -> Level:
 def fill_beam(
     b: Buffers,
     walk: Walk,
-    priorities: Any,
-    zobrist: Any,
-    collapse: bool,
+    rules: Rules,
     level: Level,
     following: Level,
-    c: Candidates,
-    likelihood: Any,
-    slots: Any,
+    successors: Successors,
     back: Any,
     found: BeamOrders,
 ) -> int:
@@ -120,23 +157,22 @@ def fill_beam(
 
     Parameters
     ----------
-    b, walk, priorities, zobrist, collapse
-        The graph, its forward walk, and per op its priority and a random number.
+    b, walk, rules
+        The graph, its forward walk, and what is kept.
     level, following
         Room for one level each, the first of them the empty set.
-    c, likelihood, slots
-        Room for all successors of a level; `likelihood` has two rows.
+    successors
+        Room for all successors of a level.
     back
         Shape `(2, ops, width)`: receives the parent and the op of each state.
     found
         Room for `width` orders; its log-probabilities are 0.
     """
-    ops = priorities.size
+    ops = rules.priorities.size
+    c, likelihood = successors.candidates, successors.likelihood
     states = 1
     for step in range(ops):
-        count = _extend(
-            level, states, found.log_probability, b, walk, priorities, zobrist, collapse, c, likelihood, slots
-        )
+        count = _extend(b, walk, rules, level, states, found.log_probability, successors)
         states = _keep_most_probable(c, likelihood, count, found.log_probability.size)
         fill_states(level, b, walk, c.parent[:states], c.op[:states], -1, following)
         for state in range(states):
@@ -157,19 +193,11 @@ def fill_beam(
 
 @kernel
 def _extend(
-    level: Level,
-    states: int,
-    log_probability: Any,
-    b: Buffers,
-    walk: Walk,
-    priorities: Any,
-    zobrist: Any,
-    collapse: bool,
-    c: Candidates,
-    likelihood: Any,
-    slots: Any,
+    b: Buffers, walk: Walk, rules: Rules, level: Level, states: int, log_probability: Any, successors: Successors
 ) -> int:
-    """Fill `c` and `likelihood[0]` with the successors of the first states of a level; returns how many."""
+    """Fill in the successors of the first states of a level; returns how many."""
+    c, likelihood, slots = successors.candidates, successors.likelihood, successors.slots
+    priorities, collapse = rules.priorities, rules.collapse
     count = 0
     for state in range(states):
         first, last = level.ready_ptr[state], level.ready_ptr[state + 1]
@@ -184,10 +212,10 @@ def _extend(
             op = level.ready[at]
             peak = max(level.peak[state], level.resident[state] + walk.step[op])
             score = before + (priorities[op] - largest)
-            key = level.hash[state] ^ zobrist[op]
+            key = level.hash[state] ^ rules.zobrist[op]
             entry = -1
             if collapse:
-                slot = slot_of(c, key)
+                slot = slot_of(c.table, c.hash, key)
                 entry = c.table[slot]
                 if entry < 0:
                     c.table[slot] = count
@@ -197,10 +225,7 @@ def _extend(
             if entry < 0:
                 entry = count
                 count += 1
-            c.hash[entry] = key
-            c.peak[entry] = peak
-            c.parent[entry] = state
-            c.op[entry] = op
+            set_candidate(c, entry, key, peak, state, op)
             likelihood[0, entry] = score
     if collapse:
         for at in range(count):
@@ -231,10 +256,7 @@ def _keep_most_probable(c: Candidates, likelihood: Any, count: int, width: int) 
     for at in range(count):
         tie = np.uint64(c.op[at]) << np.uint64(32) | np.uint64(c.parent[at])
         if likelihood[0, at] > least or (likelihood[0, at] == least and tie <= largest_tie):
-            c.hash[kept] = c.hash[at]
-            c.peak[kept] = c.peak[at]
-            c.parent[kept] = c.parent[at]
-            c.op[kept] = c.op[at]
+            set_candidate(c, kept, c.hash[at], c.peak[at], c.parent[at], c.op[at])
             likelihood[0, kept] = likelihood[0, at]
             kept += 1
     return kept

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arrays import IndexArray, IntArray
-from ...buffers import Buffers
+from ...buffers import Buffers, unread_bytes
+from ..hash_table import slot_of
 from ..jit import inlined, kernel
 
 
@@ -45,23 +46,15 @@ class Walk(NamedTuple):
 def forward_walk(b: Buffers) -> Walk:
     """Return the walk from the first op of an order to its last."""
     before = (b.predecessor_ptr, b.predecessors)
-    return Walk(False, *before, b.successor_ptr, b.successors, b.own + b.workspace, b.own - _unread(b), 0)
+    return Walk(False, *before, b.successor_ptr, b.successors, b.own + b.workspace, b.own - unread_bytes(b), 0)
 
 
 def backward_walk(b: Buffers) -> Walk:
     """Return the walk from the last op of an order to its first."""
-    unread = _unread(b)
+    unread = unread_bytes(b)
     before = (b.predecessor_ptr, b.predecessors)
     kept = int(b.size[b.is_final].sum())
     return Walk(True, b.successor_ptr, b.successors, *before, unread + b.workspace, unread - b.own, kept)
-
-
-def _unread(b: Buffers) -> IntArray:
-    """Per op, bytes that it allocates and that are freed at once, for nothing reads or keeps them."""
-    unread = (np.diff(b.user_ptr) == 0) & ~b.is_final
-    total = np.zeros(len(b.own), np.int64)
-    np.add.at(total, b.producer[unread], b.size[unread])
-    return total
 
 
 class Level(NamedTuple):
@@ -158,6 +151,24 @@ def select(values: Any, count: int, rank: int) -> Any:
     return values[rank]
 
 
+@inlined
+def set_candidate(c: Candidates, at: int, key: Any, peak: int, parent: int, op: int) -> None:
+    """Write a candidate."""
+    c.hash[at] = key
+    c.peak[at] = peak
+    c.parent[at] = parent
+    c.op[at] = op
+
+
+@inlined
+def _fill_table(c: Candidates, count: int) -> None:
+    """Let the hash table hold the first `count` candidates alone."""
+    for place in range(c.table.size):
+        c.table[place] = -1
+    for at in range(count):
+        c.table[slot_of(c.table, c.hash, c.hash[at])] = at
+
+
 @kernel
 def _keep_best(c: Candidates, size: int, count: int, salt: Any) -> Any:
     """Move the `size` candidates of least (peak, random tie) to the front.
@@ -179,22 +190,9 @@ def _keep_best(c: Candidates, size: int, count: int, salt: Any) -> Any:
     kept = 0
     for at in range(count):
         if c.peak[at] < limit or (c.peak[at] == limit and c.hash[at] * salt <= largest_tie):
-            c.hash[kept] = c.hash[at]
-            c.peak[kept] = c.peak[at]
-            c.parent[kept] = c.parent[at]
-            c.op[kept] = c.op[at]
+            set_candidate(c, kept, c.hash[at], c.peak[at], c.parent[at], c.op[at])
             kept += 1
     return limit, largest_tie, kept
-
-
-@inlined
-def slot_of(c: Candidates, key: Any) -> Any:
-    """Return the slot of the table that holds a hash, or the free one where it belongs."""
-    mask = np.uint64(c.table.size - 1)
-    slot = key & mask
-    while c.table[slot] >= 0 and c.hash[c.table[slot]] != key:
-        slot = (slot + np.uint64(1)) & mask
-    return slot
 
 
 @inlined
@@ -213,6 +211,17 @@ def _last_use(b: Buffers, buffer: int, op: int, executed: Any, is_backward: bool
         is_last = other == op or _contains(executed, other) != is_backward
         user += 1
     return is_last
+
+
+@inlined
+def _step_need(level: Level, b: Buffers, walk: Walk, state: int, op: int, limit: int) -> int:
+    """Return the bytes of an op's step from a state; those above the limit need not be counted to the end."""
+    needed: int = level.resident[state] + walk.step[op]
+    if walk.is_backward and needed <= limit:
+        for use in range(b.used_ptr[op], b.used_ptr[op + 1]):
+            if _last_use(b, b.used[use], op, level.executed[state], True):
+                needed += b.size[b.used[use]]
+    return needed
 
 
 @kernel
@@ -249,40 +258,25 @@ def expand(level: Level, b: Buffers, walk: Walk, c: Candidates, zobrist: Any, si
             op = level.ready[at]
             if level.safe[state] >= 0 and level.safe[state] != op:
                 continue
-            needed = level.resident[state] + walk.step[op]
-            if walk.is_backward and needed <= limit:
-                for use in range(b.used_ptr[op], b.used_ptr[op + 1]):
-                    if _last_use(b, b.used[use], op, level.executed[state], True):
-                        needed += b.size[b.used[use]]
-            peak = max(level.peak[state], needed)
-            if peak > limit:
-                continue
+            peak = max(level.peak[state], _step_need(level, b, walk, state, op, limit))
             key = level.hash[state] ^ zobrist[op]
-            if peak == limit and key * salt > largest_tie:
+            if peak > limit or (peak == limit and key * salt > largest_tie):
                 continue
-            slot = slot_of(c, key)
+            slot = slot_of(c.table, c.hash, key)
             entry = c.table[slot]
             if entry >= 0:
                 if peak < c.peak[entry]:
-                    c.peak[entry] = peak
-                    c.parent[entry] = state
-                    c.op[entry] = op
+                    set_candidate(c, entry, key, peak, state, op)
                 continue
             if count == c.hash.size:
                 limit, largest_tie, count = _keep_best(c, size, count, salt)
                 truncated = True
-                for place in range(c.table.size):
-                    c.table[place] = -1
-                for kept in range(count):
-                    c.table[slot_of(c, c.hash[kept])] = kept
+                _fill_table(c, count)
                 if peak > limit or (peak == limit and key * salt > largest_tie):
                     continue
-                slot = slot_of(c, key)
+                slot = slot_of(c.table, c.hash, key)
             c.table[slot] = count
-            c.hash[count] = key
-            c.peak[count] = peak
-            c.parent[count] = state
-            c.op[count] = op
+            set_candidate(c, count, key, peak, state, op)
             count += 1
     if count > size:
         _, _, count = _keep_best(c, size, count, salt)

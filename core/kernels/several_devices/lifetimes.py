@@ -15,7 +15,7 @@ import numpy as np
 from ...arrays import IndexArray, IntArray
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from .sequences import peak_penalty, shift, shift_within
+from .sequences import drawn_device, peak_penalty, shift, shift_within
 
 
 class Sequence(NamedTuple):
@@ -148,6 +148,26 @@ def price_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, size: float, bar:
     return total, peak
 
 
+@inlined
+def _drawn_transfer(g: GraphArrays, q: Sequence, op: int, draws: Any, devices: int) -> Any:
+    """Return which transfer of an op's outputs a move delays anew, as `tensor * devices + target`, or -1 for none."""
+    outputs = g.output_ptr[op + 1] - g.output_ptr[op]
+    if devices == 1 or draws[5] >= 0.1 or outputs == 0:
+        return -1
+    tensor = g.output_ptr[op] + int(draws[5] * 10.0 * outputs)
+    return tensor * devices + drawn_device(q.placement[op], draws[2], devices)
+
+
+@inlined
+def _copy(q: Sequence, to: Sequence) -> None:
+    """Copy a sequence, all but its positions."""
+    for at in range(q.order.size):
+        to.order[at] = q.order[at]
+        to.placement[at] = q.placement[at]
+    for at in range(q.delay.size):
+        to.delay[at] = q.delay[at]
+
+
 @kernel
 def anneal_lifetimes(
     g: GraphArrays,
@@ -162,64 +182,52 @@ def anneal_lifetimes(
     """Anneal: each row of `draws` (uniform, 6 columns) is one move and one evaluation.
 
     A move redraws a delay (one move of ten), or gives an op another device, another place between those that it
-    waits for and those that wait for it, or both. It is kept if the penalties stay under the present sum times
+    waits for and those that wait for it, or both. It is kept if the penalties stay under their present sum times
     `u ** -temperature`.
 
     Parameters
     ----------
     g, z
         The graph, and scratch.
-    q
-        The present sequence; moves change it.
+    q, best
+        The present sequence, which moves change; receives that of least peak, without positions.
     size
         Bytes that count as 1 in the penalties.
     temperature, draws
         What decides the moves.
     cost
-        The penalties of the present sequence, and the least peak that is known, in bytes.
-    best
-        Receives the sequence of least peak, all but its positions, when it is below that.
+        The penalties of the present sequence, and the least peak known, in bytes.
 
     Returns
     -------
     tuple
-        The penalties of the present sequence; the least peak in bytes.
+        Both after the moves.
     """
-    ops, devices = q.order.size, z.first.size
-    energy, peak = cost
+    devices, (energy, peak) = z.first.size, cost
     for move in range(draws.shape[0]):
-        op = int(draws[move, 0] * ops)
+        op = int(draws[move, 0] * q.order.size)
         before, here = q.placement[op], q.position[op]
-        there = here
-        cell, old_delay = -1, np.float32(0.0)
-        outputs = g.output_ptr[op + 1] - g.output_ptr[op]
-        if devices > 1 and draws[move, 5] < 0.1 and outputs > 0:
-            tensor = g.output_ptr[op] + int(draws[move, 5] * 10.0 * outputs)
-            target = (before + 1 + int(draws[move, 2] * (devices - 1))) % devices
-            cell = tensor * devices + target
-            old_delay = q.delay[cell]
+        cell = _drawn_transfer(g, q, op, draws[move], devices)
+        old_delay = q.delay[cell] if cell >= 0 else np.float32(0.0)
+        if cell >= 0:
             q.delay[cell] = min(1.0, max(0.0, 2.0 * draws[move, 3] - 0.5))
         else:
             if devices > 1 and draws[move, 1] < 0.5:
-                q.placement[op] = (before + 1 + int(draws[move, 2] * (devices - 1))) % devices
+                q.placement[op] = drawn_device(before, draws[move, 2], devices)
             if devices == 1 or draws[move, 1] >= 0.1:
-                there = shift_within(g, q.order, q.position, op, draws[move, 3])
+                shift_within(g, q.order, q.position, op, draws[move, 3])
         bar = energy * (1.0 - draws[move, 4]) ** -temperature
         new, reached = price_lifetimes(g, z, q, size, bar)
         if new > bar:
             if cell >= 0:
                 q.delay[cell] = old_delay
             q.placement[op] = before
-            shift(q.order, q.position, there, here)
+            shift(q.order, q.position, q.position[op], here)
             continue
         energy = new
         if reached < peak:
             peak = reached
-            for at in range(ops):
-                best.order[at] = q.order[at]
-                best.placement[at] = q.placement[at]
-            for at in range(q.delay.size):
-                best.delay[at] = q.delay[at]
+            _copy(q, best)
     return energy, peak
 
 

@@ -14,13 +14,13 @@ from .lazy_decoder import Lazy
 
 
 @inlined
-def _own_bytes(g: GraphArrays, tensor: int) -> int:
+def _own_bytes(g: GraphArrays, tensor: int) -> Any:
     """Return what a tensor counts: a view nothing."""
     return g.tensor_size[tensor] if g.alias_of[tensor] < 0 else 0
 
 
 @inlined
-def _made_bytes(g: GraphArrays, op: int) -> int:
+def _made_bytes(g: GraphArrays, op: int) -> Any:
     """Return what an op adds to its device for good or for its readers."""
     made = g.persistent[op]
     for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):

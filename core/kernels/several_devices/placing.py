@@ -50,7 +50,7 @@ class Limits(NamedTuple):
 
 
 @inlined
-def bytes_on(g: GraphArrays, tensor: int, home: int, device: int) -> int:
+def bytes_on(g: GraphArrays, tensor: int, home: int, device: int) -> Any:
     """Return what a copy takes: a view takes nothing where it was made."""
     return 0 if g.alias_of[tensor] >= 0 and home == device else g.tensor_size[tensor]
 
@@ -62,7 +62,7 @@ def may_read(copies: Any, sent: Any, home: int) -> Any:
 
 
 @inlined
-def need_of(g: GraphArrays, route: Route, op: int, device: int, copies: Any) -> int:
+def need_of(g: GraphArrays, route: Route, op: int, device: int, copies: Any) -> Any:
     """Return the bytes that an op adds to a device while it runs: outputs, workspace, and the inputs not there yet."""
     need = g.workspace[op]
     for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):

@@ -135,11 +135,12 @@ def run_sequence(
             source = s.placement[g.producer[tensor]]
             if source == device or has_bit(due.sent[tensor], device):
                 continue
-            if not aim.together:
-                _chain(due, tensor * devices + device, source * devices + device)
-            for pair in (source * devices + device, device * devices + source):
-                cell = due.head[pair]
-                due.head[pair] = -1
+            for is_back in range(2 if aim.together else 1):
+                cell = tensor * devices + device
+                if aim.together:
+                    pair = device * devices + source if is_back else source * devices + device
+                    cell = due.head[pair]
+                    due.head[pair] = -1
                 while cell >= 0:
                     item, target = divmod(cell, devices)
                     due.sent[item] |= bit_of(target)
@@ -149,7 +150,7 @@ def run_sequence(
                     if memory:
                         peak = max(peak, s.peak[target])
                         penalty += _penalty(aim, s.peak[target])
-                    cell = due.following[cell]
+                    cell = due.following[cell] if aim.together else -1
         s.peak[device] = 0
         _, transfers = run_op(g, s, op, devices, memory)
         step = write_step(steps, step, op, device)
@@ -206,6 +207,12 @@ def note_best(walk: Walk, aim: Aim, peak: int, runtime: float, order: Any, place
             walk.best_placement[at] = placement[at]
 
 
+@inlined
+def drawn_device(before: int, draw: float, devices: int) -> int:
+    """Return a device other than the one before."""
+    return (before + 1 + int(draw * (devices - 1))) % devices
+
+
 @kernel
 def anneal_sequence(
     g: GraphArrays, s: State, due: Due, order: Any, position: Any, aim: Aim, links: Links, walk: Walk
@@ -223,7 +230,7 @@ def anneal_sequence(
         there = here
         kind = draws[move, 1] if devices > 1 else 1.0
         if kind < 0.5:
-            s.placement[op] = (before + 1 + int(draws[move, 2] * (devices - 1))) % devices
+            s.placement[op] = drawn_device(before, draws[move, 2], devices)
         if kind >= 0.1:
             there = shift_within(g, order, position, op, draws[move, 3])
         bar = energy * (1.0 - draws[move, 4]) ** -walk.temperature

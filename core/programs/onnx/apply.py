@@ -20,7 +20,8 @@ from ..importers import check_options
 from ..options import ImportOptions
 from ..schedule_order import read_order
 from .importer import graph_of
-from .program import OnnxProgram, external_files, is_random, load_program
+from .nodes import is_random
+from .program import OnnxProgram, external_files, load_program
 from .run import digests
 from .session import named, random_inputs, run_model
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from ..fresh_process import ask
 from ..system_allocator import SystemAllocator
-from .program import OnnxProgram, load_program, reads
+from .nodes import reads
+from .program import OnnxProgram, load_program
 from .session import constant_tensors, kernel_times, one_node, random_inputs, session_of, session_options
 
 REPEATS = 5

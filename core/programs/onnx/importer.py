@@ -13,7 +13,9 @@ from ...graph_builder import GraphBuilder
 from ...units import format_bytes
 from ..options import ImportOptions
 from ..roofline import Roofline
-from .program import OnnxProgram, ValueType, is_random, load_program, reads
+from .nodes import is_random, reads
+from .program import OnnxProgram, load_program
+from .shapes import ValueType
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -78,7 +80,7 @@ def graph_of(
     program
         The model.
     roofline
-        Where the ops' times come from; by default that of a desktop processor. Then no op has a workspace.
+        Tells the ops' times, by default those of a desktop processor. Then no op has a workspace.
     measured
         Microseconds and workspace bytes by name of the node, instead of the roofline.
     note
@@ -89,8 +91,7 @@ def graph_of(
     persistent = _persistent_bytes(program, note)
     uses = Counter(name for node in program.nodes for name in reads(node)) + Counter(program.outputs)
     producers: dict[str, tuple[int, int]] = {}
-    replaceable: set[str] = set()
-    last_random: list[int] = []
+    replaceable, last_random = set[str](), list[int]()
     for op, (node, name) in enumerate(zip(program.nodes, program.names, strict=True)):
         arguments = [value for value in reads(node) if value in producers]
         sizes = [program.types[value].bytes if value else 0 for value in node.output]
@@ -100,9 +101,7 @@ def graph_of(
             aliases[0] = arguments.index(source)
         elif source:
             sizes[0] = 0
-        if uses[node.output[0]] == 1 and (not source or source in replaceable):
-            replaceable.add(node.output[0])
-        replaceable.update(value for value in node.output[1:] if uses[value] == 1)
+        replaceable.update(_replaceable_outputs(node, uses, not source or source in replaceable))
         runtime, workspace = measured[name] if measured else (_microseconds(program, node, roofline), 0)
         builder.add_op(
             name,
@@ -110,10 +109,7 @@ def graph_of(
             control=last_random if is_random(node) else (),
             outputs=sizes,
             aliases=aliases,
-            is_final=[
-                value in program.outputs or (bool(value) and not uses[value] and aliases[port] < 0)
-                for port, value in enumerate(node.output)
-            ],
+            is_final=_kept_outputs(program, node, uses, aliases),
             runtime=runtime,
             workspace=workspace,
             persistent=persistent[op],
@@ -122,6 +118,19 @@ def graph_of(
         if is_random(node):
             last_random = [op]
     return builder.build()
+
+
+def _replaceable_outputs(node: NodeProto, uses: Mapping[str, int], is_first: bool) -> list[str]:
+    """Return the outputs over which their only reader may write; the first of them if `is_first`."""
+    return [value for port, value in enumerate(node.output) if uses[value] == 1 and (port or is_first)]
+
+
+def _kept_outputs(program: OnnxProgram, node: NodeProto, uses: Mapping[str, int], aliases: list[int]) -> list[bool]:
+    """Return which outputs stay to the end: those of the model, and what nobody reads unless it is a view."""
+    return [
+        value in program.outputs or (bool(value) and not uses[value] and alias < 0)
+        for value, alias in zip(node.output, aliases, strict=True)
+    ]
 
 
 def _reused_input(program: OnnxProgram, node: NodeProto, replaceable: Collection[str]) -> str:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ProgramError, UsageError
-from .program import OnnxProgram, is_small_external, load_small, reads
+from .nodes import reads
+from .program import OnnxProgram, is_small_external, load_small
 
 try:
     import onnx

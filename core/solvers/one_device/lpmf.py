@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...arrays import IndexArray
-from ...buffers import Buffers
+from ...buffers import Buffers, unread_bytes
 from ...kernels.one_device.lpmf import least_peak_memory_first
 from ...search.parameters import Parameters
 from ...search.search import Search
@@ -21,9 +21,7 @@ def greedy_order(buffers: Buffers) -> IndexArray:
     ops = len(buffers.own)
     users = np.diff(buffers.user_ptr).astype(np.int64)
     # What running an op frees at once: outputs that nobody reads, and buffers of which it is the only user.
-    freed = np.zeros(ops, np.int64)
-    unread = (users == 0) & ~buffers.is_final
-    np.add.at(freed, buffers.producer[unread], buffers.size[unread])
+    freed = unread_bytes(buffers)
     sole = (users == 1) & ~buffers.is_final
     np.add.at(freed, buffers.users[buffers.user_ptr[:-1][sole]], buffers.size[sole])
     order = np.empty(ops, np.int32)

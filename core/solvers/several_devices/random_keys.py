@@ -75,12 +75,9 @@ class Chromosomes:
         else:
             cuts = np.linspace(0, count, self.search.jobs + 1).astype(int)
             parts = [slice(a, b) for a, b in pairwise(cuts)]
-            list(
-                self._pool.map(
-                    lambda w: self._price_part(w, population[parts[w]], Prices(*(p[parts[w]] for p in prices))),
-                    range(self.search.jobs),
-                )
-            )
+            rows = [population[part] for part in parts]
+            part_prices = [Prices(prices.peaks[part], prices.runtimes[part]) for part in parts]
+            list(self._pool.map(self._price_part, range(self.search.jobs), rows, part_prices))
         peaks, runtimes = prices
         values = peaks if self.problem.task == "memory" else runtimes
         limit = self.problem.memory_limit

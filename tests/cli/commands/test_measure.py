@@ -62,7 +62,9 @@ def faked(monkeypatch):
     monkeypatch.setattr(
         importers,
         "load",
-        lambda entry: lambda *arguments: calls.append((entry, *arguments)) or ROWS[: 1 + len(arguments[1])],
+        lambda entry: (
+            lambda *arguments, force: calls.append((entry, *arguments, force)) or ROWS[: 1 + len(arguments[1])]
+        ),
     )
     return calls
 
@@ -70,7 +72,8 @@ def faked(monkeypatch):
 def test_the_table_says_what_was_measured(run, faked):
     done = run("measure", "net.onnx", "-s", "[s].json", "--repeats", "2", "--shape", "batch=3")
     assert done.exit_code == 1, "results that differ are a failure"
-    (entry, model, schedules, repeats, options, _) = faked[0]
+    (entry, model, schedules, repeats, options, _, force) = faked[0]
+    assert not force
     assert entry == runners.ONNX.measure
     assert (model, schedules, repeats) == ("net.onnx", ["[s].json"], 2)
     assert (options.training, options.shapes, options.device) == ("none", {"batch": 3}, "cpu")
@@ -78,6 +81,11 @@ def test_the_table_says_what_was_measured(run, faked):
     assert "net.onnx: peak memory, 2 runs of each order, each in a new process" in lines
     assert "program order 2.00 KiB 2.00 KiB +0.00% 20 us 20 us equal" in lines
     assert "[s].json 1000 B 1.00 KiB -2.34% -50.00% 20 us 0 us differ" in lines
+
+
+def test_force_reaches_the_runner(run, faked):
+    assert run("measure", "net.onnx", "-s", "[s].json", "--force").exit_code == 1
+    assert faked[0][-1] is True
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ import json
 
 import pytest
 from schedopt.core.files.costgraph import read_graph
-from schedopt.core.search.registry import METHODS
 
 
 @pytest.mark.parametrize("suffix", [".pb", ".pb.gz", ".pbtxt.gz", ".pbtxt"])
@@ -21,14 +20,6 @@ def test_convert_refuses_an_unknown_suffix_before_reading(run, diamond_file, tmp
     assert result.exit_code == 2
     assert ".pbtxt" in result.stderr
     assert not (tmp_path / "copy.onnx").exists()
-
-
-def test_methods_lists_each_with_its_parameters(run):
-    rows = json.loads(run("methods", "--json").stdout)
-    assert [row["name"] for row in rows] == list(METHODS)
-    assert next(r for r in rows if r["name"] == "approximate-dp")["parameters"]["beam_size"]["default"] == 10_000
-    table = run("methods").stdout
-    assert all(name in table for name in METHODS)
 
 
 def test_show_counts_by_hand(run, diamond_file):
@@ -146,16 +137,3 @@ def test_check_names_a_claim_that_does_not_hold(run, diamond_file, tmp_path):
     result = run("check", diamond_file, output)
     assert result.exit_code == 2
     assert result.stderr == f"error: {output}: format 7 is not known; this version reads 1 and 2\n"
-
-
-def test_version(run):
-    from schedopt import __version__
-
-    assert run("--version").stdout == f"schedopt {__version__}\n"
-
-
-@pytest.mark.parametrize("command", ["solve", "compare", "gen", "show", "check", "convert", "methods"])
-def test_every_command_has_help(run, command):
-    result = run(command, "--help")
-    assert result.exit_code == 0
-    assert "Usage" in result.stdout

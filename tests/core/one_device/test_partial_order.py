@@ -5,7 +5,6 @@ import networkx as nx
 import numpy as np
 import pytest
 from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.kernels.one_device.partial_order import mark_implied
 from schedopt.core.one_device.partial_order import dense, incomparable, partial_order
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 
@@ -99,14 +98,3 @@ def test_a_chain_with_all_shortcuts_reduces_to_the_chain():
     assert pairs(order.reduction) == {(op, op + 1) for op in range(99)}
     assert len(pairs(order.other_edges)) == 100 * 99 // 2 - 99
     assert not incomparable(order).any()
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_the_kernel_marks_implied_edges_whatever_its_scratch_holds(seed):
-    graph, plain = random_graph(seed, 80)
-    order = partial_order(graph)
-    pointers, predecessors = graph.predecessors
-    marks = np.random.default_rng(seed).random(len(predecessors)) < 0.5
-    mark_implied(pointers, predecessors, order.before.view(np.int64), np.full(2, -1), marks)
-    targets = np.repeat(np.arange(80), np.diff(pointers))
-    assert pairs((predecessors[marks], targets[marks])) == naive.implied_edges(plain)

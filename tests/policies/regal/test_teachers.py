@@ -115,7 +115,12 @@ def test_levels_are_the_nearest_to_betas_around_the_targets(teacher):
 
 
 @pytest.mark.parametrize(
-    ("task", "teacher", "least"), [("runtime", BY_TIME, 0.05), ("memory", BY_ORDER, 0.03), ("memory", "ordered", 0.0)]
+    ("task", "teacher", "least"),
+    [
+        ("runtime", BY_TIME, 0.05),
+        pytest.param("memory", BY_ORDER, 0.03, marks=pytest.mark.slow),
+        pytest.param("memory", "ordered", 0.0, marks=pytest.mark.slow),
+    ],
 )
 def test_brkga_is_better_for_it(task, teacher, least):
     ratios = []

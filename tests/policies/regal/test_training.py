@@ -232,7 +232,10 @@ def test_imitation_raises_the_likelihood(tmp_path):
     "phase",
     [
         dataclasses.replace(REGAL_REINFORCE, steps=20, samples=8, learning_rate=0.03),
-        dataclasses.replace(REGAL_EVOLUTION, steps=10, samples=1, population=8, sigma=1.0, learning_rate=0.1),
+        pytest.param(
+            dataclasses.replace(REGAL_EVOLUTION, steps=10, samples=1, population=8, sigma=1.0, learning_rate=0.1),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["reinforce", "evolution"],
 )

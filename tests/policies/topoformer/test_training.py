@@ -198,6 +198,7 @@ def test_the_weights_of_the_smallest_mean_gap_are_kept(tmp_path, monkeypatch):
     assert trainer.place.best == 4.5
 
 
+@pytest.mark.slow
 def test_learning_works(tmp_path):
     """Imitation brings the samples near the search's orders, TOPOFORMER_REINFORCE the greedy order."""
     common = {"epochs": 1, "nodes": (30, 40), "batch": 16, "learning_rate": 3e-3}
@@ -246,9 +247,7 @@ def test_given_graphs_are_trained_and_validated_on(tmp_path):
     """Gaps are to the given orders, or else to the input orders."""
     graphs = layered(10, 14, 12)
     orders = [solve_order(graph) for graph in graphs]
-    parameters = dataclasses.replace(
-        TOPOFORMER, phases=(dataclasses.replace(TOPOFORMER_IMITATE, epochs=30, learning_rate=0.01),)
-    )
+    parameters = with_phase(TOPOFORMER_IMITATE, epochs=30, learning_rate=0.01)
     trainer = Trainer(
         tmp_path / "a", parameters, graphs=graphs, orders=orders, validation=graphs, validation_orders=orders
     )

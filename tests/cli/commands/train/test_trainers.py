@@ -1,0 +1,179 @@
+"""What every `schedopt train` of a network keeps to: what it says and writes, stops, and each way to be wrong."""
+
+import json
+import os
+import shlex
+
+import pytest
+import torch
+import yaml
+from models.train_commands import COMMANDS, assert_same_weights, check_that_stops_lose_nothing, refused
+from schedopt.core.search.registry import METHODS
+from schedopt.core.search.settings import plain
+from schedopt.policies.training.run_folder import CHECKPOINT, CONFIG, WEIGHTS, curve_of, read_checkpoint
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def name(request):
+    """Each method, with all its tests in a row."""
+    return request.param
+
+
+@pytest.fixture
+def command(name):
+    return COMMANDS[name]
+
+
+@pytest.fixture
+def train(name, runs, run):
+    """Train with the tiny settings and these options."""
+    return lambda *options: run("train", name, *options, "--config", runs.config(name))
+
+
+def settings_of(command, folder):
+    return read_checkpoint(folder, command.kind).parameters
+
+
+def test_every_trainer_of_the_registry_is_tested_here():
+    modules = {method.trainer for method in METHODS.values()} - {"", "grid_search"}
+    assert modules == {METHODS[name].trainer for name in COMMANDS}
+
+
+def test_a_run_says_how_it_goes_and_what_its_weights_are_for(name, command, runs, run, diamond_file):
+    folder, result = runs.whole(name)
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
+    assert [line.split(":")[0] for line in lines] == command.lines
+    assert all(word in line for line in lines for word in command.always)
+    assert all(word in lines[at] for at, words in command.said.items() for word in words)
+    assert not any(word in lines[at] for at, words in command.unsaid.items() for word in words)
+    curve = curve_of(folder)
+    for which, line in (("first", curve[0]), ("last", curve[-1])):
+        row = next(row for row in result.stdout.splitlines() if f" {which} " in row)
+        assert f"{line[command.column]:.2f}" in row
+    assert command.title in result.stdout
+    last = result.stdout.splitlines()[-1]
+    assert last == f"schedopt solve GRAPH {command.use} --weights {folder / WEIGHTS}"
+    words = [diamond_file if word == "GRAPH" else word for word in shlex.split(last)[1:]]
+    solved = run(*words, "--evaluations", 200, "--json")
+    assert solved.exit_code == 0, solved.stderr
+    assert json.loads(solved.stdout)["found_by"] == name
+
+
+def test_the_folder_holds_the_settings_that_make_the_same_run(name, command, runs, run, tmp_path):
+    folder, _ = runs.whole(name)
+    written = yaml.safe_load((folder / CONFIG).read_text())
+    assert written == plain(settings_of(command, folder))
+    tiny = yaml.safe_load(command.config)
+    assert written["network"]["width"] == tiny["network"]["width"]
+    for phase, wanted in zip(written["phases"], tiny["phases"], strict=True):
+        assert phase["learning_rate"] == float(wanted.get("learning_rate", phase["learning_rate"]))
+    result = run("train", name, "--output", tmp_path / "run", "--config", folder / CONFIG, "--quiet")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert_same_weights(tmp_path / "run", folder)
+
+
+def test_json_is_one_document(name, command, runs, run):
+    folder, _ = runs.whole(name)
+    result = run("train", name, "--output", folder, "--resume", "--json")
+    document = json.loads(result.stdout)
+    assert (document["weights"], document["steps"]) == (str(folder / WEIGHTS), 6)
+    assert command.score(document["validation"]["best"]) == min(map(command.score, curve_of(folder)))
+    assert document["validation"]["last"]["step"] == 6
+    assert "is finished; nothing is left to do" in result.stderr
+
+
+def test_without_a_file_the_shipped_recipe_is_taken(name, command, run, tmp_path, monkeypatch):
+    recipe = {"recipe": yaml.safe_load(command.config)}
+    (tmp_path / command.recipe_file).write_text(yaml.safe_dump(recipe))
+    command.recipe(monkeypatch, tmp_path)
+    options = [*command.recipe_options, "--quiet", "--set", "phases.0.epochs=1", "--set", "phases.1.epochs=1"]
+    result = run("train", name, "--output", tmp_path / "run", *options)
+    assert result.exit_code == 0, result.stderr
+    settings = settings_of(command, tmp_path / "run")
+    assert [phase.epochs for phase in settings.phases] == [1, 1]
+    assert settings.network.width == recipe["recipe"]["network"]["width"]
+
+
+def test_training_goes_on_from_weights(name, command, runs, train, tmp_path):
+    folder, _ = runs.whole(name)
+    result = train("--output", tmp_path / "run", "--start", folder / WEIGHTS, "--quiet", "--json")
+    assert result.exit_code == 0, result.stderr
+    first = json.loads(result.stdout)["validation"]["first"]
+    best = min(curve_of(folder), key=command.score)
+    assert {column: first[column] for column in command.validated} == {
+        column: best[column] for column in command.validated
+    }
+
+
+def test_given_graphs_are_trained_on_and_searched_once(name, command, runs, train, tmp_path, monkeypatch):
+    graphs, valid = runs.folders(name)
+    others = ["--output", tmp_path / "run", *command.given]
+    assert train(graphs, "--validation", valid, *others, "--quiet").exit_code == 0
+    kept = (tmp_path / "run" / command.kept).read_bytes()
+    assert kept.count(b"\n") == 12 + 3
+    if command.searched is not None:
+        monkeypatch.setattr(command.searched, lambda *arguments: pytest.fail("everything is known"))
+    again = train(graphs, "--validation", valid, *others, "--resume")
+    assert again.exit_code == 0, again.stderr
+    assert (tmp_path / "run" / command.kept).read_bytes() == kept
+    refused(train(graphs, *others, "--resume"), "is of a run on other graphs")
+    refused(train(*others, "--resume"), "is of a run on other graphs")
+    refused(train(graphs, "--validation", valid, *others, "--resume", "--seed", 5), "is of a run with another seed")
+
+
+def test_a_tenth_is_set_aside_and_few_graphs_are_validated_on_too(name, runs, train, tmp_path):
+    graphs, valid = runs.folders(name)
+    result = train(graphs, "--output", tmp_path / "a")
+    assert result.exit_code == 0, result.stderr
+    assert "1 of 12 graphs are set aside to validate on; name others by --validation" in result.stderr
+    result = train(valid, "--output", tmp_path / "b")
+    assert result.exit_code == 0, result.stderr
+    assert "so few graphs are validated on, too" in result.stderr
+    refused(train(valid, "--validation", valid, "--output", tmp_path / "c"), "is also trained on")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--set", "phases.0.epochs=x"], ["phases.0: epochs must be a whole number, not 'x'"]),
+        (["--set", "phases.1.speed=1"], ["there is no setting 'phases.1.speed'"]),
+        (["--set", "seed"], ["'seed' is not written name=value"]),
+        (["--set", "phases=[]"], ["phases must not be empty"]),
+        (["--config", "no-such.yaml"], ["no-such.yaml: cannot be read"]),
+        (["--start", "no-such"], ["no-such: cannot be read"]),
+        (["--resume"], ["holds no checkpoint to go on with; leave out --resume"]),
+        (["no-such-graphs"], ["no-such-graphs: no such file or folder"]),
+        (["--validation", "no-such-graphs"], ["no-such-graphs: no such file or folder"]),
+        (["--output", "/dev/null/run"], ["/dev/null/run: cannot be written to"]),
+        pytest.param(
+            ["--device", "cuda"],
+            ["device cuda is not available here; use cpu"],
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
+        ),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_exit_2(name, options, words, runs, run, tmp_path):
+    output = [] if "--output" in options else ["--output", tmp_path / "run"]
+    options = options if "--config" in options else ["--config", runs.config(name), *options]
+    refused(run("train", name, *output, *options), *words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_wrong_file_is_named(name, run, tmp_path):
+    path = tmp_path / "wrong.yaml"
+    path.write_text("phases: [{epochs: 0}]\n")
+    result = run("train", name, "--output", tmp_path, "--config", path)
+    refused(result, "wrong.yaml: phases.0: epochs must be at least 1")
+
+
+def test_a_folder_that_holds_a_run_is_not_written_over(name, runs, train):
+    folder, _ = runs.whole(name)
+    before = (folder / CHECKPOINT).read_bytes()
+    refused(train("--output", folder), "holds a run already; give --resume")
+    assert (folder / CHECKPOINT).read_bytes() == before
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_stops_lose_nothing(name, command, runs, run, tmp_path):
+    options = ["--config", runs.config(name), *command.stop]
+    check_that_stops_lose_nothing(name, options, command.stop_lines, run, tmp_path, **command.stop_with)

@@ -1,0 +1,51 @@
+"""The bar: drawn on a terminal alone, on standard error, with what is done, its share, and any text as it is."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+from schedopt.cli.console import Talk
+from schedopt.cli.progress import progress_bar
+
+
+@pytest.fixture
+def talk():
+    """Return a talk to a terminal of 100 columns that keeps what is drawn."""
+    talk = Talk()
+    talk.console = Console(file=io.StringIO(), force_terminal=True, width=100, soft_wrap=True, color_system=None)
+    return talk
+
+
+def drawn(talk):
+    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", talk.console.file.getvalue())
+
+
+def test_pieces_are_counted_and_texts_are_no_markup(talk):
+    with progress_bar(talk, "first", 5, done=1) as bar:
+        bar()
+        bar(2, what="[bold] of a graph")
+    assert "4/5" in drawn(talk)
+    assert "[bold] of a graph" in drawn(talk)
+
+
+def test_what_is_done_may_be_given_as_it_is(talk):
+    with progress_bar(talk, "orders", 10) as bar:
+        bar(done=7)
+    assert " 7/10" in drawn(talk)
+
+
+def test_a_share_is_in_percent_and_its_text_is_cut_to_the_width(talk):
+    with progress_bar(talk, "validating", 1.0) as bar:
+        bar(done=0.25, what="phase " + "long " * 40)
+    lines = drawn(talk).replace("\r", "\n").splitlines()
+    assert any("25%" in line and line.rstrip().endswith("…") for line in lines)
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_nothing_is_drawn_where_nobody_sees_it(quiet, capsys):
+    with progress_bar(Talk(quiet), "graphs", 3) as bar:
+        bar()
+        bar(done=2, what="more")
+    assert capsys.readouterr() == ("", "")

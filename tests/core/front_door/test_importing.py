@@ -1,0 +1,48 @@
+"""import_model: files, modules, and what is neither."""
+
+from pathlib import Path
+
+import pytest
+import schedopt
+
+
+def test_import_model_reads_files(tmp_path):
+    dot = tmp_path / "net.dot"
+    dot.write_text("digraph { a [size=4, runtime=1]; b; a -> b }")
+    graph = schedopt.import_model(dot, default_size="1KiB")
+    assert (graph.name, graph.tensor_size.tolist()) == ("net", [4, 1024])
+    with pytest.raises(schedopt.FormatError, match=r"none\.onnx: no such file"):
+        schedopt.import_model("none.onnx")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((42,), {}, "a model is a path, module:function, or a PyTorch module, not a int"),
+        (("net.dot", 1), {}, "inputs are for a PyTorch module; net.dot has its own"),
+        (("net.dot",), {"costs": "free"}, "unknown costs 'free'; choose roofline or measured"),
+        (("net.dot",), {"device": "abacus"}, "unknown device 'abacus'; choose cpu or cuda"),
+        (("net.dot",), {"training": "sgd"}, "has no use for --training"),
+        (("net.dot",), {"default_size": "much"}, "default size 'much' is not understood"),
+    ],
+)
+def test_what_cannot_be_imported_is_a_usage_error(tmp_path, monkeypatch, arguments, options, message):
+    monkeypatch.chdir(tmp_path)
+    Path("net.dot").write_text("digraph { a [size=4] }")
+    with pytest.raises(schedopt.UsageError, match=message):
+        schedopt.import_model(*arguments, **options)
+
+
+def test_import_model_takes_a_module():
+    torch = pytest.importorskip("torch")
+    network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()).eval()
+    graph = schedopt.import_model(network, torch.ones(2, 4))
+    assert graph.tensor_size.max() == 2 * 8 * 4
+    step = schedopt.import_model(network.train(), torch.ones(2, 4), training="sgd")
+    assert step.num_ops > graph.num_ops
+    exported = torch.export.export(network.eval(), (torch.ones(2, 4),))
+    assert schedopt.import_model(exported) == graph
+    with pytest.raises(schedopt.UsageError, match="with example inputs"):
+        schedopt.import_model(network)
+    with pytest.raises(schedopt.UsageError, match="default_size and graph are for graph files"):
+        schedopt.import_model(network, torch.ones(2, 4), default_size=4)

@@ -1,0 +1,92 @@
+"""What must come before what below a limit, against all sets of ops that can have run."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.kernels.one_device.max_flow import network_of, new_flow
+from schedopt.core.kernels.one_device.order_proofs import Known, arrive, new_trials, reduce, relate, tighten
+from schedopt.core.kernels.one_device.partial_order import close
+
+LARGEST = 2**62
+
+
+def closures(graph):
+    """The precedences of a graph, with nothing found."""
+    ops = graph.num_ops
+    bits = np.zeros((2, ops, (ops + 63) // 64), np.int64)
+    close(*graph.predecessors, graph.input_order, bits[0])
+    close(*graph.successors, graph.input_order[::-1].copy(), bits[1])
+    return Known(bits[0], bits[1], np.zeros(ops, bool))
+
+
+def members(row):
+    """The ops in a bitset."""
+    return {64 * word + bit for word, value in enumerate(row.tolist()) for bit in range(64) if value >> bit & 1}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_least_memory_on_arrival(seed):
+    rng = np.random.default_rng([57, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))
+    network, known = network_of(graph.buffers), closures(graph)
+    flow = new_flow(network)
+    for op in plain.ops:
+        assert arrive(network, flow, known, op, LARGEST) == naive.least_arrival(plain, op)
+
+
+@pytest.mark.parametrize("ops", [2, 12, 70])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_relation_closes_both_ways(seed, ops):
+    rng = np.random.default_rng([58, seed])
+    graph, plain = naive.random_graph(rng, ops, edges=0.8)
+    known = closures(graph)
+    for _ in range(4):
+        first, second = rng.integers(0, ops, 2).tolist()
+        if first == second or first in naive.reachable(plain.after, second):
+            continue
+        relate(known, first, second)
+        plain.before[second].add(first)
+        plain.after[first].add(second)
+        assert known.stale[[first, second]].all()
+    for op in plain.ops:
+        assert members(known.before[op]) == naive.reachable(plain.before, op)
+        assert members(known.after[op]) == naive.reachable(plain.after, op)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("most", [1, 3, 10**6])
+def test_an_op_is_settled_among_the_others(seed, most):
+    """However often it stops, an op gets the relations that all sets within the limit agree on."""
+    rng = np.random.default_rng([59, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(2, 10)))
+    network = network_of(graph.buffers)
+    trials = new_trials(network, len(plain.ops))
+    for op in plain.ops:
+        limit = naive.least_arrival(plain, op) + int(rng.integers(-1, 12))
+        known, expected = closures(graph), naive.settled(plain, op, limit)
+        start = total = 0
+        while start < len(plain.ops):
+            found, flows, start = tighten(network, trials, known, op, limit, start, most)
+            assert 1 <= flows <= most + 1
+            total += found
+            if found < 0:
+                break
+        if expected is None:
+            assert found == -1
+            continue
+        assert (members(known.before[op]), members(known.after[op])) == expected
+        given = naive.reachable(plain.before, op) | naive.reachable(plain.after, op)
+        news = len((expected[0] | expected[1]) - given)
+        assert (total > 0) == (news > 0)
+        assert total <= news
+
+
+@pytest.mark.parametrize("ops", [1, 13, 70])
+@pytest.mark.parametrize("seed", range(8))
+def test_reduction_keeps_what_nothing_implies(seed, ops):
+    graph, plain = naive.random_graph(np.random.default_rng([60, seed]), ops, edges=1.8)
+    before = closures(graph).before
+    direct = before.copy()
+    reduce(before, direct)
+    edges = {(first, second) for second in plain.ops for first in plain.before[second]}
+    assert {(first, op) for op in plain.ops for first in members(direct[op])} == edges - naive.implied_edges(plain)

@@ -1,0 +1,78 @@
+"""Results: what they say, print, show in notebooks, save and draw."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+import schedopt
+from matplotlib.figure import Figure
+from schedopt.cli.main import app
+from typer.testing import CliRunner
+
+
+def test_a_result_says_what_was_found(diamond, tmp_path):
+    result = schedopt.solve(diamond, "dfs", task="runtime", devices=1)
+    assert (result.peak_memory, result.runtime, result.status) == (6656, 10.0, "optimal")
+    assert (result.lower_bound, result.gap) == (10.0, 0.0)
+    assert sorted(result.order) == sorted(diamond.op_names)
+    assert (result.order[0], result.order[-1]) == ("source", "sink")
+    assert result.placement == dict.fromkeys(diamond.op_names, 0)
+    result.save(tmp_path / "s.json")
+    assert json.loads((tmp_path / "s.json").read_text())["runtime_us"] == 10.0
+    assert schedopt.read_schedule(tmp_path / "s.json", diamond).runtime == 10.0
+
+
+@pytest.mark.parametrize("options", [{}, {"task": "runtime"}, {"devices": 2, "memory_limit": "5KiB", "latency": "1us"}])
+def test_a_result_prints_as_the_command_does(diamond_file, options):
+    result = schedopt.solve(diamond_file, "brkga", evaluations=100, **options)
+    flags = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    done = CliRunner().invoke(app, ["solve", str(diamond_file), "--method", "brkga", "--evaluations", "100", *flags])
+
+    def timeless(text):
+        return [line for line in text.splitlines() if "time  " not in line]
+
+    assert timeless(repr(result)) == timeless(done.stdout)
+    assert result.summary() == repr(result)
+
+
+def test_results_graphs_comparisons_and_methods_are_tables_in_notebooks(diamond):
+    result = schedopt.solve(diamond, "input")
+    for value, word in (
+        (result, "lower bound"),
+        (diamond, "diamond"),
+        (schedopt.compare(diamond, ["input", "dfs"]), "reference"),
+        (schedopt.methods(), "order-search"),
+    ):
+        html = value._repr_html_()
+        assert html.lstrip().startswith("<")
+        assert word in html
+    formatter = pytest.importorskip("IPython.core.formatters").HTMLFormatter()
+    assert "lower bound" in formatter(result)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_plot_returns_axes_and_draws_on_those_given(diamond, devices):
+    result = schedopt.solve(diamond, "random", devices=devices, seed=1)
+    own = result.plot()
+    assert "diamond" in own.get_title(loc="left")
+    given = Figure().subplots()
+    assert result.plot(ax=given) is given
+    assert given.get_title(loc="left") == own.get_title(loc="left")
+    assert given.figure is not own.figure
+    assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+
+
+def test_a_plot_shows_itself_once_in_a_kernel_and_nowhere_else(diamond, monkeypatch):
+    display = pytest.importorskip("IPython.display")
+    shown = []
+    monkeypatch.setattr(display, "display", shown.append)
+    result = schedopt.solve(diamond, "input")
+    result.plot()
+    assert shown == []
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=object()))
+    result.plot()
+    assert len(shown) == 1
+    assert shown[0].data.startswith(b"\x89PNG")
+    result.plot(ax=Figure().subplots())
+    assert len(shown) == 1, "who gives axes shows their figure"

@@ -158,12 +158,13 @@ def parameters_table(name: str) -> str:
     limits = [
         ("peak memory on one device only", method.memory_on_one_device_only),
         ("several devices only", method.several_devices_only),
-        ("starts from `--initial`", method.searches),
+        ("can start from `--initial`", method.searches),
         ("does not count evaluations", not method.counts_evaluations),
         (f"{method.default_evaluations:,} evaluations by default" if method.default_evaluations else "", True),
         (f"{method.default_seconds:g} s by default" if method.default_seconds else "", True),
     ]
-    text += f"\n\nBounds of use: {', '.join(said for said, holds in limits if said and holds) or 'none'}."
+    if known := ", ".join(said for said, holds in limits if said and holds):
+        text += f"\n\nUse: {known}."
     fields = dataclasses.fields(parameters_class(name))
     if not fields:
         return f"{text}\n\nNo parameters."

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import UsageError
 from ...core.problem import Task
 from ...core.search.parameters import Parameters, parameter
 from ..networks.files import read_network, write_network
@@ -62,14 +61,6 @@ class RegalNetworkParameters(Parameters):
         "expected",
         "actions that solve takes: expected (mean levels, rounded), most-likely, or sample (drawn, the paper's)",
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        kinds: dict[str, Any] = {"task": Task, "encoder": Encoder, "decoder": Decoder}
-        kinds |= {"update": Update, "aggregation": Aggregation, "taken": Taken}
-        for name, kind in kinds.items():
-            if getattr(self, name) not in get_args(kind):
-                raise UsageError(f"{name} must be one of {', '.join(get_args(kind))}, not {getattr(self, name)}")
 
     @property
     def heads(self) -> tuple[Head, ...]:

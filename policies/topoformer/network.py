@@ -58,9 +58,6 @@ class NetworkParameters(Parameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, kind in (("encoder", Encoder), ("decoder", Decoder)):
-            if getattr(self, name) not in get_args(kind):
-                raise UsageError(f"{name} must be one of {', '.join(get_args(kind))}, not {getattr(self, name)}")
         heads, most = self.heads_of, 64
         if heads and not (len(heads) == RELATIONS and 0 <= min(heads) <= max(heads) <= most):
             raise UsageError(f"heads_of must be {RELATIONS} numbers of heads from 0 to {most}, not {list(heads)}")

@@ -369,8 +369,8 @@ def test_networks_start_near_uniform(encoder, decoder):
     [
         ({"devices": 1}, "devices must be from 2 to 8, not 1"),
         ({"devices": 9}, "devices must be from 2 to 8, not 9"),
-        ({"task": "peak"}, "task must be one of memory, runtime, not peak"),
-        ({"update": "lstm"}, "update must be one of gru, residual, mlp, not lstm"),
+        ({"task": "peak"}, "task must be one of memory, runtime, not 'peak'"),
+        ({"update": "lstm"}, "update must be one of gru, residual, mlp, not 'lstm'"),
         ({"aggregation": "max"}, "aggregation must be one of mean, sum"),
         ({"encoder": "gat"}, "encoder must be one of gnn, lstm"),
         ({"decoder": "beam"}, "decoder must be one of independent, autoregressive"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import INT32_MAX, INT64_MAX, BoolArray, IndexArray, IntArray, csr, distinct_pairs, frozen
-from .errors import GraphError
+from .errors import GraphError, UsageError
 from .graph import CostGraph
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ class GraphBuilder:
         self._control_counts: list[int] = []
         self._control_ids: list[int] = []
 
+    def __repr__(self) -> str:
+        return f"GraphBuilder({self.name!r}: {len(self._names)} ops)"
+
     def add_op(
         self,
         name: str,
@@ -98,7 +102,13 @@ class GraphBuilder:
         **costs
             `runtime`, `workspace` and `persistent`: microseconds, temporary bytes, bytes resident throughout; each is
             0 by default.
+
+        Raises
+        ------
+        UsageError
+            If a size is no whole number, a runtime no number, or an input no pair; then the op is not added.
         """
+        self._check_types(name, inputs, outputs, costs)
         op_id = len(self._names) if op_id is None else op_id
         self._add_costs(**costs)
         self._names.append(name)
@@ -114,6 +124,21 @@ class GraphBuilder:
         self._control_counts.append(len(control))
         self._control_ids.extend(control)
         return op_id
+
+    def _check_types(self, name: str, inputs: Any, outputs: Any, costs: OpCosts) -> None:
+        """Refuse what would be cut to another number, or fail where nobody knows the op any more."""
+        if isinstance(outputs, (Real, str)):
+            raise UsageError(f"{self.where}: outputs of op '{name}' are a list of bytes per port, not {outputs!r}")
+        for pair in inputs:
+            if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(part, Integral) for part in pair):
+                raise UsageError(f"{self.where}: an input of op '{name}' is a pair (op id, port), not {pair!r}")
+        for size in (*outputs, costs.get("workspace", 0), costs.get("persistent", 0)):
+            if not isinstance(size, Integral):
+                raise UsageError(f"{self.where}: a size of op '{name}' is a whole number of bytes, not {size!r}")
+        if not isinstance(costs.get("runtime", 0.0), Real):
+            raise UsageError(
+                f"{self.where}: the runtime of op '{name}' is a number of microseconds, not {costs['runtime']!r}"
+            )
 
     def _add_costs(self, runtime: float = 0.0, workspace: int = 0, persistent: int = 0) -> None:
         self._runtime.append(runtime)

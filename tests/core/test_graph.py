@@ -5,7 +5,7 @@ from itertools import pairwise
 import naive
 import numpy as np
 import pytest
-from schedopt.core.errors import GraphError
+from schedopt.core.errors import GraphError, UsageError
 from schedopt.core.graph_builder import GraphBuilder
 
 SEEDS = range(25)
@@ -152,3 +152,24 @@ def test_a_graph_has_ops():
 def test_a_graph_builder_refuses_costs_that_there_are_not():
     with pytest.raises(TypeError, match="runtme"):
         GraphBuilder("g").add_op("a", runtme=1.0)
+
+
+@pytest.mark.parametrize(
+    ("op", "message"),
+    [
+        ({"outputs": ["1MiB"]}, "m: a size of op 'y' is a whole number of bytes, not '1MiB'"),
+        ({"outputs": [1.5]}, "not 1.5"),
+        ({"workspace": 0.5}, "a size of op 'y' .* not 0.5"),
+        ({"outputs": 1024}, "outputs of op 'y' are a list .* not 1024"),
+        ({"inputs": [0]}, r"an input of op 'y' is a pair \(op id, port\), not 0"),
+        ({"inputs": [("x", 0)]}, r"not \('x', 0\)"),
+        ({"runtime": "5us"}, "the runtime of op 'y' is a number of microseconds, not '5us'"),
+    ],
+)
+def test_a_builder_refuses_what_is_no_number_and_goes_on(op, message):
+    builder = GraphBuilder("m")
+    builder.add_op("x", outputs=[np.int64(4)], runtime=np.float32(1.5))
+    with pytest.raises(UsageError, match=message):
+        builder.add_op("y", **op)
+    assert repr(builder) == "GraphBuilder('m': 1 ops)"
+    assert builder.build().num_ops == 1

@@ -31,9 +31,11 @@ from ...graph import CostGraph
 from ...problem import Problem
 from ...schedule import Schedule
 from ...solve import solve
+from ...units import parse_seconds
 from ..options import ImportOptions
 from ..schedule_order import read_order
 from .costs import measured_costs
+from .example_call import ExampleCall
 from .importer import graph_of
 from .program import TorchProgram, load_program, program_of
 from .run import digests_of_run
@@ -212,18 +214,27 @@ class TrainingStep(nn.Module):
         What to run; the model's own parameters and buffers are among its arguments.
     module
         The program in another order.
+    call
+        What the program was traced with.
     """
 
-    def __init__(self, program: TorchProgram, module: fx.GraphModule) -> None:
+    def __init__(self, program: TorchProgram, module: fx.GraphModule, call: ExampleCall) -> None:
         super().__init__()
         self.module = module
+        self._call = call
         self._arguments = program.arguments
         self._roles = program.roles
 
     @torch.enable_grad()
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Run one step on these inputs: update parameters and optimizer state in place and return the loss."""
-        given = iter(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
+        """Run one step on these inputs: update parameters and optimizer state in place and return the loss.
+
+        Raises
+        ------
+        UsageError
+            If an input has another shape or type than that which the step was made for; then nothing is updated.
+        """
+        given = iter(self._call.tensors_of(args, kwargs))
         values = [
             next(given) if role == "input" else value for value, role in zip(self._arguments, self._roles, strict=True)
         ]
@@ -237,7 +248,7 @@ def optimize(
     *,
     training: str = "none",
     method: str = "auto",
-    time_limit: float | None = None,
+    time_limit: float | str | None = None,
     evaluations: int | None = None,
     seed: int = 0,
 ) -> nn.Module:
@@ -256,14 +267,15 @@ def optimize(
     training
         `none` for the forward pass; `sgd` or `adam` for a training step.
     method, time_limit, evaluations, seed
-        As `schedopt solve`: how to find the order, for how many seconds or complete schedules, from which seed.
+        As in `schedopt.solve`: how to find the order, for how long or how many complete schedules, from which seed.
 
     Returns
     -------
     torch.nn.Module
         It shares the model's parameters and is called as the model is. Forward it is a `GraphModule` that returns what
         the model returns; call it under `torch.no_grad()`, as autograd keeps tensors that the order counts as free. In
-        training it is a `TrainingStep`: it updates the parameters in place and returns the loss.
+        training it is a `TrainingStep`: it updates the parameters in place and returns the loss, and refuses inputs of
+        other shapes.
 
     Raises
     ------
@@ -281,12 +293,15 @@ def optimize(
     ...     torch.equal(optimized(inputs), model(inputs))
     True
     """
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"a model is a PyTorch module, not {type(model).__name__}; optimize(model, inputs)")
+    seconds = None if time_limit is None else parse_seconds(time_limit)
     program = program_of(model, inputs, training)
     graph = graph_of(program, measured=measured_costs(program))
-    result = solve(Problem(graph), method, evaluations=evaluations, time_limit=time_limit, seed=seed)
+    result = solve(Problem(graph), method, evaluations=evaluations, time_limit=seconds, seed=seed)
     order = result.schedule.op_order().tolist()
     module = reorder(program, graph, order)
     check_equal(program, module, program.arguments)
     if training != "none":
-        return TrainingStep(program, module)
+        return TrainingStep(program, module, ExampleCall(model.forward, inputs))
     return export_in_order(program, graph, order).module()

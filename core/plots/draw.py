@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ..costs.timeline import Timeline
-from ..errors import FormatError, UsageError
+from ..errors import UsageError
+from ..files.atomic import check_writable
 
 Kind = Literal["memory", "gantt"]
 ENDINGS = {
@@ -26,13 +27,12 @@ def check_target(path: str, endings: dict[str, str] = ENDINGS) -> None:
     UsageError
         If its ending is none of those known.
     FormatError
-        If its folder does not exist.
+        If it is a folder, or its folder does not exist.
     """
     if Path(path).suffix not in endings:
         known = ", ".join(f"{ending} ({what})" for ending, what in endings.items())
         raise UsageError(f"{path}: the name must end in one of {known}")
-    if not Path(path).absolute().parent.is_dir():
-        raise FormatError(f"{path}: the folder does not exist")
+    check_writable(path)
 
 
 def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from ..costs.timeline import Timeline
+from ..errors import UsageError
 from .gantt import draw_gantt, gantt_figure
 from .memory_chart import STACK_TITLE, draw_memory, memory_figure
 from .notebook import show_in_notebook
@@ -19,8 +20,15 @@ def plot_schedule(timeline: Timeline, ax: Axes | None = None) -> Axes:
         The schedule.
     ax
         Where to draw; by default the only or upper axes of a new figure.
+
+    Raises
+    ------
+    UsageError
+        If `ax` is something else, such as the name of a file.
     """
     several = timeline.problem.devices > 1
+    if ax is not None and not isinstance(ax, Axes):
+        raise UsageError(f"plot draws on matplotlib axes, not {ax!r}; plot().figure.savefig('plan.svg') writes a file")
     if ax is None:
         figure = gantt_figure([timeline]) if several else memory_figure([timeline])
         show_in_notebook(figure)

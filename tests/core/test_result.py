@@ -61,6 +61,8 @@ def test_plot_returns_axes_and_draws_on_those_given(diamond, devices):
     assert given.get_title(loc="left") == own.get_title(loc="left")
     assert given.figure is not own.figure
     assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+    with pytest.raises(schedopt.UsageError, match=r"not 'plan.png'; .* writes a file"):
+        result.plot("plan.png")
 
 
 def test_a_plot_shows_itself_once_in_a_kernel_and_nowhere_else(diamond, monkeypatch):

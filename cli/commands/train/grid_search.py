@@ -164,14 +164,14 @@ def _read_output(output: str | None, method: str) -> dict[str, Any]:
     """Return what the output file holds already, or the start of a new one."""
     from pathlib import Path
 
-    from ....core.errors import FormatError, UsageError
+    from ....core.errors import UsageError
+    from ....core.files.atomic import check_writable
     from ....core.search.tuned import read_document
 
     if output is not None:
         if Path(output).suffix not in (".yaml", ".yml"):
             raise UsageError(f"{output}: the name must end in .yaml")
-        if not Path(output).absolute().parent.is_dir():
-            raise FormatError(f"{output}: the folder does not exist")
+        check_writable(output)
         if Path(output).exists():
             return read_document(output, method)
     return {"method": method}

@@ -212,7 +212,8 @@ class _Ports:
 def _missing_size(name: str, attributes: Attributes, path: str) -> str:
     others = _unknown([attributes], NODE_ATTRIBUTES)
     has = f" (it has {', '.join(others)})" if others else ""
-    return f"{path}: node '{name}' has no size{has}; give it size=BYTES, its edges a size each, or use --default-size"
+    ways = "give it size=BYTES, its edges a size each, or a default size (--default-size, default_size)"
+    return f"{path}: node '{name}' has no size{has}; {ways}"
 
 
 def _is_control(edge: Edge, path: str) -> bool:

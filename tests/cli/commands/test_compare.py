@@ -248,10 +248,11 @@ def test_a_backend_that_is_not_installed_names_the_package(run, diamond_file, ba
     assert "pip install" in result.stderr
 
 
-def test_a_name_like_markup_is_printed_as_it_is(run, diamond, tmp_path):
-    write_graph(diamond, tmp_path / "[red]x.pbtxt")
-    result = run("compare", tmp_path / "[red]x.pbtxt", "--methods", "input", "--per-graph")
-    assert row(result.stdout, "[red]x")[1] == "6"
+@pytest.mark.parametrize("name", ["[red]x", "model:two:x"])
+def test_a_name_like_markup_is_printed_as_it_is(run, diamond, tmp_path, name):
+    write_graph(diamond, tmp_path / f"{name}.pbtxt")
+    result = run("compare", tmp_path / f"{name}.pbtxt", "--methods", "input", "--per-graph")
+    assert row(result.stdout, name)[1] == "6"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")

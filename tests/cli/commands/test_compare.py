@@ -255,7 +255,7 @@ def test_a_name_like_markup_is_printed_as_it_is(run, diamond, tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, diamond, tmp_path, jobs):
     """Free transfers, or ops without runtimes, would let BRKGA meet the bound and end."""
     folder = tmp_path / "graphs"

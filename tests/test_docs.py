@@ -21,7 +21,7 @@ from schedopt.core.search.registry import METHODS, parameters_class
 DOCS = ROOT / "docs"
 PAGES = {page.relative_to(DOCS).as_posix(): page.read_text() for page in sorted(DOCS.rglob("*.md"))}
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
-QUICK = ("start/first-schedule.md", "concepts/exit-codes.md", "python/index.md")
+QUICK = ("concepts/exit-codes.md", "python/index.md")
 """Pages with commands that take no more than some seconds; the others are walked with the slow tests."""
 
 

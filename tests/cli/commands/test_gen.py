@@ -287,6 +287,4 @@ def test_example_graphs_are_what_their_script_makes(gen, tmp_path):
             made.add(name)
     script = EXAMPLES / "experiments" / "real" / "import_graphs.sh"
     imported = script.read_text()  # by libraries that the tests do without
-        EXAMPLES / "experiments" / "real" / "import_graphs.sh"
-    ).read_text()  # by libraries that the tests do without
     assert made == {file.name for file in (EXAMPLES / "graphs").iterdir() if f"/{file.name}" not in imported}

@@ -309,7 +309,9 @@ def _read_steps(steps: list[Any], tensors: dict[str, int], graph: CostGraph, pat
                 )
         if name not in known:
             kind = "op" if known is ops else "tensor"
-            raise UnknownNameError(f"{path}: step {number} names the {kind} {_shown(name)}, which {graph.name} does not have")
+            raise UnknownNameError(
+                f"{path}: step {number} names the {kind} {_shown(name)}, which {graph.name} does not have"
+            )
         if not all(-1 <= device < 2**31 and not isinstance(device, bool) for device in (source, target)):
             raise FormatError(f"{path}: step {number} names a device out of range: {_shown(step)}")
         items.append(known[name] if known is ops else ~known[name])

@@ -22,6 +22,7 @@ from ..graph import CostGraph
 from ..graph_hash import structure_hash
 from ..problem import Problem
 from ..schedule import Schedule
+from .reading import read_bytes
 
 FORMAT = 2
 KNOWN_FORMATS = (1, 2)
@@ -168,10 +169,9 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
     >>> loaded.schedule, loaded.status, loaded.runtime
     (Schedule(1 op on 1 device), 'optimal', 2.0)
     """
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if not isinstance(graph, CostGraph):
+        raise UsageError(f"a schedule is read for a CostGraph, not for a {type(graph).__name__}; read_graph reads one")
+    data = read_bytes(path)
     names = _lines(data)
     is_json = data.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
     if names and (not is_json or set(names) <= set(graph.op_names)):  # names may look like JSON

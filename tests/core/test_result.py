@@ -51,6 +51,20 @@ def test_results_graphs_comparisons_and_methods_are_tables_in_notebooks(diamond)
     assert "lower bound" in formatter(result)
 
 
+def test_names_are_printed_as_they_are(tmp_path):
+    builder = schedopt.GraphBuilder("net :x: [bold]")
+    builder.add_op("conv:x", outputs=[1024])
+    graph = builder.build()
+    result = schedopt.solve(graph, "input")
+    assert "net :x: [bold]" in result.summary()
+    assert "net :x: [bold]" in result._repr_html_()
+    schedopt.write_graph(graph, tmp_path / "g:x:.pb")
+    result.save(tmp_path / "s.json")
+    shown = CliRunner().invoke(app, ["show", str(tmp_path / "g:x:.pb"), str(tmp_path / "s.json")]).output
+    assert "running conv:x" in shown
+    assert "conv:x:0" in shown
+
+
 @pytest.mark.parametrize("devices", [1, 2])
 def test_plot_returns_axes_and_draws_on_those_given(diamond, devices):
     result = schedopt.solve(diamond, "random", devices=devices, seed=1)

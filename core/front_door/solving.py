@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..problem import Problem, Task
-from ..problem_options import ProblemSettings, problem_settings
+from ..problem_settings import ProblemSettings, problem_settings
 from ..result import Result
 from ..search.method_spec import MethodSpec, parse_method
 from ..search.registry import DEFAULT_METHOD

@@ -1,4 +1,4 @@
-"""The graph: its arrays against plain sets, names and ids, order, and what it refuses (files: test_formats_damaged)."""
+"""The graph: its arrays against plain sets, names and ids, order, what it refuses (files: test_costgraph_damaged)."""
 
 from itertools import pairwise
 

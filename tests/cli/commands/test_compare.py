@@ -1,3 +1,5 @@
+"""`schedopt compare`: tables by hand, every way to write them, runs that fail, resuming, and Ctrl-C."""
+
 import csv
 import json
 import os

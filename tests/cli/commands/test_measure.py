@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from schedopt.core.errors import UsageError
 from schedopt.core.programs import importers, runners
 from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
 
@@ -87,26 +86,6 @@ def test_the_table_says_what_was_measured(run, faked):
 def test_force_reaches_the_runner(run, faked):
     assert run("measure", "net.onnx", "-s", "[s].json", "--force").exit_code == 1
     assert faked[0][-1] is True
-
-
-@pytest.mark.parametrize(
-    ("model", "runner"),
-    [
-        ("a/b.onnx", runners.ONNX),
-        ("a.b.pt2", runners.TORCH),
-        ("package.module:function", runners.TORCH),
-    ],
-)
-def test_the_models_name_says_its_kind(model, runner):
-    assert runners.runner_of(model) == runner
-    for entry in runner:
-        assert entry.startswith("schedopt.core.programs.")
-
-
-@pytest.mark.parametrize("model", ["graph.pb.gz", "net", "a:b:c", "a b:c", ":f", "m:", "x.dot"])
-def test_other_models_are_refused(model):
-    with pytest.raises(UsageError, match="not a program that can be run"):
-        runners.runner_of(model)
 
 
 @pytest.mark.parametrize(

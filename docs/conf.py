@@ -15,6 +15,8 @@ html_title = f"schedopt {version}"
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
 
+default_role = "code"  # what docstrings put in single backticks
+
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4  # `page.md#a-heading` is the forge's way to name a heading
 

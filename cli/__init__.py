@@ -1,1 +1,1 @@
-"""One file per subcommand: parse, call, print."""
+"""The command line: it parses, calls the library, and prints."""

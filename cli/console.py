@@ -13,7 +13,7 @@ class Talk:
         from rich.console import Console
 
         self.quiet = quiet
-        self.console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
     def note(self, text: str) -> None:
         """Print a remark, unless quiet."""

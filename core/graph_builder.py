@@ -106,9 +106,14 @@ class GraphBuilder:
         Raises
         ------
         UsageError
-            If a size is no whole number, a runtime no number, or an input no pair; then the op is not added.
+            If outputs are no list, an input is no pair, or aliases or `is_final` are not as many as outputs.
         """
-        self._check_types(name, inputs, outputs, costs)
+        self._check_ports(name, inputs, outputs)
+        for what, values in (("aliases", aliases), ("is_final", is_final)):
+            if values is not None and not isinstance(values, bool) and len(values) != len(outputs):
+                raise UsageError(
+                    f"{self.where}: op '{name}' has {len(outputs)} outputs, but {len(values)} values of {what}"
+                )
         op_id = len(self._names) if op_id is None else op_id
         self._add_costs(**costs)
         self._names.append(name)
@@ -125,20 +130,12 @@ class GraphBuilder:
         self._control_ids.extend(control)
         return op_id
 
-    def _check_types(self, name: str, inputs: Any, outputs: Any, costs: OpCosts) -> None:
-        """Refuse what would be cut to another number, or fail where nobody knows the op any more."""
+    def _check_ports(self, name: str, inputs: Any, outputs: Any) -> None:
         if isinstance(outputs, (Real, str)):
             raise UsageError(f"{self.where}: outputs of op '{name}' are a list of bytes per port, not {outputs!r}")
         for pair in inputs:
             if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(part, Integral) for part in pair):
                 raise UsageError(f"{self.where}: an input of op '{name}' is a pair (op id, port), not {pair!r}")
-        for size in (*outputs, costs.get("workspace", 0), costs.get("persistent", 0)):
-            if not isinstance(size, Integral):
-                raise UsageError(f"{self.where}: a size of op '{name}' is a whole number of bytes, not {size!r}")
-        if not isinstance(costs.get("runtime", 0.0), Real):
-            raise UsageError(
-                f"{self.where}: the runtime of op '{name}' is a number of microseconds, not {costs['runtime']!r}"
-            )
 
     def _add_costs(self, runtime: float = 0.0, workspace: int = 0, persistent: int = 0) -> None:
         self._runtime.append(runtime)
@@ -152,11 +149,14 @@ class GraphBuilder:
         ------
         GraphError
             Naming the first op that breaks a rule, the value and the rule.
+        UsageError
+            If a value is of the wrong type, such as a fraction of a byte.
         """
         count = len(self._names)
         if count == 0:
             raise GraphError(f"{self.where}: the graph has no ops")
         ids = self._checked_ids()
+        self._check_types()
         names = self._unique_names()
         self._check_costs(names)
         readers, producers, ports = self._data_reads(ids, names)
@@ -252,6 +252,21 @@ class GraphBuilder:
                 f"{self.where}: op '{names[readers[at]]}' {verb} op id {targets[at]}, which is not in the graph"
             )
         return found
+
+    def _check_types(self) -> None:
+        """Refuse what arrays would round or read as something else."""
+        owners = np.repeat(np.arange(len(self._names)), self._output_counts)
+        for what, values, usual, kind, wanted in (
+            ("name", self._names, str, str, "a text"),
+            ("runtime", self._runtime, float, Real, "a number"),
+            ("workspace", self._workspace, int, Integral, "a whole number"),
+            ("persistent size", self._persistent, int, Integral, "a whole number"),
+            ("output size", self._sizes, int, Integral, "a whole number"),
+        ):
+            for at, value in enumerate(values):
+                if type(value) is not usual and (isinstance(value, bool) or not isinstance(value, kind)):
+                    name = self._names[owners[at] if values is self._sizes else at]
+                    raise UsageError(f"{self.where}: op '{name}' has the {what} {value!r}, which is not {wanted}")
 
     def _check_costs(self, names: list[str]) -> None:
         columns: tuple[tuple[str, Sequence[float]], ...] = (

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
-from ..program import ModelArgument, ProgramDeviceOption, ShapeOption, TrainingOption, import_options
+from ..program_options import ModelArgument, ProgramDeviceOption, ShapeOption, TrainingOption, import_options
 
 
 def apply(

@@ -93,7 +93,7 @@ def compare(
     from ...core.files.atomic import write_atomically
     from ...core.front_door.graphs import graphs_of
     from ...core.plots.draw import check_target
-    from ...core.problem_options import problem_settings
+    from ...core.problem_settings import problem_settings
     from ...core.units import parse_seconds
     from ..console import Talk, show, write
     from ..progress import compiling, interruptible, progress_bar

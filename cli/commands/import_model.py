@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 import typer
 
 from ..options import JsonFlag, QuietFlag
-from ..program import ProgramDeviceOption, ShapeOption, TrainingOption, import_options
+from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, import_options
 
 if TYPE_CHECKING:
     from ...core.graph import CostGraph

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from ..options import ForceFlag, JsonFlag, QuietFlag
-from ..program import ModelArgument, ProgramDeviceOption, ShapeOption, TrainingOption, import_options
+from ..program_options import ModelArgument, ProgramDeviceOption, ShapeOption, TrainingOption, import_options
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -92,7 +92,7 @@ def solve(
     from ...core.files.atomic import check_writable, write_atomically
     from ...core.files.costgraph import read_graph
     from ...core.plots.draw import check_target
-    from ...core.problem_options import ProblemSettings, problem_settings
+    from ...core.problem_settings import ProblemSettings, problem_settings
     from ...core.search.method_spec import parse_method
     from ...core.units import parse_seconds
     from ..console import Talk, show, write

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import UsageError
-from ..problem_options import ProblemSettings
+from ..problem_settings import ProblemSettings
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ..comparison.resume import ResumeFile
 from ..comparison.settings import Settings
 from ..errors import UsageError
 from ..problem import Task
-from ..problem_options import problem_settings
+from ..problem_settings import problem_settings
 from ..units import parse_seconds, whole_number
 from .graphs import GraphLike, graphs_of
 

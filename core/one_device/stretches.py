@@ -11,13 +11,13 @@ from ..arrays import IndexArray, IntArray, csr
 from ..buffers import Buffers
 
 
-def window_of(
+def stretch_of(
     b: Buffers, order: IndexArray, place: IntArray, memory: IntArray, first: int, last: int
 ) -> tuple[Buffers, int]:
     """Return the problem of reordering the steps `first` to `last - 1`, and the bytes that are there throughout.
 
-    Op 0 of the window is virtual: it comes before all others and holds what earlier ops hand over. Op `i` is
-    `order[first + i - 1]`. Buffers that later ops use, or that are final, stay to the window's end.
+    Op 0 of the stretch is virtual: it comes before all others and holds what earlier ops hand over. Op `i` is
+    `order[first + i - 1]`. Buffers that later ops use, or that are final, stay to its end.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def window_of(
     waiting, awaited = _precedences(b, inside, place - first + 1)
     entering = int(b.size[buffers[comes_in]].sum())
     chosen = buffers[kept][by_producer]
-    window = Buffers(
+    stretch = Buffers(
         b.size[chosen],
         producer[by_producer].astype(np.int32),
         stays[kept][by_producer],
@@ -62,16 +62,16 @@ def window_of(
         *csr(waiting, awaited, ops),
         *csr(awaited, waiting, ops),
     )
-    for array in window:
+    for array in stretch:
         array.setflags(write=False)
     resident = int(memory[first] - b.own[inside[0]] - b.workspace[inside[0]])
-    return window, resident - entering
+    return stretch, resident - entering
 
 
 def _precedences(b: Buffers, inside: IndexArray, place: IntArray) -> tuple[IntArray, IntArray]:
-    """Return which ops of a window wait for which: an op of the graph has the number that `place` says, if positive.
+    """Return which ops of a stretch wait for which: an op of the graph has the number that `place` says, if positive.
 
-    Those that wait for no other of the window wait for its virtual op 0.
+    Those that wait for no other of the stretch wait for its virtual op 0.
     """
     waits, on = _rows(b.predecessor_ptr, b.predecessors, inside)
     on = place[on]

@@ -83,7 +83,7 @@ def grid_search(
     from ....core.comparison.settings import Settings
     from ....core.files.yaml_files import write_yaml
     from ....core.front_door.graphs import graphs_of
-    from ....core.problem_options import problem_settings
+    from ....core.problem_settings import problem_settings
     from ...console import Talk, write
     from ...progress import interruptible, progress_bar
 

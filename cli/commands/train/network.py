@@ -11,13 +11,11 @@ import typer
 
 from ....core.search.registry import METHODS
 from ...made_options import made_option, with_options
-from ...options import (
+from ...options import JobsOption, JsonFlag, QuietFlag
+from .options import (
     ConfigOption,
     DeviceOption,
-    JobsOption,
-    JsonFlag,
     NetworkSeedOption,
-    QuietFlag,
     ResumeFlag,
     RunFolderOption,
     SettingOption,

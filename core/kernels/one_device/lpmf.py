@@ -9,8 +9,8 @@ from ..jit import inlined, kernel
 
 
 @inlined
-def _use(b: Buffers, buffer: int, op: int, users_left: Any, freed: Any, ran: Any) -> None:
-    """`op` has run: count it off `buffer`; the last remaining user would free it."""
+def _use(b: Buffers, buffer: int, users_left: Any, freed: Any, ran: Any) -> None:
+    """Count an op that has run off a buffer that it uses; the last remaining user would free it."""
     users_left[buffer] -= 1
     if users_left[buffer] == 1 and not b.is_final[buffer]:
         for at in range(b.user_ptr[buffer], b.user_ptr[buffer + 1]):
@@ -58,7 +58,7 @@ def least_peak_memory_first(
         ran[op] = True
         peak, resident = least_peak, least_resident
         for at in range(b.used_ptr[op], b.used_ptr[op + 1]):
-            _use(b, b.used[at], op, users_left, freed, ran)
+            _use(b, b.used[at], users_left, freed, ran)
         for at in range(b.successor_ptr[op], b.successor_ptr[op + 1]):
             successor = b.successors[at]
             waiting[successor] -= 1

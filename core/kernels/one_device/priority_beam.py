@@ -172,7 +172,7 @@ def fill_beam(
     c, likelihood = successors.candidates, successors.likelihood
     states = 1
     for step in range(ops):
-        count = _extend(b, walk, rules, level, states, found.log_probability, successors)
+        count = _extend(walk, rules, level, states, found.log_probability, successors)
         states = _keep_most_probable(c, likelihood, count, found.log_probability.size)
         fill_states(level, b, walk, c.parent[:states], c.op[:states], -1, following)
         for state in range(states):
@@ -192,9 +192,7 @@ def fill_beam(
 
 
 @kernel
-def _extend(
-    b: Buffers, walk: Walk, rules: Rules, level: Level, states: int, log_probability: Any, successors: Successors
-) -> int:
+def _extend(walk: Walk, rules: Rules, level: Level, states: int, log_probability: Any, successors: Successors) -> int:
     """Fill in the successors of the first states of a level; returns how many."""
     c, likelihood, slots = successors.candidates, successors.likelihood, successors.slots
     priorities, collapse = rules.priorities, rules.collapse

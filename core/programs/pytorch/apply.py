@@ -242,6 +242,13 @@ class TrainingStep(nn.Module):
         return loss
 
 
+def _checked(model: Any, time_limit: float | str | None) -> float | None:
+    """Refuse what is no model, and return the time limit in seconds."""
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"a model is a PyTorch module, not {type(model).__name__}; optimize(model, inputs)")
+    return None if time_limit is None else parse_seconds(time_limit)
+
+
 def optimize(
     model: nn.Module,
     inputs: Any,
@@ -274,8 +281,7 @@ def optimize(
     torch.nn.Module
         It shares the model's parameters and is called as the model is. Forward it is a `GraphModule` that returns what
         the model returns; call it under `torch.no_grad()`, as autograd keeps tensors that the order counts as free. In
-        training it is a `TrainingStep`: it updates the parameters in place and returns the loss, and refuses inputs of
-        other shapes.
+        training it is a `TrainingStep`: it updates the parameters in place and returns the loss.
 
     Raises
     ------
@@ -293,13 +299,11 @@ def optimize(
     ...     torch.equal(optimized(inputs), model(inputs))
     True
     """
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"a model is a PyTorch module, not {type(model).__name__}; optimize(model, inputs)")
-    seconds = None if time_limit is None else parse_seconds(time_limit)
+    seconds = _checked(model, time_limit)
     program = program_of(model, inputs, training)
     graph = graph_of(program, measured=measured_costs(program))
-    result = solve(Problem(graph), method, evaluations=evaluations, time_limit=seconds, seed=seed)
-    order = result.schedule.op_order().tolist()
+    found = solve(Problem(graph), method, evaluations=evaluations, time_limit=seconds, seed=seed).schedule
+    order = found.op_order().tolist()
     module = reorder(program, graph, order)
     check_equal(program, module, program.arguments)
     if training != "none":

@@ -16,7 +16,7 @@ from ...buffers import Buffers
 from ...costs.bounds import min_cuts
 from ...kernels.one_device.order_memory import order_memory
 from ...one_device.order_proofs import Precedences
-from ...one_device.stretches import separators, window_of
+from ...one_device.stretches import separators, stretch_of
 from ...problem import Problem
 from ...schedule import Schedule
 from ...search import parameters as base
@@ -32,8 +32,8 @@ CLOSE = 1e-4
 PROOF_ARCS = 100_000_000
 SECONDS_TO_RELATE = 2e-12  # per op cubed: closing and reducing precedences
 CUT_SHARE, PROOF_SHARE = 0.3, 0.3
-SMALLEST_WINDOW, LARGEST_WINDOW = 20, 160
-WINDOW_BEAMS = (8, 16, 32, 64)
+SHORTEST_STRETCH, LONGEST_STRETCH = 20, 160  # steps around the peak, reordered by themselves
+STRETCH_BEAMS = (8, 16, 32, 64)
 LEAST_EVALUATIONS = 2  # a beam of one state, and the order that it finds
 
 
@@ -86,10 +86,10 @@ class _Stretches:
         if number not in self._known:
             first, last = int(self.ends[number - 1]) if number else 0, int(self.ends[number])
             place = np.argsort(self.order)
-            window, throughout = window_of(self.buffers, self.order, place, self.memory, first, last)
+            buffers, throughout = stretch_of(self.buffers, self.order, place, self.memory, first, last)
             ops = self.order[first:last].copy()
             self._known[number] = _Stretch(
-                self.search, window, throughout, self.is_proving, lambda order: self._glue(first, ops[order[1:] - 1])
+                self.search, buffers, throughout, self.is_proving, lambda order: self._glue(first, ops[order[1:] - 1])
             )
         return self._known[number]
 
@@ -107,7 +107,7 @@ class _Stretch:
     search
         The run.
     b, present
-        Buffers of the window, whose op 0 stands for all before it, and the bytes there throughout.
+        Buffers of the stretch, whose op 0 stands for all before it, and the bytes there throughout.
     is_proving
         Whether to tighten the search by proofs.
     on_better
@@ -144,8 +144,8 @@ class _Stretch:
         """Spend some more effort, twice as much each time; False if there is nothing left to try.
 
         First come minimum cuts and, but for very large graphs, narrow beams backward from the end, which
-        decides the hump of layered graphs first. Then each round reorders windows around the peak, each by a
-        narrow beam (large neighbourhood search); sends wider beams through the stretch tightened by what any
+        decides the hump of layered graphs first. Then each round reorders short stretches around the peak, each by
+        a narrow beam (large neighbourhood search); sends wider beams through the stretch tightened by what any
         better order must obey, of which one that cuts no state and finds nothing proves the best order
         optimal; and tries to prove a target halfway between bound and peak impossible (see `Precedences`).
         """
@@ -162,7 +162,7 @@ class _Stretch:
             return True
         if min(self.sizes) == self.largest_size or self.search.evaluations_left < LEAST_EVALUATIONS:
             return False
-        self._reorder_windows(self.effort // 4)
+        self._reorder_short_stretches(self.effort // 4)
         for is_backward in (False, True):
             if not self.must_stop:
                 buffers = self.proofs.tightened() if self.proofs else self.buffers
@@ -252,21 +252,21 @@ class _Stretch:
             if size == self.largest_size:
                 return
 
-    def _reorder_windows(self, effort: int) -> None:
-        """Replace windows that hold large steps, as long as their own peak does not rise."""
+    def _reorder_short_stretches(self, effort: int) -> None:
+        """Reorder short stretches that hold large steps, as long as their own peak does not rise."""
         rng = self.search.rng
         place = np.argsort(self.order)
         while effort > 0 and not self.must_stop:
             large = self.memory >= self.peak - rng.random() * (self.peak - self.bound)
             centre = int(rng.choice(np.flatnonzero(large)))
-            steps = int(rng.integers(SMALLEST_WINDOW, LARGEST_WINDOW + 1))
+            steps = int(rng.integers(SHORTEST_STRETCH, LONGEST_STRETCH + 1))
             first = max(0, centre - int(rng.integers(0, steps)))
             last = min(len(self.order), first + steps)
-            window, throughout = window_of(self.buffers, self.order, place, self.memory, first, last)
+            buffers, throughout = stretch_of(self.buffers, self.order, place, self.memory, first, last)
             is_backward = bool(rng.integers(0, 2))
             limit = int(self.memory[first:last].max()) - throughout + 1
-            size, floor = int(rng.choice(WINDOW_BEAMS)), max(0, self.bound - throughout)
-            beam = run_beam(self.search, window, size, limit, is_backward, floor)
+            size, floor = int(rng.choice(STRETCH_BEAMS)), max(0, self.bound - throughout)
+            beam = run_beam(self.search, buffers, size, limit, is_backward, floor)
             effort -= beam.priced
             if not beam.is_complete or self.search.evaluations_left < 1:
                 return

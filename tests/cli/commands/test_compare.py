@@ -1,3 +1,5 @@
+"""`schedopt compare`: tables by hand, every way to write them, runs that fail, resuming, and Ctrl-C."""
+
 import csv
 import json
 import os
@@ -256,7 +258,7 @@ def test_a_name_like_markup_is_printed_as_it_is(run, diamond, tmp_path, name):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, diamond, tmp_path, jobs):
     """Free transfers, or ops without runtimes, would let BRKGA meet the bound and end."""
     folder = tmp_path / "graphs"

@@ -154,6 +154,7 @@ def test_every_parameter_of_synthetic_graphs_reaches_them(described, tmp_path):
     assert set(read_graph(find_graphs([tmp_path])[0]).runtime.tolist()) == {0, 100, 200}
 
 
+@pytest.mark.slow
 def test_filters_of_generated_graphs(gen, described, run, tmp_path, monkeypatch):
     words = ["synthetic", "--nodes", 30, "-n", 4, "--model", "erdos-renyi"]
     kept = described(*words, tmp_path / "a", "--filter", 0.1, "--improvable", "memory")
@@ -287,6 +288,4 @@ def test_example_graphs_are_what_their_script_makes(gen, tmp_path):
             made.add(name)
     script = EXAMPLES / "experiments" / "real" / "import_graphs.sh"
     imported = script.read_text()  # by libraries that the tests do without
-        EXAMPLES / "experiments" / "real" / "import_graphs.sh"
-    ).read_text()  # by libraries that the tests do without
     assert made == {file.name for file in (EXAMPLES / "graphs").iterdir() if f"/{file.name}" not in imported}

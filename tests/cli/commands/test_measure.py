@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from schedopt.core.errors import UsageError
 from schedopt.core.programs import importers, runners
 from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
 
@@ -25,6 +24,7 @@ def scheduled(tmp_path_factory):
     return folder / "s.json"
 
 
+@pytest.mark.slow
 def test_measured_peaks_are_those_predicted_and_lower(run, scheduled):
     """The whole way, in real processes: within 1%, bitwise equal, and the schedule saves memory."""
     done = run("measure", "models.torch_models:branches", "-s", scheduled, "--repeats", "1", "--json")
@@ -86,26 +86,6 @@ def test_the_table_says_what_was_measured(run, faked):
 def test_force_reaches_the_runner(run, faked):
     assert run("measure", "net.onnx", "-s", "[s].json", "--force").exit_code == 1
     assert faked[0][-1] is True
-
-
-@pytest.mark.parametrize(
-    ("model", "runner"),
-    [
-        ("a/b.onnx", runners.ONNX),
-        ("a.b.pt2", runners.TORCH),
-        ("package.module:function", runners.TORCH),
-    ],
-)
-def test_the_models_name_says_its_kind(model, runner):
-    assert runners.runner_of(model) == runner
-    for entry in runner:
-        assert entry.startswith("schedopt.core.programs.")
-
-
-@pytest.mark.parametrize("model", ["graph.pb.gz", "net", "a:b:c", "a b:c", ":f", "m:", "x.dot"])
-def test_other_models_are_refused(model):
-    with pytest.raises(UsageError, match="not a program that can be run"):
-        runners.runner_of(model)
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+"""`schedopt methods`: all of the registry, with parameters."""
+
 import json
 
 from schedopt.core.search.registry import EXAMPLE, METHODS

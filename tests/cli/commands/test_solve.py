@@ -1,3 +1,5 @@
+"""`schedopt solve`: what it prints and writes, its flags and limits, each way to be wrong, and Ctrl-C."""
+
 import json
 import os
 import signal

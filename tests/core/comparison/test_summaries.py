@@ -1,3 +1,5 @@
+"""Statistics of a comparison, by hand: means, intervals, percentages, ranks, and what is left out of each."""
+
 import math
 
 import pytest

@@ -8,9 +8,9 @@ import naive
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from models.seeds import seeds
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError
-from schedopt.core.files.costgraph import format_graph, parse_graph
 from schedopt.core.files.schedule_json import format_document, read_schedule
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.graph_hash import structure_hash
@@ -85,7 +85,7 @@ def tampered(document, rng):
         yield "frees twice", other
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(200, quick=50))
 def test_every_claim_of_a_drawn_schedule_is_verified_and_no_other_passes(tmp_path, seed):
     devices = 1 + seed % 3
     costs = {} if seed % 4 else {"bandwidth": 3e6, "latency": 0.25}
@@ -221,15 +221,6 @@ def test_format_1_is_read(tmp_path, seed):
     path.write_text(json.dumps({**document, "runtime_us": document["runtime_us"] + 1}))
     with pytest.raises(ScheduleError, match="claims"):
         verified(path, result.problem.graph)
-
-
-def test_the_hash_is_of_the_graph_not_of_its_file():
-    graph, _ = naive.random_graph(np.random.default_rng(74), 12)  # with runtimes that files round, and a part of an
-    digest = structure_hash(graph)  # op's tensors final
-    for encoding in ("text", "binary"):
-        for compress in (False, True):
-            assert structure_hash(parse_graph(format_graph(graph, encoding, compress), "other name")) == digest
-    assert len(digest) == 64
 
 
 def chain(**values):

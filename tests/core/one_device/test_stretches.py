@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.one_device.stretches import separators, window_of
+from schedopt.core.one_device.stretches import separators, stretch_of
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.one_device.approximate_dp import UNLIMITED, run_beam
@@ -11,16 +11,16 @@ from schedopt.core.solvers.one_device.approximate_dp import UNLIMITED, run_beam
 
 @pytest.mark.parametrize("seed", range(100))
 @pytest.mark.parametrize("is_backward", [False, True])
-def test_window_holds_what_the_whole_graph_holds_there(seed, is_backward):
+def test_a_stretch_holds_what_the_whole_graph_holds_there(seed, is_backward):
     rng = np.random.default_rng([40, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(2, 9)))
     order = np.array(naive.random_order(rng, plain))
     first = int(rng.integers(0, len(order)))
     last = int(rng.integers(first + 1, len(order) + 1))
     memory = np.array(naive.order_step_memory(plain, order.tolist()))
-    window, throughout = window_of(graph.buffers, order, np.argsort(order), memory, first, last)
+    stretch, throughout = stretch_of(graph.buffers, order, np.argsort(order), memory, first, last)
     search = Search(Problem(graph), seed=seed)
-    chosen, is_complete, is_exact, _ = run_beam(search, window, 10**6, UNLIMITED, is_backward)
+    chosen, is_complete, is_exact, _ = run_beam(search, stretch, 10**6, UNLIMITED, is_backward)
     assert is_complete
     assert is_exact
 
@@ -35,8 +35,8 @@ def test_window_holds_what_the_whole_graph_holds_there(seed, is_backward):
     ]
     assert max(naive.order_step_memory(plain, reordered.tolist())[first:last]) == min(peaks)
     limit = min(peaks) - throughout
-    assert run_beam(search, window, 10**6, limit, is_backward)[0] is None
-    assert run_beam(search, window, 10**6, limit + 1, is_backward)[0] is not None
+    assert run_beam(search, stretch, 10**6, limit, is_backward)[0] is None
+    assert run_beam(search, stretch, 10**6, limit + 1, is_backward)[0] is not None
 
 
 @pytest.mark.parametrize("seed", range(120))

@@ -52,6 +52,7 @@ def test_graphs_depend_on_seed_epoch_and_number_alone():
     assert len(set(everything)) == 40
 
 
+@pytest.mark.slow
 def test_other_processes_draw_the_same_graphs():
     assert drawn(SOURCE, 1, 10, 4, jobs=2) == drawn(SOURCE, 1, 10, 4)
 

@@ -158,7 +158,7 @@ def test_held_out_graphs_must_be_others(run, folders, small_grid):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_ctrl_c_keeps_what_is_done(folders, tmp_path, jobs):
     file, output = tmp_path / "runs.jsonl", tmp_path / "tuned.yaml"
     arguments = ["train", "brkga", folders[0], "--task", "runtime", "--evaluations", 2000, "--bandwidth", 1]

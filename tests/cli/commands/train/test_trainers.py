@@ -173,6 +173,7 @@ def test_a_folder_that_holds_a_run_is_not_written_over(name, runs, train):
     assert (folder / CHECKPOINT).read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_stops_lose_nothing(name, command, runs, run, tmp_path):
     options = ["--config", runs.config(name), *command.stop]

@@ -1,4 +1,4 @@
-"""The beam over executed sets: when it is exact, and the orders its backpointers lead to (levels: test_kernels)."""
+"""The beam over executed sets: when it is exact, and the orders its backpointers lead to (levels: test_set_beam)."""
 
 import naive
 import numpy as np

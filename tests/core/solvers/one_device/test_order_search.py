@@ -22,7 +22,7 @@ def test_it_proves_the_optimum(seed):
 
 @pytest.mark.parametrize("seed", range(300))
 def test_each_part_alone_proves_nothing_false(seed, monkeypatch):
-    """Graphs as small as these never get to windows, tightened beams and refuted targets unless cuts are left out."""
+    """Graphs as small as these need no short stretches, tightened beams or refuted targets unless cuts are left out."""
     rng = np.random.default_rng([132, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(4, 10)), edges=float(rng.choice([0.5, 0.8, 1.4, 2.2])))
     optimum = naive.least_peak(plain)
@@ -31,8 +31,8 @@ def test_each_part_alone_proves_nothing_false(seed, monkeypatch):
     monkeypatch.setattr(order_search, "FIRST_SIZE", 1)
     monkeypatch.setattr(order_search, "FIRST_EFFORT", int(rng.choice([1, 10, 100])))
     monkeypatch.setattr(order_search, "PROOF_ARCS", int(rng.choice([1, 1000, 100_000_000])))
-    monkeypatch.setattr(order_search, "SMALLEST_WINDOW", 2)
-    monkeypatch.setattr(order_search, "LARGEST_WINDOW", 5)
+    monkeypatch.setattr(order_search, "SHORTEST_STRETCH", 2)
+    monkeypatch.setattr(order_search, "LONGEST_STRETCH", 5)
     monkeypatch.setattr(order_search, "LARGEST_RELATED", 10_000 if seed % 3 else 0)
     monkeypatch.setattr(order_proofs, "ARCS_PER_CALL", int(rng.choice([1, 100, 10_000])))
     lower_bound = max(0, optimum - int(rng.integers(0, 60)))
@@ -89,11 +89,11 @@ def test_it_ends_within_any_number_of_evaluations(evaluations):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_windows_alone_lower_the_peak(seed):
+def test_short_stretches_alone_lower_the_peak(seed):
     rng = np.random.default_rng([133, seed])
     graph, plain = naive.random_graph(rng, 80)
     search = Search(Problem(graph), seed=seed)
     search.offer_order(np.array(naive.random_order(rng, plain)))
     before = search.best_value
-    order_search._Stretches(search).of_largest_peak()._reorder_windows(200_000)
+    order_search._Stretches(search).of_largest_peak()._reorder_short_stretches(200_000)
     assert search.best_value < before

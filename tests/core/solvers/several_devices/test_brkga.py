@@ -1,4 +1,4 @@
-"""The genetic algorithm: its budget, jobs, memory limits, chromosomes and genes (decoding: test_kernels)."""
+"""The genetic algorithm: its budget, jobs, memory limits, chromosomes and genes (decoding: test_random_keys)."""
 
 import naive
 import numpy as np

@@ -13,7 +13,7 @@ class Talk:
         from rich.console import Console
 
         self.quiet = quiet
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
     def note(self, text: str) -> None:
         """Print a remark, unless quiet."""
@@ -35,9 +35,9 @@ def show(renderable: Any, title: str | None = None) -> None:
     """Print a Rich table or text, under a line of title; as wide as it needs when not on a terminal."""
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=200)
+        console = Console(highlight=False, emoji=False, width=200)
     if title is not None:
         console.print(title, style="bold", markup=False)
     console.print(renderable)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import INT32_MAX, INT64_MAX, BoolArray, IndexArray, IntArray, csr, distinct_pairs, frozen
-from .errors import GraphError
+from .errors import GraphError, UsageError
 from .graph import CostGraph
 
 if TYPE_CHECKING:
@@ -98,7 +99,17 @@ class GraphBuilder:
         **costs
             `runtime`, `workspace` and `persistent`: microseconds, temporary bytes, bytes resident throughout; each is
             0 by default.
+
+        Raises
+        ------
+        UsageError
+            If there are not as many aliases or values of `is_final` as outputs.
         """
+        for what, values in (("aliases", aliases), ("is_final", is_final)):
+            if values is not None and not isinstance(values, bool) and len(values) != len(outputs):
+                raise UsageError(
+                    f"{self.where}: op '{name}' has {len(outputs)} outputs, but {len(values)} values of {what}"
+                )
         op_id = len(self._names) if op_id is None else op_id
         self._add_costs(**costs)
         self._names.append(name)
@@ -127,11 +138,14 @@ class GraphBuilder:
         ------
         GraphError
             Naming the first op that breaks a rule, the value and the rule.
+        UsageError
+            If a value is of the wrong type, such as a fraction of a byte.
         """
         count = len(self._names)
         if count == 0:
             raise GraphError(f"{self.where}: the graph has no ops")
         ids = self._checked_ids()
+        self._check_types()
         names = self._unique_names()
         self._check_costs(names)
         readers, producers, ports = self._data_reads(ids, names)
@@ -227,6 +241,21 @@ class GraphBuilder:
                 f"{self.where}: op '{names[readers[at]]}' {verb} op id {targets[at]}, which is not in the graph"
             )
         return found
+
+    def _check_types(self) -> None:
+        """Refuse what arrays would round or read as something else."""
+        owners = np.repeat(np.arange(len(self._names)), self._output_counts)
+        for what, values, usual, kind, wanted in (
+            ("name", self._names, str, str, "a text"),
+            ("runtime", self._runtime, float, Real, "a number"),
+            ("workspace", self._workspace, int, Integral, "a whole number"),
+            ("persistent size", self._persistent, int, Integral, "a whole number"),
+            ("output size", self._sizes, int, Integral, "a whole number"),
+        ):
+            for at, value in enumerate(values):
+                if type(value) is not usual and (isinstance(value, bool) or not isinstance(value, kind)):
+                    name = self._names[owners[at] if values is self._sizes else at]
+                    raise UsageError(f"{self.where}: op '{name}' has the {what} {value!r}, which is not {wanted}")
 
     def _check_costs(self, names: list[str]) -> None:
         columns: tuple[tuple[str, Sequence[float]], ...] = (

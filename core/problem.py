@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from numbers import Integral, Real
@@ -72,15 +72,17 @@ class Problem:
             value = getattr(self, name)
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise UsageError(f"the {name} of a Problem is {what}, not {value!r}; solve reads texts with units")
+            if value is not None and type(value) not in (int, float):  # of NumPy, or a fraction, which JSON cannot hold
+                object.__setattr__(self, name, int(value) if isinstance(value, Integral) else float(value))
         if self.task not in get_args(Task):
             raise UsageError(f"unknown task '{self.task}'; choose memory or runtime")
         if not 1 <= self.devices <= MAX_DEVICES:
             raise UsageError(f"devices must be from 1 to {MAX_DEVICES}, not {self.devices}")
         if self.memory_limit is not None and not 0 < self.memory_limit <= INT64_MAX:
             raise UsageError(f"the memory limit must be from 1 to 2^63 - 1 bytes, not {self.memory_limit}")
-        if self.bandwidth is not None and not 0 < self.bandwidth < math.inf:
+        if self.bandwidth is not None and not 0 < self.bandwidth <= sys.float_info.max:
             raise UsageError(f"the bandwidth must be positive, not {self.bandwidth} bytes per second")
-        if not 0 <= self.latency < math.inf:
+        if not 0 <= self.latency <= sys.float_info.max:
             raise UsageError(f"the latency must not be negative, not {self.latency} us")
         graph = self.graph
         total = sum(int(a.sum()) for a in (graph.tensor_size, graph.workspace, graph.persistent))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import IndexArray, frozen
+from .arrays import INT32_MAX, IndexArray, frozen
+from .errors import UsageError
 from .graph import CostGraph
 
 
@@ -39,8 +40,21 @@ class Schedule:
 
     @staticmethod
     def from_steps(items: Any, sources: Any, targets: Any) -> Schedule:
-        """Build from anything array-like."""
-        return Schedule(frozen(items, np.int32), frozen(sources, np.int32), frozen(targets, np.int32))
+        """Build from anything array-like.
+
+        Raises
+        ------
+        UsageError
+            If the three are not flat, of one length, and of whole numbers.
+        """
+        columns = [np.asarray(column) for column in (items, sources, targets)]
+        if any(column.ndim != 1 or len(column) != len(columns[0]) for column in columns):
+            shapes = ", ".join(str(column.shape) for column in columns)
+            raise UsageError(f"items, sources and targets have a number per step, not the shapes {shapes}")
+        for column in columns:
+            if column.size and (column.dtype.kind not in "iu" or column.min() < -INT32_MAX or column.max() > INT32_MAX):
+                raise UsageError("items, sources and targets of a schedule are whole numbers of 32 bits")
+        return Schedule(*(frozen(column, np.int32) for column in columns))
 
     @staticmethod
     def single_device(order: NDArray[Any]) -> Schedule:

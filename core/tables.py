@@ -31,7 +31,7 @@ def _console() -> Console:
 
     from rich.console import Console
 
-    return Console(file=StringIO(), record=True, width=_WIDTH, highlight=False, force_jupyter=False)
+    return Console(file=StringIO(), record=True, width=_WIDTH, highlight=False, emoji=False, force_jupyter=False)
 
 
 def _print(console: Console, parts: Iterable[RenderableType]) -> None:

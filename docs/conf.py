@@ -3,7 +3,8 @@
 from schedopt import __version__
 
 project = "schedopt"
-author = "the authors of schedopt"
+author = "the schedopt contributors"
+copyright = f"2026, {author}"
 version = release = __version__
 
 nitpicky = True
@@ -11,6 +12,10 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpyd
 source_suffix = {".md": "markdown"}
 html_theme = "furo"
 html_title = f"schedopt {version}"
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
+
+default_role = "code"  # what docstrings put in single backticks
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4  # `page.md#a-heading` is the forge's way to name a heading

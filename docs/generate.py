@@ -135,9 +135,14 @@ def _value(option: Option) -> str:
 
 
 def _bracketed(option: Option) -> str:
-    """Return the range that a metavar such as `<int range> [x>=1]` holds, if it is one."""
+    """Return the range that a metavar such as `<int range> [x>=1]` holds, as other ranges are written."""
     found = re.fullmatch(r"<\w+ range> \[(.*)\]", option.info.metavar or "")
-    return found[1] if found else ""
+    if not found:
+        return ""
+    low, high = re.match(r"([\w.]+)<=x", found[1]), re.search(r"x<=([\w.]+)", found[1])
+    if low and high:
+        return f"{low[1]} to {high[1]}"
+    return re.sub(r"^x>=", "from ", found[1])
 
 
 def _default(option: Option) -> str:
@@ -160,6 +165,7 @@ def parameters_table(name: str) -> str:
         ("several devices only", method.several_devices_only),
         ("can start from `--initial`", method.searches),
         ("does not count evaluations", not method.counts_evaluations),
+        (f"{method.default_devices} devices by default", method.default_devices > 1),
         (f"{method.default_evaluations:,} evaluations by default" if method.default_evaluations else "", True),
         (f"{method.default_seconds:g} s by default" if method.default_seconds else "", True),
     ]

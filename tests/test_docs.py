@@ -14,14 +14,16 @@ import pytest
 import schedopt
 from models.consoles import ROOT, blocks, new_folder, walk
 from schedopt.core import errors
+from schedopt.core.comparison.comparison import SUFFIXES as COMPARISONS
 from schedopt.core.files.costgraph import SUFFIXES
+from schedopt.core.plots.draw import ENDINGS
 from schedopt.core.programs.importers import IMPORTERS
 from schedopt.core.search.registry import METHODS, parameters_class
 
 DOCS = ROOT / "docs"
 PAGES = {page.relative_to(DOCS).as_posix(): page.read_text() for page in sorted(DOCS.rglob("*.md"))}
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
-QUICK = ("start/first-schedule.md", "concepts/exit-codes.md", "python/index.md")
+QUICK = ("concepts/exit-codes.md", "python/index.md")
 """Pages with commands that take no more than some seconds; the others are walked with the slow tests."""
 
 
@@ -39,15 +41,39 @@ def folder_text(folder):
     return "\n".join(text for page, text in PAGES.items() if page.startswith(f"{folder}/"))
 
 
+def prose_of(text):
+    """Return a page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def list_in_paragraph(text):
+    """Return the first line that goes on with a paragraph, but begins as an item of a list does: it would be one."""
+    item = r"(?:[-+*]|\d+[.)]) "
+    found = re.search(rf"^(?!\s|{item}|[#|<])\S.*\n({item}.*)", prose_of(text), flags=re.MULTILINE)
+    return found and found[1]
+
+
+def unknown_options(text, known):
+    """Return the options of subcommands that a page gives in a block or in code, and that these do not have."""
+    names = "|".join(sorted(known, key=len, reverse=True))
+    used = re.findall(rf"\bschedopt ({names})\b([^\n`|&;>]*)", text.replace("\\\n", " "))
+    return [
+        f"{name} {o}" for name, rest in used for o in re.findall(r"(?<!\S)--?[a-z][\w-]*", rest) if o not in known[name]
+    ]
+
+
 def anchors(text):
     """Return the anchors of a page's headings, as forges and MyST make them."""
-    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    prose = prose_of(text)
     headings = re.findall(r"^#+ (.*)$", prose, flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "<!-- generated:" in text])
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "\n<!-- generated:" in text])
 def test_tables_are_what_the_code_says(page, generate):
+    assert len(generate.MARKED.findall(PAGES[page])) == len(
+        re.findall("^<!-- generated:", PAGES[page], flags=re.MULTILINE)
+    ), "no end"
     assert generate.generated(PAGES[page]) == PAGES[page], "run python docs/generate.py"
 
 
@@ -55,6 +81,25 @@ def test_every_subcommand_has_its_options_on_a_page(generate):
     for name in generate.commands():
         page = generate.page_of("commands", name)
         assert page.removesuffix(".md") == name.split()[0]
+
+
+@pytest.mark.parametrize("kind", ["methods", "commands", "names", "reference", "schedule document"])
+def test_every_list_is_on_a_page(kind):
+    assert sum(f"<!-- generated: {kind} -->" in text for text in PAGES.values()) == 1
+
+
+def test_every_command_that_a_page_shows_has_its_options(generate):
+    known = {
+        name: {
+            "--help",
+            "-h",
+            *(text for parameter in command.params for text in (*parameter.opts, *parameter.secondary_opts)),
+        }
+        for name, command in generate.commands().items()
+    }
+    assert unknown_options("`schedopt show G --top 3` or `schedopt gen layered -x -n 2`", known) == ["gen layered -x"]
+    for page in (*DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md"), ROOT / "README.md"):
+        assert unknown_options(page.read_text(), known) == [], page
 
 
 def test_every_method_has_its_section_and_parameters(generate):
@@ -75,14 +120,20 @@ def test_every_public_name_is_in_the_reference(generate):
 
 def test_every_exit_code_is_explained():
     classes = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, errors.SchedoptError)]
-    for code in {0, 130, *(c.exit_code for c in classes)}:
+    literal = [
+        int(code)
+        for file in (ROOT / "cli").rglob("*.py")
+        for code in re.findall(r"\b(?:typer\.Exit|sys\.exit|SystemExit)\((\d+)\)", file.read_text())
+    ]
+    assert {0, 1, 130} <= set(literal)
+    for code in {*literal, *(c.exit_code for c in classes)}:
         assert f"\n| {code} |" in PAGES["concepts/exit-codes.md"]
 
 
 def test_every_file_format_is_explained():
     text = PAGES["concepts/formats.md"]
     plain = {suffix.removesuffix(".gz") for suffix in SUFFIXES}
-    for suffix in (*plain, ".onnx", ".pt2", ".svg", ".html", ".jsonl", ".csv", ".yaml", ".safetensors"):
+    for suffix in (*plain, *ENDINGS, *COMPARISONS, ".onnx", ".pt2", ".jsonl", ".yaml", ".safetensors"):
         assert f"`{suffix}`" in text
     for kind in IMPORTERS:
         assert kind in text.lower()
@@ -101,14 +152,32 @@ def test_docstrings_name_pages_that_there_are():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_resolve(page):
-    prose = re.sub(r"^```.*?^```$", "", PAGES[page], flags=re.DOTALL | re.MULTILINE)
-    for link in LINK.findall(prose):
+    for link in LINK.findall(prose_of(PAGES[page])):
         target, _, anchor = link.partition("#")
         if re.match(r"\w+:", target):
             continue
         file = (DOCS / page).parent / target if target else DOCS / page
         assert file.exists(), f"{link}: no such file"
         assert not anchor or anchor in anchors(file.read_text()), f"{link}: no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_paragraph_turns_into_a_list(page):
+    assert list_in_paragraph("step 4 + 6\n+ 6 = 16") == "+ 6 = 16"
+    assert list_in_paragraph(PAGES[page]) is None
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.startswith("results/") and p != "results/index.md"])
+def test_results_say_when_of_which_commit_where_and_how(page):
+    """The head of each table of a page is followed by a date, a commit and a machine, and then by a command."""
+    heads = PAGES[page].split("| date | commit | machine |\n| --- | --- | --- |\n")[1:]
+    assert heads
+    for head in heads:
+        assert re.match(r"\| 20\d\d-\d\d-\d\d[^|]* \| `[0-9a-f]{7}`[^|]* \| [^|]*cores[^|]* \|\n\n```sh\n\S", head), (
+            head[:200]
+        )
+    for section in re.split(r"^## ", PAGES[page], flags=re.MULTILINE)[1:]:
+        assert "\n|---|" not in section or "| date | commit |" in section or len(heads) == 1, section[:60]
 
 
 def test_every_page_is_reached_from_the_first():

@@ -1,6 +1,7 @@
 """The house: which folder imports which, who knows methods by name, who catches everything, and what is loaded late."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -27,8 +28,13 @@ def name_of(path):
     return str(path.relative_to(ROOT))
 
 
+@functools.cache
 def imports(path):
     """Every imported module as `(absolute name, is relative, names)`; relative ones are resolved."""
+    return list(_imports(path))
+
+
+def _imports(path):
     package = ["schedopt", *path.relative_to(ROOT).parent.parts]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

@@ -26,9 +26,8 @@ def apply(
 ) -> None:
     """Write a model with its ops in the order of a schedule, after a run that gave bitwise equal results."""
     from json import dumps
-    from pathlib import Path
 
-    from ...core.errors import FormatError
+    from ...core.files.atomic import check_writable
     from ...core.programs.importers import check_options, load
     from ...core.programs.runners import runner_of
     from ..console import Talk, write
@@ -37,8 +36,7 @@ def apply(
     options = import_options(training, shape, device)
     runner = runner_of(model)
     check_options(model, options)
-    if not Path(output).absolute().parent.is_dir():
-        raise FormatError(f"{output}: the folder does not exist")
+    check_writable(output)
     load(runner.apply)(model, schedule, output, options, talk.note, force=force)
     if json:
         write(dumps({"model": model, "schedule": schedule, "output": output, "equal": True}))

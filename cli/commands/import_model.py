@@ -61,9 +61,9 @@ def import_model(
     """Import a model as a graph: ONNX, PyTorch, Inductor's buffers, DOT, networkx JSON."""
     import dataclasses
     from json import dumps
-    from pathlib import Path
 
-    from ...core.errors import FormatError, UsageError
+    from ...core.errors import UsageError
+    from ...core.files.atomic import check_writable
     from ...core.files.costgraph import encoding_of, write_graph
     from ...core.programs.importers import kind_of, read_model
     from ...core.units import parse_bytes
@@ -72,8 +72,8 @@ def import_model(
     if json and output == "-":
         raise UsageError("--json prints to standard output, where the graph goes; name an output file by --output")
     encoding_of(output)
-    if output != "-" and not Path(output).absolute().parent.is_dir():
-        raise FormatError(f"{output}: the folder does not exist")
+    if output != "-":
+        check_writable(output)
     options = dataclasses.replace(
         _with_rates(import_options(training, shape, device), flops, memory_bandwidth),
         costs=costs,

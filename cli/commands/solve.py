@@ -89,10 +89,7 @@ def solve(
     quiet: QuietFlag = False,
 ) -> None:
     """Schedule a graph for least peak memory or least time, and verify the schedule."""
-    from pathlib import Path
-
-    from ...core.errors import FormatError
-    from ...core.files.atomic import write_atomically
+    from ...core.files.atomic import check_writable, write_atomically
     from ...core.files.costgraph import read_graph
     from ...core.plots.draw import check_target
     from ...core.problem_settings import ProblemSettings, problem_settings
@@ -107,8 +104,8 @@ def solve(
     spec = parse_method(method, **flags)
     settings = problem_settings(task, devices, memory_limit, bandwidth, latency, [spec.name])
     seconds = None if time_limit is None else parse_seconds(time_limit)
-    if output is not None and not Path(output).absolute().parent.is_dir():
-        raise FormatError(f"{output}: the folder does not exist")
+    if output is not None:
+        check_writable(output)
     if plot is not None:
         check_target(plot)
     problem = ProblemSettings(**settings).problem(read_graph(graph, talk.note))

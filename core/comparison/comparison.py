@@ -127,7 +127,7 @@ class Comparison:
         """Return the printed tables as a web page that needs no other file."""
         from rich.console import Console
 
-        console = Console(record=True, file=io.StringIO(), width=_PAGE_WIDTH, highlight=False)
+        console = Console(record=True, file=io.StringIO(), width=_PAGE_WIDTH, highlight=False, emoji=False)
         for part in self.report(per_graph):
             console.print(part)
         return console.export_html()

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..arrays import INT64_MAX
-from ..errors import FormatError
+from ..errors import FormatError, UsageError
 from ..graph import CostGraph
 from ..graph_builder import GraphBuilder
 from .atomic import write_atomically
 from .costgraph_text import FINAL_MARK, Node, parse_lines, text_lines
+from .reading import read_bytes
 
 Encoding = Literal["text", "binary"]
 SUFFIXES: dict[str, tuple[Encoding, bool]] = {
@@ -69,10 +70,7 @@ def read_graph(path: str | Path, note: Callable[[str], None] = lambda text: None
     >>> schedopt.read_graph("small.pbtxt")
     CostGraph('small': 1 ops, 1 tensors)
     """
-    try:
-        data = sys.stdin.buffer.read() if str(path) == "-" else Path(path).read_bytes()
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+    data = sys.stdin.buffer.read() if str(path) == "-" else read_bytes(path)
     return parse_graph(data, graph_name(path), note, str(path))
 
 
@@ -355,6 +353,8 @@ def write_graph(graph: CostGraph, path: str | Path, encoding: Encoding | None = 
     >>> schedopt.read_graph("small.pb.gz") == builder.build()
     True
     """
+    if not isinstance(graph, CostGraph):
+        raise UsageError(f"a CostGraph is written, not a {type(graph).__name__}")
     chosen, compress = encoding_of(path) if encoding is None else (encoding, False)
     data = format_graph(graph, chosen, compress)
     if str(path) == "-":

@@ -5,7 +5,10 @@ Its fields are those of `schedule.schema.json` beside this file; docs/concepts/f
 
 from __future__ import annotations
 
+import codecs
 import json
+import math
+import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +17,30 @@ from ..arrays import INT64_MAX
 from ..costs.lifetimes import freed_after
 from ..costs.simulator import Simulation, step_starts
 from ..costs.verifier import StepClaim, Totals, verify
-from ..errors import FormatError, OtherGraphError, UnknownNameError, UsageError
+from ..errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError, UsageError
 from ..graph import CostGraph
 from ..graph_hash import structure_hash
 from ..problem import Problem
 from ..schedule import Schedule
+from .reading import read_bytes
 
 FORMAT = 2
 KNOWN_FORMATS = (1, 2)
 _SHOWN_DIGITS = 12
 _SHOWN_LETTERS = 80
 _NEEDED = object()
+_STATUSES = ("optimal", "feasible", "infeasible", "interrupted")
+_REMARKS: dict[str, tuple[type, ...]] = {
+    "schedopt": (str,),
+    "graph": (str,),
+    "method": (str,),
+    "found_by": (str,),
+    "seed": (int,),
+    "repeatable": (bool,),
+    "evaluations": (int, float),
+    "seconds": (int, float),
+}
+"""Fields that say how the schedule came about, which nothing reads or can verify."""
 
 
 def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation) -> list[dict[str, Any]]:
@@ -70,6 +86,8 @@ class LoadedSchedule:
         Claimed totals: bytes and microseconds; None where the file has none.
     steps
         What is claimed of each step.
+    lower_bound
+        What no schedule is said to beat, bytes or microseconds by the task; None where the file has none.
     """
 
     problem: Problem
@@ -79,6 +97,7 @@ class LoadedSchedule:
     peak_per_device: list[int] | None
     runtime: float | None
     steps: tuple[StepClaim, ...]
+    lower_bound: float | None = None
 
     @property
     def claims(self) -> dict[str, Any]:
@@ -100,7 +119,25 @@ class LoadedSchedule:
             Naming the first broken rule, or the first claim that does not hold.
         """
         limited = self.status != "infeasible" if enforce_limit is None else enforce_limit
-        return verify(self.problem, self.schedule, **self.claims, enforce_limit=limited)
+        totals = verify(self.problem, self.schedule, **self.claims, enforce_limit=limited)
+        self._check_status(totals)
+        return totals
+
+    def _check_status(self, totals: Totals) -> None:
+        """Compare the status and the lower bound with what the schedule takes."""
+        name, problem, bound = self.problem.graph.name, self.problem, self.lower_bound
+        if self.status == "infeasible":  # a bound on those that keep the limit says nothing of this one
+            if problem.is_feasible(totals.peak):
+                raise ScheduleError(f"{name}: the schedule claims to be infeasible, but no memory limit is exceeded")
+            return
+        if bound is None:
+            return
+        value = problem.value(totals.peak, totals.runtime)
+        is_same = value == bound if problem.task == "memory" else math.isclose(value, bound, rel_tol=1e-9, abs_tol=1e-9)
+        if value < bound and not is_same:
+            raise ScheduleError(f"{name}: the schedule claims that none is below {bound}, but has {value}")
+        if self.status == "optimal" and not is_same:
+            raise ScheduleError(f"{name}: the schedule claims to be optimal, but has {value}, above its bound {bound}")
 
 
 def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) -> LoadedSchedule:
@@ -132,20 +169,30 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
     >>> loaded.schedule, loaded.status, loaded.runtime
     (Schedule(1 op on 1 device), 'optimal', 2.0)
     """
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if not isinstance(graph, CostGraph):
+        raise UsageError(f"a schedule is read for a CostGraph, not for a {type(graph).__name__}; read_graph reads one")
+    data = read_bytes(path)
     names = _lines(data)
-    if names and (names[0] in graph.op_names or not data.lstrip().startswith((b"{", b"["))):
+    is_json = data.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
+    if names and (not is_json or set(names) <= set(graph.op_names)):  # names may look like JSON
         return _read_order(names, graph, path)
     try:
-        document = json.loads(data)
+        document = json.loads(data, object_pairs_hook=_fields)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not a JSON file, or truncated: {error}") from error
     if not isinstance(document, dict):
         raise FormatError(f"{path}: not a schedule JSON, which is an object")
     return _read_document(document, graph, path, force)
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a JSON object, of which a second one of a name would silently replace the first."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the field '{twice[:_SHOWN_LETTERS]}' is there twice")
+    return fields
 
 
 def _lines(data: bytes) -> list[str]:
@@ -184,6 +231,10 @@ def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path,
             f"{path}: made for another graph than {graph.name}: its graph_sha256 is {made_for[:_SHOWN_DIGITS]}..., not "
             f"{real[:_SHOWN_DIGITS]}...; --force takes it all the same"
         )
+    _check_remarks(document, path)
+    status = _field(document, "status", str, path, "feasible")
+    if status not in _STATUSES:
+        raise FormatError(f"{path}: unknown status {_shown(status)}; one of {', '.join(_STATUSES)} is wanted")
     tensors = {name: tensor for tensor, name in enumerate(graph.tensor_names)}
     steps = _field(document, "steps", list, path)
     schedule = _read_steps(steps, tensors, graph, path)
@@ -205,12 +256,27 @@ def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path,
     return LoadedSchedule(
         problem,
         schedule,
-        _field(document, "status", str, path, "feasible"),
+        status,
         _field(document, "peak_memory", int, path, None),
         peaks,
         _field(document, "runtime_us", (int, float), path, None),
         _read_claims(steps, tensors, graph, path),
+        _field(document, "lower_bound", (int, float), path, None),
     )
+
+
+def _check_remarks(document: dict[str, Any], path: str | Path) -> None:
+    for name, kinds in _REMARKS.items():
+        if name in document:
+            value = document[name]
+            if type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < math.inf):
+                raise FormatError(f"{path}: the field '{name}' is wrong: {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    """Return a value as an error shows it: the beginning of a long one, and not all of a deep one."""
+    text = reprlib.repr(value) if isinstance(value, (list, dict)) else repr(value)
+    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."
 
 
 def _field(document: dict[str, Any], name: str, kind: Any, path: str | Path, default: Any = _NEEDED) -> Any:
@@ -221,9 +287,9 @@ def _field(document: dict[str, Any], name: str, kind: Any, path: str | Path, def
         return default
     value = document[name]
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise FormatError(f"{path}: the field '{name}' has the wrong type: {value!r}")
+        raise FormatError(f"{path}: the field '{name}' has the wrong type: {_shown(value)}")
     if isinstance(value, (int, float)) and not abs(value) <= INT64_MAX:
-        raise FormatError(f"{path}: the field '{name}' is out of range: {value!r}")
+        raise FormatError(f"{path}: the field '{name}' is out of range: {_shown(value)}")
     return value
 
 
@@ -232,19 +298,22 @@ def _read_steps(steps: list[Any], tensors: dict[str, int], graph: CostGraph, pat
     items, sources, targets = [], [], []
     for number, step in enumerate(steps):
         match step:
-            case {"op": str(name), "device": int(device)}:
+            case {"op": str(name), "device": int(device)} if "tensor" not in step:
                 known, source, target = ops, device, device
-            case {"tensor": str(name), "from": int(source), "to": int(target)}:
+            case {"tensor": str(name), "from": int(source), "to": int(target)} if "op" not in step:
                 known = tensors
             case _:
                 raise FormatError(
-                    f"{path}: step {number} is neither an op with its device nor a tensor with from and to: {step!r}"
+                    f"{path}: step {number} is neither an op with its device nor a tensor with from and to: "
+                    f"{_shown(step)}"
                 )
         if name not in known:
             kind = "op" if known is ops else "tensor"
-            raise UnknownNameError(f"{path}: step {number} names the {kind} '{name}', which {graph.name} does not have")
-        if not all(-1 <= device < 2**31 for device in (source, target)):
-            raise FormatError(f"{path}: step {number} names a device out of range: {step!r}")
+            raise UnknownNameError(
+                f"{path}: step {number} names the {kind} {_shown(name)}, which {graph.name} does not have"
+            )
+        if not all(-1 <= device < 2**31 and not isinstance(device, bool) for device in (source, target)):
+            raise FormatError(f"{path}: step {number} names a device out of range: {_shown(step)}")
         items.append(known[name] if known is ops else ~known[name])
         sources.append(source)
         targets.append(target)
@@ -262,7 +331,9 @@ def _read_claims(
         names = _field(step, "frees", list, where, []) if says_what_is_freed else None
         for name in names or ():
             if not isinstance(name, str) or name not in tensors:
-                raise UnknownNameError(f"{where} frees the tensor {name!r}, which {graph.name} does not have")
+                raise UnknownNameError(f"{where} frees the tensor {_shown(name)}, which {graph.name} does not have")
+        if names is not None and len(set(names)) < len(names):
+            raise FormatError(f"{where} frees a tensor twice: {_shown(names)}")
         claims.append(
             StepClaim(
                 start=_field(step, "start_us", (int, float), where, None),

@@ -43,7 +43,7 @@ def solve(
     task
         What to minimise: `memory`, the peak of the fullest device (default), or `runtime`, the makespan.
     devices
-        1 to 64; by default 1 for memory, 2 for runtime and for methods that only place.
+        1 to 64; by default 1 for memory, 2 for runtime and for methods made for several devices.
     memory_limit
         Bytes per device, as `5242880` or `"5MiB"`, or a share of the input order's peak, as `"60%"`; by default none.
     bandwidth

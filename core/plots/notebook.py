@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -13,11 +14,23 @@ from .figures import render
 def show_in_notebook(figure: Figure) -> None:
     """Display a figure under the cell that runs, if a Jupyter kernel runs it; elsewhere do nothing.
 
-    The figure is one that pyplot does not know, as all of schedopt's, so that no backend shows it once more.
+    The figure is one that pyplot does not know, as all of schedopt's, so that no backend shows it once more; nor does
+    IPython where it is what the cell returns.
     """
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = _shell()
     if getattr(shell, "kernel", None) is None:
         return
     shown: Any = sys.modules["IPython"].display
     shown.display(shown.Image(render(figure, ".png"), retina=True))
+    vars(figure)["_ipython_display_"] = partial(_leave_to_others, getattr(shell, "execution_count", None))
+
+
+def _shell() -> Any:
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None
+
+
+def _leave_to_others(shown_in: int | None) -> None:
+    """Do nothing in the cell that has shown the figure; in others, IPython shows it as it shows any."""
+    if getattr(_shell(), "execution_count", None) != shown_in:
+        raise NotImplementedError

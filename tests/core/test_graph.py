@@ -5,7 +5,7 @@ from itertools import pairwise
 import naive
 import numpy as np
 import pytest
-from schedopt.core.errors import GraphError
+from schedopt.core.errors import GraphError, UsageError
 from schedopt.core.graph_builder import GraphBuilder
 
 SEEDS = range(25)
@@ -152,3 +152,34 @@ def test_a_graph_has_ops():
 def test_a_graph_builder_refuses_costs_that_there_are_not():
     with pytest.raises(TypeError, match="runtme"):
         GraphBuilder("g").add_op("a", runtme=1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"outputs": [1, 2.5]}, "op 'a' has the output size 2.5, which is not a whole number"),
+        ({"outputs": [1, "2"]}, "op 'a' has the output size '2'"),
+        ({"outputs": [True]}, "op 'a' has the output size True"),
+        ({"workspace": 1.5}, "op 'a' has the workspace 1.5"),
+        ({"persistent": 1.5}, "op 'a' has the persistent size 1.5"),
+        ({"runtime": "3us"}, "op 'a' has the runtime '3us', which is not a number"),
+        ({"outputs": [1, 1], "aliases": [-1]}, "op 'a' has 2 outputs, but 1 values of aliases"),
+        ({"outputs": [1, 1], "is_final": [True]}, "op 'a' has 2 outputs, but 1 values of is_final"),
+    ],
+)
+def test_a_graph_builder_rounds_nothing_and_moves_nothing_to_the_next_op(values, message):
+    builder = GraphBuilder("net")
+    builder.add_op("first", outputs=[1])
+    with pytest.raises(UsageError, match=f"^net: {message}"):
+        builder.add_op("a", **values)
+        builder.build()
+    builder = GraphBuilder("net")
+    builder.add_op("a", outputs=np.array([3]), runtime=np.float32(2), workspace=np.int64(5))
+    assert builder.build().tensor_size.tolist() == [3]
+
+
+def test_a_name_is_a_text():
+    builder = GraphBuilder("net")
+    builder.add_op(5)
+    with pytest.raises(UsageError, match="the name 5, which is not a text"):
+        builder.build()

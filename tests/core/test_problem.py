@@ -2,7 +2,9 @@
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
+import numpy as np
 import pytest
 from schedopt.core.errors import UsageError
 from schedopt.core.graph_builder import GraphBuilder
@@ -100,3 +102,14 @@ def test_a_problem_for_another_graph_keeps_everything_else():
 def test_a_problem_takes_numbers(values, message):
     with pytest.raises(UsageError, match=message):
         Problem(**{"graph": graph_of(), **values})
+
+
+def test_numbers_of_other_libraries_become_plain_ones_that_json_can_hold():
+    given = Problem(graph_of(), "memory", np.int64(2), np.int32(70), np.float32(0.5), Fraction(1, 4))
+    kept = [given.devices, given.memory_limit, given.bandwidth, given.latency]
+    assert kept == [2, 70, 0.5, 0.25]
+    assert [type(value) for value in kept] == [int, int, float, float]
+    assert type(Problem(graph_of(), bandwidth=10).bandwidth) is int
+    for name in ("bandwidth", "latency"):
+        with pytest.raises(UsageError, match=f"the {name} must"):
+            Problem(graph_of(), devices=2, **{name: 10**400})

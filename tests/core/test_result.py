@@ -1,6 +1,7 @@
 """Results: what they say, print, show in notebooks, save and draw."""
 
 import json
+import pickle
 import sys
 from types import SimpleNamespace
 
@@ -51,6 +52,20 @@ def test_results_graphs_comparisons_and_methods_are_tables_in_notebooks(diamond)
     assert "lower bound" in formatter(result)
 
 
+def test_names_are_printed_as_they_are(tmp_path):
+    builder = schedopt.GraphBuilder("net :x: [bold]")
+    builder.add_op("conv:x", outputs=[1024])
+    graph = builder.build()
+    result = schedopt.solve(graph, "input")
+    assert "net :x: [bold]" in result.summary()
+    assert "net :x: [bold]" in result._repr_html_()
+    schedopt.write_graph(graph, tmp_path / "g:x:.pb")
+    result.save(tmp_path / "s.json")
+    shown = CliRunner().invoke(app, ["show", str(tmp_path / "g:x:.pb"), str(tmp_path / "s.json")]).output
+    assert "running conv:x" in shown
+    assert "conv:x:0" in shown
+
+
 @pytest.mark.parametrize("devices", [1, 2])
 def test_plot_returns_axes_and_draws_on_those_given(diamond, devices):
     result = schedopt.solve(diamond, "random", devices=devices, seed=1)
@@ -76,3 +91,20 @@ def test_a_plot_shows_itself_once_in_a_kernel_and_nowhere_else(diamond, monkeypa
     assert shown[0].data.startswith(b"\x89PNG")
     result.plot(ax=Figure().subplots())
     assert len(shown) == 1, "who gives axes shows their figure"
+
+
+def test_a_figure_that_a_cell_returns_is_not_shown_twice(diamond, monkeypatch):
+    formatters = pytest.importorskip("IPython.core.formatters")
+    display = pytest.importorskip("IPython.display")
+    shown = []
+    monkeypatch.setattr(display, "display", shown.append)
+    shell = SimpleNamespace(kernel=object(), execution_count=1)
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    figure = schedopt.compare(diamond, "input, lpmf").plot()
+    formatter = formatters.DisplayFormatter()
+    formatter.formatters["image/png"].for_type(Figure, lambda figure: b"png")
+    assert len(shown) == 1
+    assert formatter.format(figure) == ({}, {})
+    shell.execution_count = 2
+    assert "image/png" in formatter.format(figure)[0], "in another cell it is a figure like any"
+    pickle.loads(pickle.dumps(figure))

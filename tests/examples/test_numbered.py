@@ -7,6 +7,7 @@ import schedopt
 from models.examples import EXAMPLES, run
 
 NUMBERED = sorted(EXAMPLES.glob("[0-9]*.py"))
+RUN = [pytest.param(p, id=p.stem, marks=[] if p.stem < "03" else [pytest.mark.slow]) for p in NUMBERED]
 PRINTED = {
     "01_first_schedule.py": "10.5% below program order, optimal",
     "02_own_graph.py": "the same peak: True\nsource widen0 narrow0 widen1 narrow1 widen2 narrow2 sum\n",
@@ -16,7 +17,7 @@ PRINTED = {
 }
 
 
-@pytest.mark.parametrize("path", NUMBERED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RUN)
 def test_an_example_runs_and_prints_what_it_is_for(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert PRINTED[path.name] in run(path)

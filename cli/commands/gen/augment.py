@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ...options import DevicesOption, GraphsArgument, JobsOption, JsonFlag, QuietFlag, SeedOption
+from ...options import GraphsArgument, JobsOption, JsonFlag, QuietFlag, SeedOption
 from .options import (
     OUTPUT_HELP,
     DedupOption,
@@ -14,6 +14,7 @@ from .options import (
     ImprovableOption,
     OptionalText,
     OverwriteFlag,
+    RoomDevicesOption,
     SplitOption,
 )
 
@@ -29,7 +30,7 @@ def augment(
     split: SplitOption = None,
     dedup: DedupOption = "topology",
     improvable: ImprovableOption = None,
-    devices: DevicesOption = None,
+    devices: RoomDevicesOption = None,
     format_: FormatOption = None,
     overwrite: OverwriteFlag = False,
     jobs: JobsOption = 1,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ...made_options import Notation, Written, options_of, parameters_of, with_options
-from ...options import DevicesOption, JobsOption, JsonFlag, QuietFlag, SeedOption
+from ...options import JobsOption, JsonFlag, QuietFlag, SeedOption
 from .options import (
     CountOption,
     DedupOption,
@@ -19,6 +19,7 @@ from .options import (
     OutputArgument,
     OutputOption,
     OverwriteFlag,
+    RoomDevicesOption,
     SplitOption,
 )
 
@@ -83,7 +84,7 @@ def family_command(
         split: SplitOption = None,
         dedup: DedupOption = "topology",
         improvable: ImprovableOption = None,
-        devices: DevicesOption = None,
+        devices: RoomDevicesOption = None,
         format_: FormatOption = None,
         overwrite: OverwriteFlag = False,
         jobs: JobsOption = 1,

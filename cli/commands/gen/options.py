@@ -21,6 +21,7 @@ _IMPROVABLE_HELP = (
     "Keep only graphs with room for improvement in this task, memory or runtime: those whose own order does "
     "not meet the lower bound already, as chains, single ops and graphs without costs do."
 )
+_DEVICES_HELP = "Devices, 1 to 64, on which --improvable looks for room. (default: 1 for memory, 2 for runtime)"
 OutputArgument = Annotated[OptionalText, typer.Argument(metavar="OUTPUT", help=OUTPUT_HELP)]
 OutputOption = Annotated[OptionalText, typer.Option("--output", "-o", help="Same as OUTPUT.")]
 CountOption = Annotated[int, typer.Option("--count", "-n", min=1, help="Number of graphs.")]
@@ -28,4 +29,5 @@ SplitOption = Annotated[OptionalText, typer.Option(metavar="A-B-C", help=_SPLIT_
 DedupOption = Annotated[str, typer.Option(help="What makes duplicates: equal topology, or in-degrees.")]
 FormatOption = Annotated[OptionalText, typer.Option("--format", help=_FORMAT_HELP)]
 OverwriteFlag = Annotated[bool, typer.Option("--overwrite", help="Replace the data set in the folder.")]
+RoomDevicesOption = Annotated[Optional[int], typer.Option("--devices", "-d", help=_DEVICES_HELP)]  # noqa: UP045
 ImprovableOption = Annotated[OptionalText, typer.Option(metavar="TASK", help=_IMPROVABLE_HELP)]

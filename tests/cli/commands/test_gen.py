@@ -154,6 +154,7 @@ def test_every_parameter_of_synthetic_graphs_reaches_them(described, tmp_path):
     assert set(read_graph(find_graphs([tmp_path])[0]).runtime.tolist()) == {0, 100, 200}
 
 
+@pytest.mark.slow
 def test_filters_of_generated_graphs(gen, described, run, tmp_path, monkeypatch):
     words = ["synthetic", "--nodes", 30, "-n", 4, "--model", "erdos-renyi"]
     kept = described(*words, tmp_path / "a", "--filter", 0.1, "--improvable", "memory")

@@ -24,6 +24,7 @@ def scheduled(tmp_path_factory):
     return folder / "s.json"
 
 
+@pytest.mark.slow
 def test_measured_peaks_are_those_predicted_and_lower(run, scheduled):
     """The whole way, in real processes: within 1%, bitwise equal, and the schedule saves memory."""
     done = run("measure", "models.torch_models:branches", "-s", scheduled, "--repeats", "1", "--json")

@@ -8,6 +8,7 @@ import naive
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from models.seeds import seeds
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError
 from schedopt.core.files.schedule_json import format_document, read_schedule
@@ -84,7 +85,7 @@ def tampered(document, rng):
         yield "frees twice", other
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(200, quick=50))
 def test_every_claim_of_a_drawn_schedule_is_verified_and_no_other_passes(tmp_path, seed):
     devices = 1 + seed % 3
     costs = {} if seed % 4 else {"bandwidth": 3e6, "latency": 0.25}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from schedopt.core.errors import FormatError, ScheduleError
 from schedopt.core.files.schedule_json import format_document, read_schedule
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.graph_hash import structure_hash
 from schedopt.core.problem import Problem
 from schedopt.core.solve import solve
@@ -135,6 +136,17 @@ WRONG = {
     "bytes is a fraction": ("steps", [{**OP, "bytes": 1.5}], "step 0: the field 'bytes' has the wrong type: 1.5"),
     "frees is a name": ("steps", [OP, {**OP, "frees": "op1:0"}], "step 1: the field 'frees' has the wrong type"),
     "frees a number": ("steps", [{**OP, "frees": [3]}], "step 0 frees the tensor 3, which random does not have"),
+    "unknown status": ("status", "perfect", "unknown status 'perfect'; one of optimal, "),
+    "bound is text": ("lower_bound", "5", "'lower_bound' has the wrong type"),
+    "bound is true": ("lower_bound", True, "'lower_bound' has the wrong type"),
+    "seed is negative": ("seed", -1, "'seed' is wrong: -1"),
+    "seconds is NaN": ("seconds", float("nan"), "'seconds' is wrong: nan"),
+    "method is null": ("method", None, "'method' is wrong: None"),
+    "repeatable is a number": ("repeatable", 1, "'repeatable' is wrong: 1"),
+    "long value": ("seed", "x" * 10**6, "'seed' is wrong: 'x{79}\\.\\.\\.$"),
+    "device is true": ("steps", [{"op": "op1", "device": True}], "step 0 names a device out of range"),
+    "both": ("steps", [{**OP, "tensor": "op1:0", "from": 0, "to": 1}], "step 0 is neither"),
+    "frees twice": ("steps", [{**OP, "frees": ["op1:0", "op1:0"]}], "step 0 frees a tensor twice"),
     "frees an unknown": ("steps", [{**OP, "frees": ["op1:9"]}], "step 0 frees the tensor 'op1:9', which random"),
 }
 
@@ -165,6 +177,9 @@ def test_each_way_to_be_wrong_has_a_message_that_names_file_and_field(tmp_path, 
         (b'{"devices": ' + b"9" * 5000 + b"}", "not a JSON file"),
         (b"[]", "not a schedule JSON, which is an object"),
         (b"{}", "field 'steps' is missing"),
+        (b"\xef\xbb\xbf{}", "field 'steps' is missing"),
+        (b'{"steps": [], "peak_memory": 5, "peak_memory": 6}', "the field 'peak_memory' is there twice"),
+        (b'{"steps": [{"op": "op0", "device": 1, "device": 0}]}', "the field 'device' is there twice"),
         (None, "cannot be read"),
     ],
 )
@@ -186,8 +201,30 @@ def test_a_schedule_that_claims_what_it_does_not_keep_is_read_and_then_rejected(
         ({"peak_memory_per_device": [0, 0]}, "claims peaks of"),
         ({"peak_memory": 0}, "claims a peak of 0 bytes"),
         ({"runtime_us": 0.0}, "claims 0.0 us"),
+        ({"lower_bound": document["peak_memory"] + 1}, "claims that none is below"),
+        ({"lower_bound": document["peak_memory"] - 1, "status": "optimal"}, "claims to be optimal, but has"),
+        ({"status": "infeasible"}, "claims to be infeasible, but no memory limit is exceeded"),
+        ({"status": "infeasible", "memory_limit": 10**9}, "claims to be infeasible"),
     ):
         path.write_text(json.dumps({**document, **change}))
         loaded = read_schedule(path, result.problem.graph)
         with pytest.raises(ScheduleError, match=message):
             loaded.verify()
+
+
+def test_a_graph_whose_ops_look_like_json_reads_its_own_file(tmp_path):
+    builder = GraphBuilder("odd")
+    builder.add_op("{", outputs=[4])
+    builder.add_op("b", inputs=[(0, 0)], outputs=[4])
+    graph, path = builder.build(), tmp_path / "s.json"
+    solve(Problem(graph), "input").save(path)
+    assert read_schedule(path, graph).verify().peak == 8
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_schedule(path, graph).verify().peak == 8
+
+
+def test_a_seed_of_any_size_is_read_again(tmp_path):
+    graph, _ = naive.random_graph(np.random.default_rng(71), 3)
+    path = tmp_path / "s.json"
+    solve(Problem(graph), "input", seed=2**70).save(path)
+    read_schedule(path, graph).verify()

@@ -32,3 +32,24 @@ def test_what_a_result_claims_is_checked(diamond):
     vars(result.simulation).pop("runtime", None)
     with pytest.raises(schedopt.ScheduleError, match=r"claims 11\.0 us, but takes 10\.0 us"):
         schedopt.verify(diamond, result)
+
+
+def test_what_a_file_claims_is_checked_under_any_problem(diamond, tmp_path):
+    result, path = schedopt.solve(diamond, "input", devices=2, latency="3us"), tmp_path / "s.json"
+    text = result.json()
+    path.write_text(text.replace(f'"peak_memory": {result.peak_memory}', '"peak_memory": 1'))
+    for problem in (diamond, result.problem, schedopt.Problem(diamond, devices=2, latency=5.0)):
+        with pytest.raises(schedopt.ScheduleError, match="claims a peak of 1 bytes"):
+            schedopt.verify(problem, path)
+
+
+def test_files_and_graphs_of_the_wrong_type_are_one_sentence(diamond, tmp_path):
+    with pytest.raises(schedopt.UsageError, match="a schedule is read for a CostGraph, not for a str"):
+        schedopt.read_schedule(tmp_path / "s.json", "graph.pb")
+    with pytest.raises(schedopt.UsageError, match="a CostGraph is written, not a str"):
+        schedopt.write_graph("graph.pb", tmp_path / "x.pb")
+    for read in (schedopt.read_graph, lambda path: schedopt.read_schedule(path, diamond)):
+        with pytest.raises(schedopt.UsageError, match="the path of a file is wanted, not a NoneType"):
+            read(None)
+        with pytest.raises(schedopt.FormatError, match=r"cannot be read: .*null"):
+            read("a\0b")

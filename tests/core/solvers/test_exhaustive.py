@@ -5,6 +5,7 @@ import itertools
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.costs.bounds import lower_bound, memory_bound, min_cut_bound, runtime_bound
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.costs.verifier import verify
@@ -67,7 +68,7 @@ def test_auto_and_cp_sat_prove_the_same_optimum(seed):
     assert (one.value, one.status) == (other.value, other.status) == (one.value, "optimal")
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(200, quick=50))
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 def test_what_auto_calls_optimal_on_several_devices(seed, task):
     """Every kind of transfer cost, and limits from too tight to loose; bounds are valid in any case."""

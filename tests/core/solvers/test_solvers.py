@@ -5,6 +5,7 @@ import threading
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import ScheduleError, UsageError
@@ -132,7 +133,7 @@ def test_a_time_limit_ends_it(method, task, devices):
 
 
 @pytest.mark.parametrize("method", WARM_STARTED)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12, quick=4))
 def test_a_search_never_makes_the_schedule_it_starts_from_worse(method, seed):
     """Started from the best of many, on whatever devices, with little left to spend."""
     entry = parse_method(method).method

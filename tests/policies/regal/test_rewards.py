@@ -140,6 +140,7 @@ def test_a_run_that_goes_on_searches_no_plain_value_again(counted, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_drawn_graphs_have_the_same_names_in_every_process(tmp_path):
     """By the default settings, which filter graphs: plain values are kept under these names."""
     trainer = Trainer(tmp_path, TrainingParameters())

@@ -4,6 +4,7 @@ import itertools
 
 import naive
 import numpy as np
+import pytest
 from schedopt.core.costs.verifier import verify
 from schedopt.core.graph_hash import graph_hash
 from schedopt.core.parallel import chunks
@@ -52,6 +53,7 @@ def test_graphs_depend_on_seed_epoch_and_number_alone():
     assert len(set(everything)) == 40
 
 
+@pytest.mark.slow
 def test_other_processes_draw_the_same_graphs():
     assert drawn(SOURCE, 1, 10, 4, jobs=2) == drawn(SOURCE, 1, 10, 4)
 

@@ -99,6 +99,7 @@ def test_ops_share_buffers_as_onnx_runtime_does(tmp_path):
     assert all(taken[op] >= 2 * TENSOR for op in COPIES)
 
 
+@pytest.mark.slow
 def test_memory_of_random_orders_is_predicted(tmp_path):
     """Predictions for random programs in random orders are never too small, mostly exact, and results always equal."""
     random = np.random.default_rng(1)

@@ -17,7 +17,7 @@ ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
 
 
-class TrainingStep(NamedTuple):
+class TracedStep(NamedTuple):
     """A traced training step.
 
     Parameters
@@ -37,7 +37,7 @@ class TrainingStep(NamedTuple):
 
 def training_step(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], optimizer: str, where: str
-) -> TrainingStep:
+) -> TracedStep:
     """Trace one step of `sgd` or `adam`: forward, backward, then the update of each parameter that has a gradient.
 
     The loss is the model's first output if that is a single float, else the sum of the means of its float outputs.
@@ -86,7 +86,7 @@ def training_step(
     inputs_from = len(parameters) + len(buffers)
     kept[inputs_from:inputs_from] = lift_constants(module, inputs_from)
     module.recompile()
-    return TrainingStep(module, kept, about_loss[0])
+    return TracedStep(module, kept, about_loss[0])
 
 
 def _loss(outputs: Any, where: str) -> tuple[torch.Tensor, str]:

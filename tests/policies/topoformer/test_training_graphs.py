@@ -4,6 +4,7 @@ import itertools
 
 import naive
 import numpy as np
+import pytest
 from schedopt.core.costs.verifier import verify
 from schedopt.core.graph_hash import graph_hash
 from schedopt.core.parallel import chunks

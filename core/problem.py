@@ -67,7 +67,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         if not isinstance(self.graph, CostGraph):
-            raise UsageError(f"the graph of a Problem is a CostGraph, not a {type(self.graph).__name__}")
+            raise UsageError(f"the graph of a Problem is a CostGraph, not {type(self.graph).__name__}")
         for name, (kind, what) in _KINDS.items():
             value = getattr(self, name)
             if not isinstance(value, kind) or isinstance(value, bool):

@@ -174,7 +174,7 @@ class Result:
         """
         from .files.atomic import write_atomically
 
-        write_atomically(os.fspath(path), self.json())
+        write_atomically(path, self.json())
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the schedule: its memory over the steps on one device, a Gantt chart on several.

@@ -21,6 +21,8 @@ def _split(given: object, what: str, example: str) -> tuple[float, str]:
     """Return the number and the unit of a text, or of a bare number, which has none."""
     if isinstance(given, bool) or not isinstance(given, (str, Real)):
         raise UsageError(f"{what} must be a number, or a text like {example}, not {given!r}")
+    if str(given).lstrip().startswith("-"):
+        raise UsageError(f"{what} must not be negative, not '{given}'")
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([^\d\s]*)\s*", str(given))
     if not match:
         raise UsageError(f"{what} '{given}' is not understood; write it like {example}")

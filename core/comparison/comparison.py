@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...version import VERSION
@@ -150,13 +149,14 @@ class Comparison:
             If the file cannot be written.
         """
         from ..files.atomic import write_atomically
+        from ..files.reading import path_of
 
-        suffix = Path(path).suffix
+        suffix = path_of(path).suffix
         if suffix not in SUFFIXES:
             known = ", ".join(f"{suffix} ({what})" for suffix, what in SUFFIXES.items())
             raise UsageError(f"{os.fspath(path)}: the name must end in one of {known}")
         text = self.page(per_graph) if suffix == ".html" else self.csv() if suffix == ".csv" else self.json()
-        write_atomically(os.fspath(path), text)
+        write_atomically(path, text)
 
     def json(self) -> str:
         """Return settings, summary and runs as a JSON document."""

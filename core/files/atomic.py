@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from pathlib import Path
 
 from ..errors import FormatError
+from .reading import path_of
 
 _LONGEST = 200
 """Letters of a name that its temporary file has, too, for names have an end."""
 
 
-def write_atomically(path: str | Path, data: bytes | str) -> None:
+def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
     """Write `data` to a temporary file beside `path`, then rename it into place.
 
     A link stays one: what it points to is written. A file that is there keeps its permissions. Devices and pipes such
@@ -19,13 +21,16 @@ def write_atomically(path: str | Path, data: bytes | str) -> None:
 
     Raises
     ------
+    UsageError
+        If it is no path.
     FormatError
         If the folder does not exist or cannot be written to, the path is a folder, or the disk is full.
     """
     if isinstance(data, str):
         data = data.encode()
+    file = path_of(path)
     try:
-        _write(Path(path), data)
+        _write(file, data)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         reason = error.strerror if isinstance(error, OSError) else None
         raise FormatError(f"{path}: cannot be written: {reason or error}") from error

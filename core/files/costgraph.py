@@ -354,7 +354,7 @@ def write_graph(graph: CostGraph, path: str | Path, encoding: Encoding | None = 
     True
     """
     if not isinstance(graph, CostGraph):
-        raise UsageError(f"a CostGraph is written, not a {type(graph).__name__}")
+        raise UsageError(f"a CostGraph is written, not {type(graph).__name__}")
     chosen, compress = encoding_of(path) if encoding is None else (encoding, False)
     data = format_graph(graph, chosen, compress)
     if str(path) == "-":

@@ -8,6 +8,19 @@ from pathlib import Path
 from ..errors import FormatError, UsageError
 
 
+def path_of(given: str | os.PathLike[str]) -> Path:
+    """Return what names a file as a path.
+
+    Raises
+    ------
+    UsageError
+        If it is something else.
+    """
+    if not isinstance(given, (str, os.PathLike)):
+        raise UsageError(f"the path of a file is wanted, not {type(given).__name__}")
+    return Path(given)
+
+
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """Return what a file holds.
 
@@ -18,10 +31,9 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     FormatError
         If the file cannot be read.
     """
-    if not isinstance(path, (str, os.PathLike)):
-        raise UsageError(f"the path of a file is wanted, not a {type(path).__name__}")
+    file = path_of(path)
     try:
-        return Path(path).read_bytes()
+        return file.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         reason = error.strerror if isinstance(error, OSError) else None
         raise FormatError(f"{path}: cannot be read: {reason or error}") from error

@@ -229,7 +229,7 @@ def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path,
     if made_for is not None and not force and made_for != (real := structure_hash(graph)):
         raise OtherGraphError(
             f"{path}: made for another graph than {graph.name}: its graph_sha256 is {made_for[:_SHOWN_DIGITS]}..., not "
-            f"{real[:_SHOWN_DIGITS]}...; --force takes it all the same"
+            f"{real[:_SHOWN_DIGITS]}...; --force, in Python read_schedule(..., force=True), takes it all the same"
         )
     _check_remarks(document, path)
     status = _field(document, "status", str, path, "feasible")

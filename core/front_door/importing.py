@@ -106,7 +106,7 @@ def _import_module(model: Any, inputs: Any, options: ImportOptions, note: Note) 
     from ..programs.roofline import Roofline
 
     if not isinstance(model, (nn.Module, ExportedProgram)):
-        raise UsageError(f"a model is a path, module:function, or a PyTorch module, not a {type(model).__name__}")
+        raise UsageError(f"a model is a path, module:function, or a PyTorch module, not {type(model).__name__}")
     if options.default_size is not None or options.graph is not None:
         raise UsageError("default_size and graph are for graph files, not for a PyTorch module")
     if inputs is None and isinstance(model, nn.Module):

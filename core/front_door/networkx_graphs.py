@@ -74,7 +74,7 @@ def from_networkx(
     import networkx as nx
 
     if not isinstance(graph, nx.Graph):
-        raise UsageError(f"a networkx DiGraph is wanted, not a {type(graph).__name__}")
+        raise UsageError(f"a networkx DiGraph is wanted, not {type(graph).__name__}")
     if not graph.is_directed():
         raise UsageError("the networkx graph is undirected; make it a DiGraph, from producer to consumer")
     name = name or graph.name or "graph"
@@ -129,7 +129,7 @@ def to_networkx(graph: CostGraph) -> nx.MultiDiGraph:
     import networkx as nx
 
     if not isinstance(graph, CostGraph):
-        raise UsageError(f"a CostGraph is wanted, not a {type(graph).__name__}")
+        raise UsageError(f"a CostGraph is wanted, not {type(graph).__name__}")
     written = written_graph(graph)
     made = nx.MultiDiGraph(name=graph.name)
     made.add_nodes_from(written.nodes.items())

@@ -58,7 +58,7 @@ def _in_order(names: Sequence[str], graph: CostGraph) -> Schedule:
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise UsageError(
             "a schedule is a Schedule, a Result, the path of a schedule file, or a list of op names, "
-            f"not a {type(names).__name__}"
+            f"not {type(names).__name__}"
         )
     ops = {name: op for op, name in enumerate(graph.op_names)}
     for name in names:

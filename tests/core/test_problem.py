@@ -92,7 +92,7 @@ def test_a_problem_for_another_graph_keeps_everything_else():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"graph": "graph.pb"}, "the graph of a Problem is a CostGraph, not a str"),
+        ({"graph": "graph.pb"}, "the graph of a Problem is a CostGraph, not str"),
         ({"devices": 2.0}, "the devices of a Problem is a whole number, not 2.0"),
         ({"memory_limit": "5MiB"}, "the memory_limit of a Problem is a whole number of bytes or None, not '5MiB'"),
         ({"bandwidth": "1GB/s"}, "the bandwidth of a Problem"),

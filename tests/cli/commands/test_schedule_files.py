@@ -32,7 +32,7 @@ def test_a_schedule_of_another_graph_is_taken_by_force_alone(run, diamond, diamo
     result = run(*arguments)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: {schedule}: made for another graph than other: its graph_sha256 is ")
-    assert result.stderr.endswith("--force takes it all the same\n")
+    assert result.stderr.endswith("--force, in Python read_schedule(..., force=True), takes it all the same\n")
     forced = run(*arguments, "--force")
     if command in ("show", "solve"):
         assert forced.exit_code == 0

@@ -18,7 +18,7 @@ def test_import_model_reads_files(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((42,), {}, "a model is a path, module:function, or a PyTorch module, not a int"),
+        ((42,), {}, "a model is a path, module:function, or a PyTorch module, not int"),
         (("net.dot", 1), {}, "inputs are for a PyTorch module; net.dot has its own"),
         (("net.dot",), {"costs": "free"}, "unknown costs 'free'; choose roofline or measured"),
         (("net.dot",), {"device": "abacus"}, "unknown device 'abacus'; choose cpu or cuda"),

@@ -56,7 +56,7 @@ def test_networkx_attributes_may_be_texts_tuples_and_arrays():
     [
         (nx.Graph([("a", "b")]), "the networkx graph is undirected"),
         (nx.DiGraph(), "graph: the networkx graph has no nodes"),
-        ({"a": ["b"]}, "a networkx DiGraph is wanted, not a dict"),
+        ({"a": ["b"]}, "a networkx DiGraph is wanted, not dict"),
         (nx.DiGraph([(1, "1")]), "two nodes of the networkx graph have the same text"),
     ],
 )
@@ -70,5 +70,5 @@ def test_a_networkx_node_without_size_is_named():
         schedopt.from_networkx(nx.DiGraph([("a", "b")], name="g"))
     graph = schedopt.from_networkx(nx.DiGraph([("a", "b")]), default_size="1KiB")
     assert graph.tensor_size.tolist() == [1024, 1024]
-    with pytest.raises(schedopt.UsageError, match="a CostGraph is wanted, not a DiGraph"):
+    with pytest.raises(schedopt.UsageError, match="a CostGraph is wanted, not DiGraph"):
         schedopt.to_networkx(nx.DiGraph())

@@ -30,7 +30,7 @@ def test_units_are_those_of_the_command_line(diamond):
 
 WRONG = {
     "unit": ({"memory_limit": "5 parsecs"}, "memory limit '5 parsecs' has an unknown unit"),
-    "negative": ({"time_limit": -1}, "time limit '-1' is not understood; write it like 10s"),
+    "negative": ({"time_limit": -1}, "time limit must not be negative, not '-1'"),
     "no time": ({"time_limit": 0}, "time limit must be more than 0, not '0'"),
     "nan": ({"latency": float("nan")}, "latency 'nan' is not understood; write it like 5us"),
     "task": ({"task": "speed"}, "unknown task 'speed'; choose memory or runtime"),

@@ -18,7 +18,7 @@ def test_verify_names_the_broken_rule(diamond, tmp_path):
         schedopt.verify(schedopt.Problem(diamond, memory_limit=5000), result)
     with pytest.raises(schedopt.UsageError, match="the result is of another graph, 'diamond', not of 'chain'"):
         schedopt.verify(chain_of(4), result)
-    with pytest.raises(schedopt.UsageError, match="a list of op names, not a float"):
+    with pytest.raises(schedopt.UsageError, match="a list of op names, not float"):
         schedopt.verify(diamond, 1.5)
 
 
@@ -46,10 +46,12 @@ def test_what_a_file_claims_is_checked_under_any_problem(diamond, tmp_path):
 def test_files_and_graphs_of_the_wrong_type_are_one_sentence(diamond, tmp_path):
     with pytest.raises(schedopt.UsageError, match="a schedule is read for a CostGraph, not for a str"):
         schedopt.read_schedule(tmp_path / "s.json", "graph.pb")
-    with pytest.raises(schedopt.UsageError, match="a CostGraph is written, not a str"):
+    with pytest.raises(schedopt.UsageError, match="a CostGraph is written, not str"):
         schedopt.write_graph("graph.pb", tmp_path / "x.pb")
+    with pytest.raises(schedopt.UsageError, match="the path of a file is wanted, not int"):
+        schedopt.solve(diamond, "input").save(3)
     for read in (schedopt.read_graph, lambda path: schedopt.read_schedule(path, diamond)):
-        with pytest.raises(schedopt.UsageError, match="the path of a file is wanted, not a NoneType"):
+        with pytest.raises(schedopt.UsageError, match="the path of a file is wanted, not NoneType"):
             read(None)
         with pytest.raises(schedopt.FormatError, match=r"cannot be read: .*null"):
             read("a\0b")

@@ -1,15 +1,20 @@
 """What all tests share: hypothesis runs the same examples each time, without a clock or a database.
 
-Networks here are tiny, so that a second thread per op would spend its time waiting for the first one.
+Networks here are tiny, so that a second thread per op would spend its time waiting for the first one. Ctrl-C is not
+ignored, as it is in what a shell starts in the background, for processes that tests start and stop inherit that.
 """
 
 import os
+import signal
 import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and DGL are loaded, by tests and the processes they start
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "schedopt",

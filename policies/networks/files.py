@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,7 +20,7 @@ Shape = TypeVar("Shape")
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def write_network(path: str | Path, network: nn.Module, parameters: Any) -> None:
+def write_network(path: str | Path, network: nn.Module) -> None:
     """Write weights and shape to a safetensors file, whole or not at all.
 
     Parameters
@@ -28,9 +28,7 @@ def write_network(path: str | Path, network: nn.Module, parameters: Any) -> None
     path
         The file to write.
     network
-        The network whose weights are written.
-    parameters
-        The dataclass that the network was made from.
+        The network whose weights are written; its `parameters_` are the dataclass that it was made from.
 
     Raises
     ------
@@ -38,7 +36,7 @@ def write_network(path: str | Path, network: nn.Module, parameters: Any) -> None
         If the file cannot be written.
     """
     tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    write_atomically(path, save(tensors, {"network": json.dumps(plain(parameters))}))
+    write_atomically(path, save(tensors, {"network": json.dumps(plain(network.parameters_))}))
 
 
 def read_network(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...core.problem import Task
 from ...core.search.parameters import Parameters, parameter
-from ..networks.files import read_network, write_network
+from ..networks.files import read_network
 from ..networks.message_passing import Receivers
 from .actions import ActionParameters, Head, Taken
 from .batch import MultigraphBatch, nodes_of, sequences
@@ -245,11 +245,6 @@ class BaselineNetwork(nn.Module):
         return expected
 
 
-def save_network(path: str | Path, network: RegalNetwork) -> None:
-    """Write weights and shape to a safetensors file; see `write_network`."""
-    write_network(path, network, network.parameters_)
-
-
 def load_network(path: str | Path, device: str = "cpu") -> RegalNetwork:
-    """Read what `save_network` wrote; see `read_network`."""
+    """Read what `write_network` wrote; see `read_network`."""
     return read_network(path, RegalNetworkParameters, RegalNetwork, "schedopt train regal", device)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ...core.errors import UsageError
 from ...core.kernels.one_device.priority_orders import price_orders, ready_steps
 from ...core.search.parameters import Parameters, parameter
-from ..networks.files import read_network, write_network
+from ..networks.files import read_network
 from .ablation_encoders import EdgeTransformerEncoder, GatEncoder, MlpEncoder, TransformerEncoder
 from .autoregressive import GLIMPSE_HEADS, AutoregressiveDecoder, DecodedBatch
 from .batch import EncodedGraph, GraphBatch, batch_of
@@ -270,11 +270,6 @@ class Network(nn.Module):
         return PriorityPolicy(graphs, normalised_priorities(priorities, batch.is_op, self.parameters_.alpha))
 
 
-def save_network(path: str | Path, network: Network) -> None:
-    """Write weights and shape to a safetensors file; see `write_network`."""
-    write_network(path, network, network.parameters_)
-
-
 def load_network(path: str | Path, device: str = "cpu") -> Network:
-    """Read what `save_network` wrote; see `read_network`."""
+    """Read what `write_network` wrote; see `read_network`."""
     return read_network(path, NetworkParameters, Network, "schedopt train topoformer", device)

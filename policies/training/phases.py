@@ -312,7 +312,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         score = self._score(validation)
         if score < self.place.best:
             self.place.best = score
-            write_network(self.folder / WEIGHTS, self.network, self.network.parameters_)
+            write_network(self.folder / WEIGHTS, self.network)
         add_to_curve(self.folder, board, self._line(seconds), on_epoch)
         self._measured = {}
         if self.place.step:

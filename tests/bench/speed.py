@@ -174,8 +174,9 @@ def bench_regal() -> None:
     from schedopt.core.problem import Problem
     from schedopt.core.solve import solve
     from schedopt.core.solvers.several_devices.beta_quantiles import quantiles
+    from schedopt.policies.networks.files import write_network
     from schedopt.policies.regal.actions import beta_parameters
-    from schedopt.policies.regal.network import RegalNetwork, RegalNetworkParameters, save_network
+    from schedopt.policies.regal.network import RegalNetwork, RegalNetworkParameters
 
     start = time.process_time()
     for mean in range(16):
@@ -188,7 +189,7 @@ def bench_regal() -> None:
             for rounds in (2, 16):
                 weights = Path(folder) / f"{task}-{rounds}.safetensors"
                 torch.manual_seed(0)
-                save_network(weights, RegalNetwork(RegalNetworkParameters(task=task, rounds=rounds)))
+                write_network(weights, RegalNetwork(RegalNetworkParameters(task=task, rounds=rounds)))
                 problem, times = Problem(graph, task, devices=2), {"brkga": [], f"regal:weights={weights}": []}
                 for run in range(4 * RUNS + 1):
                     for method, of_method in times.items():

@@ -12,8 +12,9 @@ from models.examples import EXPERIMENTS, run
 from models.networks import write_regal_weights
 from schedopt.core.files.costgraph import find_graphs, read_graph
 from schedopt.datasets.duplicates import topology_hash
+from schedopt.policies.networks.files import write_network
 from schedopt.policies.regal.actions import ActionParameters
-from schedopt.policies.regal.network import load_network, save_network
+from schedopt.policies.regal.network import load_network
 from torch import no_grad
 
 
@@ -92,7 +93,7 @@ def write_decided(path, levels):
         last.bias.zero_()
         for first, level in zip((0, 2, 4, 6, 8, 12), levels, strict=False):
             last.bias[first + level] = 100.0
-    save_network(path, network)
+    write_network(path, network)
     return path
 
 

@@ -1,8 +1,8 @@
 """Files of tiny networks with random weights."""
 
-from schedopt.policies.regal import network as regal_network
+from schedopt.policies.networks.files import write_network
 from schedopt.policies.regal.network import RegalNetwork, RegalNetworkParameters
-from schedopt.policies.topoformer.network import Network, NetworkParameters, save_network
+from schedopt.policies.topoformer.network import Network, NetworkParameters
 from torch import random
 
 TINY = {"layers": 1, "width": 8, "heads": 1, "head_width": 4}
@@ -13,7 +13,7 @@ def write_weights(path, seed=0, **shape):
     """Write a network of this shape, by default a tiny one, and return the path."""
     with random.fork_rng():
         random.manual_seed(seed)
-        save_network(path, Network(NetworkParameters(**(TINY | shape))))
+        write_network(path, Network(NetworkParameters(**(TINY | shape))))
     return path
 
 
@@ -22,5 +22,5 @@ def write_regal_weights(path, seed=0, **shape):
     with random.fork_rng():
         random.manual_seed(seed)
         network = RegalNetwork(RegalNetworkParameters(**(TINY_REGAL | shape)))
-        regal_network.save_network(path, network)
+        write_network(path, network)
     return path

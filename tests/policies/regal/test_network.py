@@ -15,6 +15,7 @@ from schedopt.core.errors import FormatError, UsageError
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.policies.networks import message_passing
+from schedopt.policies.networks.files import write_network
 from schedopt.policies.regal.actions import ActionParameters
 from schedopt.policies.regal.batch import multigraph_batch
 from schedopt.policies.regal.features import searched_graph
@@ -23,7 +24,6 @@ from schedopt.policies.regal.network import (
     RegalNetwork,
     RegalNetworkParameters,
     load_network,
-    save_network,
 )
 
 needs_dgl = pytest.mark.skipif(not message_passing.uses_dgl(), reason="DGL is not installed")
@@ -387,7 +387,7 @@ def test_parameters_that_cannot_be(values, message):
 def test_a_network_goes_to_a_file_and_back(encoder, decoder, tmp_path):
     path = tmp_path / "weights.safetensors"
     network = network_of(17, encoder=encoder, decoder=decoder, devices=3, actions=ActionParameters(5, 4, 2, 3))
-    save_network(path, network)
+    write_network(path, network)
     loaded = load_network(path)
     assert loaded.parameters_ == network.parameters_
     assert not loaded.training
@@ -403,7 +403,7 @@ def test_files_that_are_not_this_networks(tmp_path):
     write_weights(path)
     with pytest.raises(FormatError, match=r"is not a file of schedopt train regal \(its network has no setting"):
         load_network(path)
-    save_network(path, network_of())
+    write_network(path, network_of())
     tensors = load_file(path)
     save_file(tensors, path, {"network": json.dumps({"width": 16})})
     with pytest.raises(FormatError, match=r"has the shape .* train the network again"):

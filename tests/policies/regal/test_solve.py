@@ -24,11 +24,12 @@ from schedopt.core.solvers.several_devices import brkga
 from schedopt.core.solvers.several_devices.brkga import GeneDistribution
 from schedopt.core.solvers.several_devices.random_keys import Chromosomes
 from schedopt.policies.networks import shipped
+from schedopt.policies.networks.files import write_network
 from schedopt.policies.regal import features as multigraph
 from schedopt.policies.regal import solve as regal
 from schedopt.policies.regal.actions import ActionParameters, Taken
 from schedopt.policies.regal.features import searched_graph
-from schedopt.policies.regal.network import load_network, save_network
+from schedopt.policies.regal.network import load_network
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("tiny_shipped")
@@ -167,7 +168,7 @@ def certain_weights(path, levels, **shape):
         network.choose.layers[2].weight.zero_()
         biases = [100.0 * nn.functional.one_hot(torch.tensor(level), k) for level, k in zip(*levels, strict=True)]
         network.choose.layers[2].bias.copy_(torch.cat(biases))
-    save_network(path, network)
+    write_network(path, network)
     return path
 
 

@@ -13,10 +13,11 @@ from schedopt.core.errors import UsageError
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.solve import solve
+from schedopt.policies.networks.files import write_network
 from schedopt.policies.regal import training as regal_training
 from schedopt.policies.regal.actions import ActionParameters
 from schedopt.policies.regal.batch import multigraph_batch
-from schedopt.policies.regal.network import load_network, save_network
+from schedopt.policies.regal.network import load_network
 from schedopt.policies.regal.rewards import found_value
 from schedopt.policies.regal.teachers import TEACHERS
 from schedopt.policies.regal.training import VALIDATED, Trainer
@@ -257,7 +258,7 @@ def test_validations_tell_how_much_better_than_plain_brkga_the_policy_is(tmp_pat
     trainer = Trainer(tmp_path, REGAL, validation=graphs)
     with trainer._at_work():
         found = trainer.validate(trainer.network)
-    save_network(tmp_path / "some.safetensors", trainer.network)
+    write_network(tmp_path / "some.safetensors", trainer.network)
     entropies = []
     for graph in graphs:
         (case,) = regal_cases([graph], SHAPE)
@@ -306,7 +307,7 @@ def test_a_run_of_a_version_that_validated_less_is_refused(tmp_path, monkeypatch
 
 @pytest.mark.parametrize(("name", "value"), [("task", "memory"), ("devices", 3), ("encoder", "lstm")])
 def test_weights_for_something_else_are_not_started_from(name, value, tmp_path):
-    save_network(tmp_path / WEIGHTS, Trainer(tmp_path / "run", REGAL).network)
+    write_network(tmp_path / WEIGHTS, Trainer(tmp_path / "run", REGAL).network)
     network = dataclasses.replace(SHAPE, **{name: value})
     with pytest.raises(UsageError, match=f"is a network of {name} .*, not {value}"):
         Trainer(tmp_path / "other", dataclasses.replace(REGAL, start=str(tmp_path / WEIGHTS), network=network))

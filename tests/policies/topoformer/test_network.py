@@ -17,6 +17,7 @@ from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import FormatError, UsageError
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
+from schedopt.policies.networks.files import write_network
 from schedopt.policies.topoformer.batch import batch_of, encode
 from schedopt.policies.topoformer.encoders import Heads
 from schedopt.policies.topoformer.network import (
@@ -26,7 +27,6 @@ from schedopt.policies.topoformer.network import (
     NetworkParameters,
     PriorityPolicy,
     load_network,
-    save_network,
 )
 
 SMALL = {"layers": 2, "width": 16, "head_width": 4, "heads": 2, "eigenvectors": 3, "alpha": 1.5}
@@ -235,7 +235,7 @@ def test_shapes_that_cannot_be(wrong, message):
 def test_a_file_gives_the_same_network(tmp_path, encoder, decoder):
     parameters = {"encoder": encoder, "decoder": decoder, "heads_of": (1, 2, 1, 1, 2, 1, 2), "tied": True}
     network, path = network_of(seed=3, **parameters), tmp_path / "weights.safetensors"
-    save_network(path, network)
+    write_network(path, network)
     state = torch.get_rng_state()
     loaded = load_network(path)
     if not encoder.startswith("gat"):  # DGL's layers draw some parameters even without data
@@ -254,7 +254,7 @@ def test_a_file_gives_the_same_network(tmp_path, encoder, decoder):
 def test_a_file_holds_no_more_than_tensors_and_a_shape(tmp_path, monkeypatch):
     """Nothing in it is run when it is read."""
     path = tmp_path / "weights.safetensors"
-    save_network(path, network_of())
+    write_network(path, network_of())
 
     def fail(*arguments, **options):
         raise AssertionError("unpickled")
@@ -272,7 +272,7 @@ def test_a_file_holds_no_more_than_tensors_and_a_shape(tmp_path, monkeypatch):
 
 def test_weights_of_half_precision_and_other_tensors_are_fine(tmp_path):
     network, path = network_of(), tmp_path / "weights.safetensors"
-    save_network(path, network)
+    write_network(path, network)
     change(path, lambda weights: {"adam.0": torch.zeros(2)} | {name: value.half() for name, value in weights.items()})
     loaded = load_network(path)
     for one, other in zip(network.parameters(), loaded.parameters(), strict=True):
@@ -282,7 +282,7 @@ def test_weights_of_half_precision_and_other_tensors_are_fine(tmp_path):
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "weights.safetensors"
-    save_network(path, network_of(seed=1))
+    write_network(path, network_of(seed=1))
     old = path.read_bytes()
 
     def fail(*arguments):
@@ -291,13 +291,13 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", fail)
         with pytest.raises(FormatError, match="cannot be written: no space"):
-            save_network(path, network_of(seed=2))
+            write_network(path, network_of(seed=2))
     assert path.read_bytes() == old
     assert list(tmp_path.iterdir()) == [path]
-    save_network(path, network_of(seed=2))
+    write_network(path, network_of(seed=2))
     assert path.read_bytes() != old
     with pytest.raises(FormatError, match="cannot be written"):
-        save_network(tmp_path / "none" / "weights.safetensors", network_of())
+        write_network(tmp_path / "none" / "weights.safetensors", network_of())
 
 
 def change(path, weights=lambda weights: weights, shape=lambda shape: shape, name="network"):
@@ -356,7 +356,7 @@ WRONG_FILES = {
 def test_wrong_files(tmp_path, damage, message):
     """Each gives one sentence that starts with the file."""
     path = tmp_path / "weights.safetensors"
-    save_network(path, network_of())
+    write_network(path, network_of())
     damage(path)
     with pytest.raises(FormatError, match=message) as error:
         load_network(path)
@@ -369,7 +369,7 @@ def test_wrong_files(tmp_path, damage, message):
 def test_damaged_bytes_give_a_network_or_a_sentence(tmp_path):
     """Any byte of the header may be wrong."""
     path, rng = tmp_path / "weights.safetensors", np.random.default_rng(0)
-    save_network(path, network_of())
+    write_network(path, network_of())
     data, refused = path.read_bytes(), 0
     size = 8 + int.from_bytes(data[:8], "little")
     for _ in range(300):

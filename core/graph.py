@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .annotations import NO_ANNOTATIONS, Annotations
 from .arrays import BoolArray, FloatArray, IndexArray, IntArray, csr, distinct_pairs, frozen
 from .buffers import Buffers
 
@@ -50,6 +51,8 @@ class CostGraph:
         What each op reads as written, repeats included: data in argument order, then control.
     input_order
         Shape `(ops,)`: the ops in the order of the file, or the nearest one in which no op comes before its inputs.
+    annotations
+        Where the ops come from and what is resident; none by default. Graphs are equal whatever these say.
 
     Examples
     --------
@@ -75,6 +78,7 @@ class CostGraph:
     read_ptr: IndexArray
     read_tensor: IndexArray
     input_order: IndexArray
+    annotations: Annotations = NO_ANNOTATIONS
 
     @property
     def num_ops(self) -> int:
@@ -219,7 +223,7 @@ class CostGraph:
         return html_of(Text(self.name, style="bold"), table)
 
     def __eq__(self, other: object) -> bool:
-        """Equal in everything but the graph's name."""
+        """Equal in everything but the graph's name and annotations."""
         if not isinstance(other, CostGraph):
             return NotImplemented
         return self.op_names == other.op_names and all(

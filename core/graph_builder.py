@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from .annotations import NO_ANNOTATIONS, Annotations
 from .arrays import INT32_MAX, INT64_MAX, BoolArray, IndexArray, IntArray, csr, distinct_pairs, frozen
 from .errors import GraphError, UsageError
 from .graph import CostGraph
@@ -142,8 +143,13 @@ class GraphBuilder:
         self._workspace.append(workspace)
         self._persistent.append(persistent)
 
-    def build(self) -> CostGraph:
+    def build(self, annotations: Annotations = NO_ANNOTATIONS) -> CostGraph:
         """Check every rule and return the graph.
+
+        Parameters
+        ----------
+        annotations
+            Where the ops come from and what is resident; none by default.
 
         Raises
         ------
@@ -159,6 +165,7 @@ class GraphBuilder:
         self._check_types()
         names = self._unique_names()
         self._check_costs(names)
+        annotations.check(count, self.where)
         readers, producers, ports = self._data_reads(ids, names)
         waiters = np.repeat(np.arange(count), self._control_counts)
         waited = self._resolve(ids, self._control_ids, waiters, names, "waits for")
@@ -191,6 +198,7 @@ class GraphBuilder:
             read_ptr=read_ptr,
             read_tensor=read_tensor,
             input_order=frozen(self._topological_order(names, sources, read_ops), np.int32),
+            annotations=annotations,
         )
 
     def _data_reads(self, ids: IntArray, names: list[str]) -> tuple[IntArray, IntArray, IntArray]:

@@ -1,0 +1,99 @@
+"""What an importer knows of a graph beside its costs: where each op comes from, and what is resident."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import GraphError
+
+PHASES = ("", "forward", "backward", "update")
+ROLES = ("parameter", "buffer", "constant", "input", "state", "gradient")
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A tensor that the caller gives and keeps: it is there before the first op and after the last.
+
+    Parameters
+    ----------
+    name
+        The caller's name, such as `encoder.layer.0.weight`.
+    role
+        One of `ROLES`; `state` is the optimizer's, `gradient` what accumulates between steps.
+    size
+        Bytes, which are among the persistent bytes of `op`.
+    op
+        The op whose persistent bytes hold it; -1 if no op reads it, and it is not counted.
+    readers, writers
+        The ops that read it, and those that write it in place, ascending; views of it count as it.
+    """
+
+    name: str
+    role: str
+    size: int
+    op: int
+    readers: tuple[int, ...] = ()
+    writers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """Remarks on the ops of a graph, which no cost and no order depends on.
+
+    Parameters
+    ----------
+    modules
+        Per op the path of the module that calls it, such as `encoder.layer.0.attention`, or an empty text; no entries
+        if no op has one.
+    lines
+        Per op the line of the user's code that calls it, such as `model.py:31`, likewise.
+    phases
+        Per op one of `PHASES`, likewise.
+    residents
+        The tensors behind the persistent bytes.
+    imported
+        How the graph was imported: `model`, and the options that are not the default, by their names in Python.
+    """
+
+    modules: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    residents: tuple[Resident, ...] = ()
+    imported: Mapping[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.modules or self.lines or self.phases or self.residents or self.imported)
+
+    def source_of(self, op: int) -> str:
+        """Return where an op comes from, as `encoder.layer.0.attention, model.py:31`; empty if that is not known."""
+        parts = [values[op] for values in (self.modules, self.lines) if values]
+        return ", ".join(filter(None, parts))
+
+    def check(self, ops: int, where: str) -> None:
+        """Check the remarks against the number of ops.
+
+        Raises
+        ------
+        GraphError
+            If there are more or fewer of them than ops, or a name is not known.
+        """
+        for what, values in (("modules", self.modules), ("lines", self.lines), ("phases", self.phases)):
+            if values and len(values) != ops:
+                raise GraphError(f"{where}: {len(values)} {what} are given for {ops} ops")
+        if unknown := set(self.phases) - set(PHASES):
+            raise GraphError(f"{where}: the phase '{min(unknown)}' is none of {', '.join(PHASES[1:])}")
+        for resident in self.residents:
+            named = (*resident.readers, *resident.writers, *((resident.op,) if resident.op >= 0 else ()))
+            if resident.role not in ROLES:
+                raise GraphError(
+                    f"{where}: resident '{resident.name}' is a '{resident.role}', none of {', '.join(ROLES)}"
+                )
+            if resident.size < 0 or any(not 0 <= op < ops for op in named):
+                raise GraphError(
+                    f"{where}: resident '{resident.name}' has a negative size, or names an op that is not there"
+                )
+
+
+NO_ANNOTATIONS = Annotations()

@@ -29,7 +29,7 @@ if _typing.TYPE_CHECKING:
     from .core.graph import CostGraph
     from .core.graph_builder import GraphBuilder
     from .core.problem import Problem
-    from .core.programs.pytorch.apply import optimize
+    from .core.programs.pytorch.optimize import optimize
     from .core.result import Result
     from .core.schedule import Schedule
 
@@ -77,7 +77,7 @@ _MODULES = {
     "graph": ["CostGraph"],
     "graph_builder": ["GraphBuilder"],
     "problem": ["Problem"],
-    "programs.pytorch.apply": ["optimize"],
+    "programs.pytorch.optimize": ["optimize"],
     "result": ["Result"],
     "schedule": ["Schedule"],
 }

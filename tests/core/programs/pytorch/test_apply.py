@@ -18,9 +18,11 @@ from schedopt.core.problem import Problem
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pytorch import apply as torch_apply
 from schedopt.core.programs.pytorch.allocator import peak_of
-from schedopt.core.programs.pytorch.apply import apply, check_equal, optimize, reorder
+from schedopt.core.programs.pytorch.apply import apply, reorder
 from schedopt.core.programs.pytorch.costs import measured_costs
+from schedopt.core.programs.pytorch.equality import check_equal
 from schedopt.core.programs.pytorch.importer import graph_of
+from schedopt.core.programs.pytorch.optimize import optimize
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import digests_of_run, held_bytes
 from schedopt.core.schedule import Schedule

@@ -37,8 +37,8 @@ class Peak:
     ----------
     step, device, memory
         Its place in the schedule, the device, and the bytes on it.
-    runs
-        The op that runs, or the tensor that is transferred.
+    runs, source
+        The op that runs, or the tensor that is transferred; the op's module and line, empty if not known.
     workspace, persistent
         Bytes that the op takes while it runs, and that the device holds throughout.
     holders
@@ -52,6 +52,7 @@ class Peak:
     workspace: int
     persistent: int
     holders: tuple[Holder, ...]
+    source: str = ""
 
 
 def alive_at_peak(problem: Problem, schedule: Schedule) -> Peak:
@@ -77,4 +78,5 @@ def alive_at_peak(problem: Problem, schedule: Schedule) -> Peak:
         workspace=int(graph.workspace[item]) if item >= 0 else 0,
         persistent=int(timeline.persistent[device]),
         holders=tuple(sorted(holders, key=lambda holder: (-holder.size, holder.name))),
+        source=known.source_of(item) if item >= 0 else "",
     )

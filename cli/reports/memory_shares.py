@@ -42,7 +42,8 @@ def phase_table(shares: MemoryShares) -> Table:
     table.add_column("step", justify="right")
     table.add_column("running")
     for peak in shares.phases:
-        table.add_row(peak.phase, format_bytes(peak.memory), f"{peak.step + 1:,}", escape(peak.runs))
+        runs = f"{peak.runs} ({peak.source})" if peak.source else peak.runs
+        table.add_row(peak.phase, format_bytes(peak.memory), f"{peak.step + 1:,}", escape(runs))
     return table
 
 

@@ -36,14 +36,15 @@ class PhasePeak:
     ----------
     phase
         `forward`, `backward` or `update`.
-    memory, step, runs
-        Bytes on the device that runs it; its place in the schedule; the op.
+    memory, step, runs, source
+        Bytes on the device that runs it; its place in the schedule; the op; its module and line.
     """
 
     phase: str
     memory: int
     step: int
     runs: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -178,13 +179,17 @@ def _module_of(resident: Resident) -> str:
 
 
 def _phase_peaks(timeline: Timeline) -> tuple[PhasePeak, ...]:
-    phases = timeline.problem.graph.annotations.phases
+    known, items = timeline.problem.graph.annotations, timeline.schedule.items.tolist()
+    phases = known.phases
     fullest: dict[str, int] = {}
     memory = timeline.simulation.step_memory.tolist()
-    for step, item in enumerate(timeline.schedule.items.tolist()):
+    for step, item in enumerate(items):
         if phases and item >= 0 and phases[item] and memory[step] > memory[fullest.setdefault(phases[item], step)]:
             fullest[phases[item]] = step
-    return tuple(PhasePeak(phase, memory[step], step, timeline.step_name(step)) for phase, step in fullest.items())
+    return tuple(
+        PhasePeak(phase, memory[step], step, timeline.step_name(step), known.source_of(items[step]))
+        for phase, step in fullest.items()
+    )
 
 
 def _most_first(sizes: Mapping[str, int]) -> dict[str, int]:

@@ -26,7 +26,7 @@ from ..options import ImportOptions
 from ..roofline import Roofline
 from .program import TorchProgram, load_program
 from .residents import Residents
-from .source_lines import sources_of
+from .source_lines import node_label, sources_of
 
 aten = torch.ops.aten
 # In training these write to arguments that their schemas do not mark as written.
@@ -179,7 +179,7 @@ class _Import:
             elif node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
                 self._call(node)
             else:
-                raise ProgramError(f"{self.program.name}: node '{node.name}' ({node.target}) is no call of an ATen op")
+                raise ProgramError(f"{self.program.name}: node {node_label(node)} is no call of an ATen op")
         return self.ops, self.residents.list()
 
     def _hold(self, node: fx.Node, argument: Any, name: str, role: str) -> None:
@@ -209,7 +209,7 @@ class _Import:
         result = self._run(target, args, kwargs)
         if written != {self._storage(tensor, node): tensor.untyped_storage().nbytes() for tensor in changed}:
             raise ProgramError(
-                f"{self.program.name}: node '{node.name}' ({target}) exchanges or resizes the memory of its argument, "
+                f"{self.program.name}: node {node_label(node)} exchanges or resizes the memory of its argument, "
                 "which is not supported"
             )
         self.values[node] = result
@@ -314,7 +314,7 @@ class _Import:
         """Return what tells the storage of a tensor from all others."""
         if tensor.layout is not torch.strided:
             raise ProgramError(
-                f"{self.program.name}: node '{node.name}' has a tensor of layout {tensor.layout}; "
+                f"{self.program.name}: node {node_label(node)} has a tensor of layout {tensor.layout}; "
                 "only strided ones are supported"
             )
         return int(tensor.untyped_storage()._cdata)

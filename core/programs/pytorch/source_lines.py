@@ -54,9 +54,15 @@ class Source(NamedTuple):
 
 
 def source_of(node: fx.Node) -> Source:
-    """Return what was recorded of a node; nothing is known of one that was not traced under `with_sources`."""
-    source: Source = node.meta.get(_META, Source())
-    return source
+    """Return what was recorded of a node when it was traced, or what `torch.export` has noted at it."""
+    source: Source | None = node.meta.get(_META)
+    return source or Source(*_exported_source(node))
+
+
+def node_label(node: fx.Node) -> str:
+    """Return a node as errors name it: `'mm_3' (aten.mm.default, encoder.layer.0, model.py:31)`."""
+    source = source_of(node)
+    return f"'{node.name}' ({', '.join(filter(None, (str(node.target), source.module, source.line)))})"
 
 
 def with_sources(function: Callable[..., Any], modules: Mapping[str, nn.Module]) -> Callable[..., Any]:

@@ -24,7 +24,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, free_unbacked_symbols
 
 from ...errors import ProgramError, SchedoptError
-from .source_lines import with_sources
+from .source_lines import node_label, with_sources
 
 # Calls that return their argument as it is (no autograd here), and a check that tracing has made already.
 _WITHOUT_EFFECT = (
@@ -58,12 +58,12 @@ def check_flat(graph: fx.Graph, where: str) -> None:
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) not in _INLINED:
             raise ProgramError(
-                f"{where}: node '{node.name}' ({node.target}) chooses or repeats a graph of its own, "
+                f"{where}: node {node_label(node)} chooses or repeats a graph of its own, "
                 "which is not supported; export the model with that part fixed or unrolled"
             )
         if free_unbacked_symbols(node.meta.get("val")):
             raise ProgramError(
-                f"{where}: the size of node '{node.name}' ({node.target}) depends on the values of tensors, so no "
+                f"{where}: the size of node {node_label(node)} depends on the values of tensors, so no "
                 "fixed graph stands for the model; use fixed sizes there"
             )
 

@@ -33,6 +33,7 @@ _MODULE_CALL = nn.Module._call_impl.__code__
 _TRACE_LINE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 _ASSIGNED = re.compile(r"\s*(\w+)")
 _REPEATED_CALL = re.compile(r"@\d+")
+_Exported = tuple[tuple[str, str], fx.Node]
 
 
 class Source(NamedTuple):
@@ -142,7 +143,8 @@ class _Recorder:
         self.outermost = outermost
         self.made: list[int] = []
         self.makers: list[Source] = []
-        self.exported: dict[int, dict[str, fx.Node]] = {}
+        self.exported: dict[tuple[CodeType, int], _Exported | None] = {}
+        self.named: dict[Any, dict[str, fx.Node]] = {}
 
     def record(self, node: fx.Node) -> None:
         """Note where a new node comes from; it is made while its call runs."""
@@ -173,10 +175,10 @@ class _Recorder:
             if frame.f_code is _MODULE_CALL:
                 module = module or self.paths.get(id(frame.f_locals["self"]), "")
             elif file.startswith(_GENERATED):
-                original = self._exported_node(frame)
-                if original is not None:
-                    path, at = _exported_source(original)
-                    return Source(module or path, line or at, phase), original
+                exported = self._exported(frame)
+                if exported is not None:
+                    path, at = exported[0]
+                    return Source(module or path, line or at, phase), exported[1]
             elif file == _BACKWARD:
                 return Source(module, line, "backward"), None
             elif file.startswith(_OPTIMIZERS):
@@ -186,16 +188,17 @@ class _Recorder:
             frame = frame.f_back
         return Source(module, line, phase), None
 
-    def _exported_node(self, frame: FrameType) -> fx.Node | None:
+    def _exported(self, frame: FrameType) -> _Exported | None:
         """Return the node of an exported graph whose line of generated code runs; its variable has the node's name."""
-        module = frame.f_locals.get("self")
-        if not isinstance(module, fx.GraphModule):
-            return None
-        if id(module) not in self.exported:
-            self.exported[id(module)] = {node.name: node for node in module.graph.nodes}
-        code = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
-        assigned = _ASSIGNED.match(code)
-        return self.exported[id(module)].get(assigned[1]) if assigned else None
+        place = frame.f_code, frame.f_lineno
+        if place not in self.exported:
+            module = frame.f_locals.get("self")
+            if isinstance(module, fx.GraphModule) and module not in self.named:
+                self.named[module] = {node.name: node for node in module.graph.nodes}
+            assigned = _ASSIGNED.match(linecache.getline(place[0].co_filename, place[1], frame.f_globals))
+            node = self.named.get(module, {}).get(assigned[1]) if assigned else None
+            self.exported[place] = None if node is None else (_exported_source(node), node)
+        return self.exported[place]
 
 
 def _exported_source(node: fx.Node) -> tuple[str, str]:

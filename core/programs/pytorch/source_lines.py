@@ -176,7 +176,7 @@ class _Recorder:
                 module = module or self.paths.get(id(frame.f_locals["self"]), "")
             elif file.startswith(_GENERATED):
                 exported = self._exported(frame)
-                if exported is not None:
+                if exported is not None and any(exported[0]):  # Dynamo's own graphs say nothing
                     path, at = exported[0]
                     return Source(module or path, line or at, phase), exported[1]
             elif file == _BACKWARD:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils import _pytree as pytree
 
 from ...errors import UsageError
@@ -65,9 +65,7 @@ def tensor_fact(tensor: torch.Tensor, shares: str | None = None) -> TensorFact:
     """Return the fact of a strided tensor."""
     shape = tensor.shape
     empty = 0 in shape
-    strides = tuple(
-        0 if empty or size == 1 else step for size, step in zip(shape, tensor.stride(), strict=True)
-    )
+    strides = tuple(0 if empty or size == 1 else step for size, step in zip(shape, tensor.stride(), strict=True))
     bits = (tensor.is_conj(), tensor.is_neg())
     return TensorFact(tensor.dtype, shape, tensor.device, strides, tensor.requires_grad, bits, shares)
 
@@ -95,21 +93,19 @@ def text_of(fact: Any) -> str:
 
 def difference(expected: Facts, given: Facts) -> str | None:
     """Return the first difference as `expected x: float32[1, 8], got float32[4, 8]`; None if there is none."""
-    for (name, one), (other_name, other) in zip(expected, given):
-        if name == other_name and one == other:
-            continue
+    for (name, one), (other_name, other) in zip(expected, given, strict=False):
         if name != other_name:
             return f"expected {name}: {text_of(one)}, got {other_name}: {text_of(other)}"
-        one_text, other_text = text_of(one), text_of(other)
-        if one_text == other_text and isinstance(one, TensorFact):
-            one_text, other_text = (f"{text_of(fact)} {_layout(fact)}" for fact in (one, other))
-        return f"expected {name}: {one_text}, got {other_text}"
-    more = expected[len(given) :] or given[len(expected) :]
-    if not more:
-        return None
-    name, fact = more[0]
-    both = (text_of(fact), "nothing") if len(expected) > len(given) else ("nothing", text_of(fact))
-    return "expected {}: {}, got {}".format(name, *both)
+        if one != other:
+            texts = text_of(one), text_of(other)
+            if texts[0] == texts[1] and isinstance(one, TensorFact):
+                texts = f"{texts[0]} {_layout(one)}", f"{texts[1]} {_layout(other)}"
+            return f"expected {name}: {texts[0]}, got {texts[1]}"
+    for name, fact in expected[len(given) :]:
+        return f"expected {name}: {text_of(fact)}, got nothing"
+    for name, fact in given[len(expected) :]:
+        return f"expected nothing, got {name}: {text_of(fact)}"
+    return None
 
 
 def _layout(fact: TensorFact) -> str:
@@ -157,9 +153,13 @@ def bind(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[st
         raise UsageError(f"the inputs are {names or 'none'}: {error}") from None
     _drop_defaults(bound)
     found, structure = pytree.tree_flatten_with_path(dict(bound.arguments))
-    names = [f"{path[0].key}{pytree.keystr(path[1:])}" for path, _ in found]
+    names = [_name(path) for path, _ in found]
     leaves = [leaf for _, leaf in found]
     return Inputs(bound.args, bound.kwargs, leaves, structure, tuple(_input_facts(names, leaves)))
+
+
+def _name(path: Any) -> str:
+    return f"{path[0].key}{pytree.keystr(path[1:])}"
 
 
 def _drop_defaults(bound: inspect.BoundArguments) -> None:
@@ -188,7 +188,9 @@ def _input_facts(names: Sequence[str], leaves: Sequence[Any]) -> Iterator[tuple[
             yield name, fact
             continue
         if leaf.layout is not torch.strided or leaf.is_nested:
-            raise UsageError(f"input '{name}' is a tensor of layout {leaf.layout}, which is not supported; give to_dense()")
+            raise UsageError(
+                f"input '{name}' is a tensor of layout {leaf.layout}, which is not supported; give to_dense()"
+            )
         start, end = _extent(leaf)
         shares = None
         for other_name, other, other_start, other_end in before:
@@ -198,7 +200,7 @@ def _input_facts(names: Sequence[str], leaves: Sequence[Any]) -> Iterator[tuple[
             if start < other_end and other_start < end:
                 if leaf.untyped_storage()._cdata != other.untyped_storage()._cdata:
                     raise UsageError(
-                        f"inputs '{other_name}' and '{name}' share memory without PyTorch knowing it; clone() one of them"
+                        f"inputs '{other_name}' and '{name}' share memory, which PyTorch does not know; clone() one"
                     )
                 shares = f"sharing memory with {other_name} from byte {start - other_start}"
                 break
@@ -271,7 +273,7 @@ def model_state(model: nn.Module, written: frozenset[str] = frozenset()) -> Mode
                 if tensor is None:
                     continue
                 name = before + key
-                if isinstance(tensor, UninitializedTensorMixin):
+                if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
                     raise UsageError(f"{kind} '{name}' is not initialised; call the model once before")
                 tensors[name] = tensor
                 first = first_with.setdefault(tensor.untyped_storage()._cdata, name)

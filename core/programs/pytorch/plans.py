@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import fx, nn
 
-from ...errors import UsageError
+from ...errors import ProgramError, UsageError
 from ...problem import Problem
 from ...result import Result
 from ...solve import solve
@@ -67,10 +67,6 @@ class Tracer(Protocol):
     def signature(self) -> inspect.Signature:
         """What its inputs are called, and their defaults."""
 
-    @property
-    def grad(self) -> bool:
-        """Whether its program runs with autograd on (a training step), as `digests_of_run` has it."""
-
     def state(self) -> ModelState:
         """Return what a trace depends on besides the inputs, and the tensors that the thing holds now, by name."""
 
@@ -120,6 +116,8 @@ class Plan(NamedTuple):
         The program in the order found.
     arguments, result
         As in `Traced`.
+    grad
+        Whether it runs with autograd on, as steps that train do; see `digests_of_run`.
     """
 
     structure: Any
@@ -127,6 +125,7 @@ class Plan(NamedTuple):
     module: fx.GraphModule
     arguments: Arguments
     result: Finish
+    grad: bool
 
 
 class Planned(nn.Module):
@@ -149,9 +148,7 @@ class Planned(nn.Module):
         As `schedopt.optimize`.
     """
 
-    def __init__(
-        self, tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any], settings: PlanSettings
-    ) -> None:
+    def __init__(self, tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any], settings: PlanSettings) -> None:
         super().__init__()
         self._tracer = tracer
         self._settings = settings
@@ -175,7 +172,7 @@ class Planned(nn.Module):
         inputs = bind(self._tracer.signature, args, kwargs)
         state = self._tracer.state()
         plan = self._plan_for(inputs, state)
-        with _as_traced(self._tracer.grad):
+        with _as_traced(plan.grad):
             returned = plan.module(*plan.arguments(inputs.leaves, state.tensors))
             return plan.result(returned, inputs.leaves, state.tensors)
 
@@ -186,22 +183,39 @@ class Planned(nn.Module):
         for plan in self._plans:
             if plan.facts == facts and plan.structure == inputs.structure:
                 return plan
-        if self._only is not None and (other := difference(self._only, facts)):
-            raise UsageError(f"{other}; it was made with dynamic=False")
-        if len(self._plans) >= self._settings.plan_limit:
-            other = difference(self._plans[-1].facts, facts) or "inputs nested otherwise"
-            raise UsageError(
-                f"{other}; there are {len(self._plans)} plans already, one per kind of call, and plan_limit allows no "
-                "more: give inputs of fewer shapes, or a higher limit"
-            )
-        with _untouched():
-            traced = self._tracer.trace(inputs.args, inputs.kwargs)
-        # Once more: now the tracer knows which attributes the model itself writes, which are no facts.
-        facts = (*inputs.facts, *self._tracer.state().facts, *settings_facts())
-        with _as_traced(self._tracer.grad):
-            module = self._in_order(traced.program)
-        self._plans.append(Plan(inputs.structure, facts, module, traced.arguments, traced.result))
+        self._refuse_or_go_on(facts)
+        try:
+            self._plans.append(self._made_for(inputs))
+        except ProgramError as error:
+            if not self._plans:
+                raise
+            raise ProgramError(f"{self._difference(facts)}; no plan can be made for that: {error}") from error
         return self._plans[-1]
+
+    def _refuse_or_go_on(self, facts: Facts) -> None:
+        """Raise `UsageError` if no further plan may be made."""
+        ours, count = self._settings, len(self._plans)
+        if self._only is not None and (found := difference(self._only, facts)):
+            raise UsageError(f"{found}; it was made with dynamic=False")
+        if count >= ours.plan_limit:
+            raise UsageError(
+                f"{self._difference(facts)}; there are {count} plans, one per kind of call, and plan_limit={count} "
+                "allows no more: give inputs of fewer shapes, or a higher limit"
+            )
+
+    def _difference(self, facts: Facts) -> str:
+        return difference(self._plans[-1].facts, facts) or "inputs are nested otherwise than before"
+
+    def _made_for(self, inputs: Inputs) -> Plan:
+        """Trace the call and put the program in order."""
+        with torch.inference_mode(False), torch.enable_grad():  # as anywhere else: a trace depends on these, too
+            traced = self._tracer.trace(inputs.args, inputs.kwargs)
+        # The tracer knows by now which attributes the model itself writes, which are no facts any more.
+        facts = (*inputs.facts, *self._tracer.state().facts, *settings_facts())
+        grad = traced.program.training != "none"
+        with _as_traced(grad):
+            module = self._in_order(traced.program)
+        return Plan(inputs.structure, facts, module, traced.arguments, traced.result, grad)
 
     def _in_order(self, program: TorchProgram) -> fx.GraphModule:
         """Measure, solve, reorder and verify a program."""
@@ -235,13 +249,6 @@ def _summary(name: str, result: Result) -> str:
 def _device_of(program: TorchProgram) -> str:
     tensors = (value for value in program.arguments if isinstance(value, torch.Tensor))
     return "cuda" if any(tensor.is_cuda for tensor in tensors) else "cpu"
-
-
-@contextmanager
-def _untouched() -> Iterator[None]:
-    """Trace in the same way wherever a plan is made: within `no_grad` or inference mode, and outside."""
-    with torch.inference_mode(False), torch.enable_grad():
-        yield
 
 
 @contextmanager

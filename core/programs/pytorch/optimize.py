@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from ...errors import UsageError
-from .guards import Inputs, State, TensorFact, changed
+from .guards import Inputs, State, TensorFact
 from .model_guard import ModelGuard
 from .plans import Planned, PlanSettings, Traced
 from .program import TorchProgram, program_of
@@ -79,6 +79,7 @@ class ModelTracer:
         self.model = model
         self.training = training
         self._guard = ModelGuard(model)
+        self._written: set[str] = set()
 
     @property
     def name(self) -> str:
@@ -96,27 +97,51 @@ class ModelTracer:
 
     def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TorchProgram:
         """Trace the model, and undo what its own code does to its attributes meanwhile: it does it to fakes."""
-        modules = list(self.model.modules())
-        before = self.state().facts
-        attributes = [dict(vars(module)) for module in modules]
-        registries = [(dict(module._buffers), dict(module._modules)) for module in modules]
+        before = _Attributes(self.model)
+        written: set[str] = set()
+        # At its end, as torch.export undoes some of it, and not all.
+        hook = self.model.register_forward_hook(lambda *_: written.update(before.replaced()))
         try:
-            return program_of(self.model, Call(args, kwargs), self.training)
+            program = program_of(self.model, Call(args, kwargs), self.training)
         finally:
-            written = changed(before, self.state().facts)
-            for module, values, (buffers, children) in zip(modules, attributes, registries, strict=True):
-                module.__dict__.clear()
-                module.__dict__.update(values)
-                module._buffers.clear()
-                module._buffers.update(buffers)
-                module._modules.clear()
-                module._modules.update(children)
-            if written:
-                name = type(self.model).__name__
-                warnings.warn(
-                    f"{name} sets {', '.join(sorted(written))} as it runs, which its plan does not", stacklevel=2
-                )
-            self._guard.leave_out(written)
+            hook.remove()
+            before.restore()
+        if new := written - self._written:
+            names = ", ".join(sorted(new))
+            warnings.warn(f"{type(self.model).__name__} sets {names} as it runs, which its plans do not", stacklevel=2)
+            self._written |= new
+            self._guard.leave_out(new)
+        return program
+
+
+class _Attributes:
+    """The attributes that all modules of a model have, and its buffers and submodules."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = dict(model.named_modules())
+        self._values = [dict(module.__dict__) for module in self._modules.values()]
+        self._registries = [
+            [(registry, dict(registry)) for registry in (module._buffers, module._modules)]
+            for module in self._modules.values()
+        ]
+
+    def replaced(self) -> Iterator[str]:
+        """Return the names of attributes that were added, removed or replaced."""
+        for (path, module), before in zip(self._modules.items(), self._values, strict=True):
+            now = module.__dict__
+            for key in now.keys() | before.keys():
+                if now.get(key) is not before.get(key):
+                    yield f"{path}.{key}" if path else key
+
+    def restore(self) -> None:
+        """Make everything as it was."""
+        for module, before in zip(self._modules.values(), self._values, strict=True):
+            module.__dict__.clear()
+            module.__dict__.update(before)
+        for registries in self._registries:
+            for registry, members in registries:
+                registry.clear()
+                registry.update(members)
 
 
 class ForwardTracer(ModelTracer):

@@ -7,6 +7,7 @@ where none fits (trace, measure, solve, reorder, verify), and runs it on the ten
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import fx, nn
 
-from ...errors import ProgramError, UsageError
+from ...errors import ProgramError, SchedoptError, UsageError
 from ...problem import Problem
 from ...result import Result
 from ...solve import solve
@@ -185,12 +186,13 @@ class Planned(nn.Module):
                 return plan
         self._refuse_or_go_on(facts)
         try:
-            self._plans.append(self._made_for(inputs))
-        except ProgramError as error:
-            if not self._plans:
-                raise
-            raise ProgramError(f"{self._difference(facts)}; no plan can be made for that: {error}") from error
-        return self._plans[-1]
+            plan = self._made_for(inputs)
+        except SchedoptError as error:  # `from None`: below it lies PyTorch's own, which are long and say less
+            if isinstance(error, ProgramError) and self._plans:
+                error = ProgramError(f"{self._difference(facts)}; no plan can be made for that: {error}")
+            raise error.with_traceback(None) from None
+        self._plans.append(plan)
+        return plan
 
     def _refuse_or_go_on(self, facts: Facts) -> None:
         """Raise `UsageError` if no further plan may be made."""
@@ -209,7 +211,10 @@ class Planned(nn.Module):
     def _made_for(self, inputs: Inputs) -> Plan:
         """Trace the call and put the program in order."""
         with torch.inference_mode(False), torch.enable_grad():  # as anywhere else: a trace depends on these, too
-            traced = self._tracer.trace(inputs.args, inputs.kwargs)
+            args, kwargs = inputs.args, inputs.kwargs
+            if any(isinstance(leaf, torch.Tensor) and leaf.is_inference() for leaf in inputs.leaves):
+                args, kwargs = copy.deepcopy((args, kwargs))  # autograd takes no tensors of inference mode
+            traced = self._tracer.trace(args, kwargs)
         # The tracer knows by now which attributes the model itself writes, which are no facts any more.
         facts = (*inputs.facts, *self._tracer.state().facts, *settings_facts())
         grad = traced.program.training != "none"

@@ -96,6 +96,6 @@ def optimize(
         dynamic=dynamic,
         plan_limit=whole_number(plan_limit, "plan_limit", 1),
         verify=verify,
-        note=print if verbose else lambda text: None,
+        note=print if verbose else None,
     )
     return PlannedModel(model, inputs, training, settings)

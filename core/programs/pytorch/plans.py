@@ -93,7 +93,7 @@ class PlanSettings:
     verify
         Whether results are compared, bit for bit, with those in program order.
     note
-        Called with one line per plan: peak memory before and after, and its bound.
+        Called, if given, with one line per plan: peak memory before and after, and its bound.
     """
 
     method: str = "auto"
@@ -103,7 +103,7 @@ class PlanSettings:
     dynamic: bool | None = None
     plan_limit: int = PLAN_LIMIT
     verify: bool = True
-    note: Callable[[str], None] = lambda text: None
+    note: Callable[[str], None] | None = None
 
 
 class Plan(NamedTuple):
@@ -232,7 +232,8 @@ class Planned(nn.Module):
         module = reorder(program, graph, result.schedule.op_order().tolist())
         if ours.verify:
             check_equal(program, module, program.arguments)
-        ours.note(_summary(program.name, result))
+        if ours.note is not None:
+            ours.note(_summary(program.name, result))
         return module
 
     def __getstate__(self) -> dict[str, Any]:

@@ -2,17 +2,12 @@
 
 import copy
 import dataclasses
-import inspect
-import pickle
 
 import numpy as np
 import pytest
 import torch
 from schedopt import ProgramError, UsageError, optimize
-from schedopt.core.programs.pytorch.guards import bind, difference, settings_facts
-from schedopt.core.programs.pytorch.model_guard import ModelGuard
 from torch import nn
-from torch.utils import _pytree as pytree
 
 OPTIMIZERS = {
     "sgd": lambda model: torch.optim.SGD(model.parameters(), 0.01),
@@ -559,3 +554,108 @@ def test_nested_and_plain_inputs(first, training):
         assert torch.allclose(step(*args, **kwargs), expected, rtol=1e-6)
         assert twin.is_as(model, exact=False)
     assert plans_of(step) == 6
+
+
+@dataclasses.dataclass
+class Batch:
+    one: torch.Tensor
+    two: torch.Tensor
+    name: str = "batch"
+
+
+class OfBatch(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, batch):
+        return (self.layer(batch.one) - batch.two).abs().mean() * len(batch.name)
+
+
+@pytest.fixture(scope="module")
+def _registered():
+    torch.utils._pytree.register_dataclass(Batch)
+
+
+@pytest.mark.usefixtures("_registered")
+@pytest.mark.parametrize("training", ["none", "sgd"])
+def test_a_registered_dataclass_is_a_container(training):
+    torch.manual_seed(0)
+    model = OfBatch()
+    step, twin = planned(model, (Batch(*batch(4)),), training=training), Twin(model)
+    for given in (Batch(*batch(4)), Batch(*batch(2)), Batch(*batch(4), name="other")):
+        expected = twin.step(given) if training == "sgd" else twin.model(given).detach()
+        assert torch.equal(step(given), expected)
+    assert plans_of(step) == 3
+    assert twin.is_as(model)
+    with pytest.raises(ProgramError, match=r"expected batch.one: float32\[4, 8\], got float32\[4, 3\]; no plan can be"):
+        step(Batch(torch.randn(4, 3), torch.randn(4, 3)))
+
+
+# -------------------------------------------------------------------------------------------- PyTorch's settings
+
+
+@pytest.mark.parametrize("training", ["none", "sgd"])
+def test_autocast_is_what_it_was_traced_in(regression, training):
+    x, y = batch(4)
+    step = planned(regression, (x, y), training=training)
+    for enabled in (True, False, True):
+        twin = Twin(regression)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            expected = twin.step(x, y) if training == "sgd" else twin.model(x, y).detach()
+            found = step(x, y)
+        assert found.dtype == expected.dtype
+        assert torch.equal(found, expected)
+        assert twin.is_as(regression)
+    assert plans_of(step) == 2
+
+
+def test_a_plan_made_in_autocast_is_refused_outside(regression):
+    with torch.autocast("cpu", torch.bfloat16):
+        step = planned(regression, batch(4), dynamic=False)
+        step(*batch(4))
+    with pytest.raises(UsageError, match=r"^expected autocast on cpu: torch\.bfloat16, got off; it was made with"):
+        step(*batch(4))
+
+
+class Zeros(nn.Module):
+    def forward(self, x):
+        return x.sum() + torch.zeros(3)
+
+
+def test_the_default_dtype_is_what_it_was_traced_in():
+    forward = planned(Zeros(), torch.ones(3, dtype=torch.int64))
+    try:
+        torch.set_default_dtype(torch.float64)
+        assert forward(torch.ones(3, dtype=torch.int64)).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert forward(torch.ones(3, dtype=torch.int64)).dtype == torch.float32
+    assert plans_of(forward) == 2
+
+
+def test_autograd_and_inference_mode_are_none_of_its_business(regression):
+    forward = planned(regression, batch(1))
+    assert not forward(*batch(1)).requires_grad
+    with torch.inference_mode():
+        inputs = batch(2)
+        step = planned(regression, batch(1), training="sgd")
+        assert torch.equal(forward(*inputs), regression(*inputs))
+    twin = Twin(regression)
+    normal = [value.clone() for value in inputs]
+    for mode in (torch.inference_mode, torch.no_grad, torch.enable_grad):
+        with mode():
+            loss = step(*inputs)
+        assert torch.equal(loss, twin.step(*normal))
+        assert twin.is_as(regression)
+        assert not loss.requires_grad
+    assert all(parameter.requires_grad for parameter in regression.parameters())
+    assert (plans_of(forward), plans_of(step)) == (2, 2)
+
+
+def test_an_input_that_requires_a_gradient_is_refused_where_there_would_be_one(regression):
+    forward, (x, y) = planned(regression, batch(4)), batch(4)
+    with pytest.raises(UsageError, match="^input 'x' requires a gradient, which a forward program does not give"):
+        forward(x.requires_grad_(), y)
+    with torch.no_grad():
+        assert torch.equal(forward(x, y), regression(x, y))

@@ -655,7 +655,7 @@ def test_autograd_and_inference_mode_are_none_of_its_business(regression):
 
 def test_an_input_that_requires_a_gradient_is_refused_where_there_would_be_one(regression):
     forward, (x, y) = planned(regression, batch(4)), batch(4)
-    with pytest.raises(UsageError, match="^input 'x' requires a gradient, which a forward program does not give"):
+    with pytest.raises(UsageError, match=r"^input 'x' requires a gradient, which a forward program"):
         forward(x.requires_grad_(), y)
     with torch.no_grad():
         assert torch.equal(forward(x, y), regression(x, y))

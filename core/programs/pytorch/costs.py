@@ -14,6 +14,7 @@ import torch
 from ...errors import ProgramError
 from .allocator import cuda_peak_and_rest, trace_cpu_allocator
 from .run import SEED
+from .source_lines import node_label
 
 if TYPE_CHECKING:
     from .program import TorchProgram
@@ -80,7 +81,7 @@ class _OpByOp(torch.fx.Interpreter):
             result = self.call_op(n, args, kwargs)
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
-            raise ProgramError(f"{self.program.name}: node '{n.name}' ({n.target}) fails when run: {reason}") from error
+            raise ProgramError(f"{self.program.name}: node {node_label(n)} fails when run: {reason}") from error
         return result if n.users else None
 
     def call_op(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -74,7 +74,7 @@ def test_what_is_no_order_of_the_program_is_refused(training):
     order = graph.input_order.tolist()
     with pytest.raises(ScheduleError, match=f"op '{graph.op_names[order[-1]]}'"):
         reorder(program, graph, [order[-1], *order[:-1]])
-    with pytest.raises(ScheduleError, match=f"op '{graph.op_names[order[-1]]}' never runs"):
+    with pytest.raises(ScheduleError, match=f"op '{graph.op_names[order[-1]]}'.* never runs"):
         reorder(program, graph, order[:-1])
     with pytest.raises(ScheduleError, match="runs twice"):
         reorder(program, graph, [*order, order[0]])
@@ -91,7 +91,7 @@ def test_what_is_no_order_of_the_program_is_refused(training):
                 needed.add(op)
         if earlier not in needed:  # this order breaks one rule alone: `later` waits for `earlier`
             hasty = [op for op in order if op in needed] + [op for op in order if op not in needed]
-            with pytest.raises(ScheduleError, match=f"op '{graph.op_names[later]}' runs .*{graph.op_names[earlier]}:"):
+            with pytest.raises(ScheduleError, match=f"op '{graph.op_names[later]}'.* runs .*{graph.op_names[earlier]}:"):
                 reorder(program, graph, hasty)
             refused.add(graph.op_names[later].rstrip("_0123456789"))
     assert {"add", "bernoulli"} <= refused, "no write in place or no random op was tried"

@@ -79,13 +79,16 @@ def optimize(
     ...     torch.equal(optimized(inputs), model(inputs))
     True
     """
-    from torch import nn
+    from torch import jit, nn
 
     from ..programs.pytorch.optimize import PlannedModel
-    from ..programs.pytorch.plans import PlanSettings
+    from ..programs.pytorch.plans import Planned, PlanSettings
 
     if not isinstance(model, nn.Module):
         raise UsageError(f"a model is a PyTorch module, not {type(model).__name__}; optimize(model, inputs)")
+    if isinstance(model, (Planned, jit.ScriptModule)):
+        what = "optimized already" if isinstance(model, Planned) else "compiled by TorchScript"
+        raise UsageError(f"the model is {what}; optimize the module that it was made of")
     if dynamic:
         raise UsageError("dynamic=True is not supported: a plan is for fixed shapes; leave it out for one per shape")
     settings = PlanSettings(

@@ -178,7 +178,7 @@ def _drop_defaults(bound: inspect.BoundArguments) -> None:
 def _input_facts(names: Sequence[str], leaves: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     before: list[tuple[str, torch.Tensor, int, int]] = []
     for name, leaf in zip(names, leaves, strict=True):
-        if not isinstance(leaf, torch.Tensor):
+        if not _is_tensor(leaf):
             fact = plain_fact(leaf)
             if fact is None:
                 raise UsageError(_unknown(name, leaf))
@@ -203,6 +203,11 @@ def _input_facts(names: Sequence[str], leaves: Sequence[Any]) -> Iterator[tuple[
                 break
         before.append((name, leaf, start, end))
         yield name, tensor_fact(leaf, shares)
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether PyTorch's own kernels run on it: not so for fake and distributed tensors, and others of that kind."""
+    return isinstance(value, torch.Tensor) and type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:

@@ -166,6 +166,8 @@ def _attributes(module: nn.Module, before: str) -> Iterator[tuple[str, Any]]:
 
 def _attribute_fact(value: Any) -> Any:
     """Return the fact of a module's attribute: of plain values, tensors, and tuples and lists of these; else None."""
+    if isinstance(value, nn.Parameter):  # a second reference to it, as layers of `nn.LSTM` have
+        return None
     if isinstance(value, torch.Tensor):
         return SameTensor(value), tensor_fact(value) if value.layout is torch.strided else None
     if isinstance(value, (tuple, list)):

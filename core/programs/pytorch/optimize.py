@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from ...errors import UsageError
 from .guards import Inputs, State, TensorFact
+from .model_attributes import Attributes
 from .model_guard import ModelGuard
 from .plans import Planned, PlanSettings, Traced
 from .program import TorchProgram, program_of
@@ -96,52 +98,26 @@ class ModelTracer:
         return self._guard.state()
 
     def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TorchProgram:
-        """Trace the model, and undo what its own code does to its attributes meanwhile: it does it to fakes."""
-        before = _Attributes(self.model)
+        """Trace the model, and find out which of its attributes its own code sets."""
+        at_call: list[Attributes] = []
         written: set[str] = set()
-        # At its end, as torch.export undoes some of it, and not all.
-        hook = self.model.register_forward_hook(lambda *_: written.update(before.replaced()))
+        # Around the call itself: before it, PyTorch puts fakes in the place of parameters; after it, torch.export
+        # undoes some of what was written, and not all.
+        hooks = [
+            self.model.register_forward_pre_hook(lambda *_: at_call.append(Attributes(self.model))),
+            self.model.register_forward_hook(lambda *_: written.update(at_call.pop().replaced())),
+        ]
         try:
             program = program_of(self.model, Call(args, kwargs), self.training)
         finally:
-            hook.remove()
-            before.restore()
+            for hook in hooks:
+                hook.remove()
         if new := written - self._written:
             names = ", ".join(sorted(new))
             warnings.warn(f"{type(self.model).__name__} sets {names} as it runs, which its plans do not", stacklevel=2)
             self._written |= new
             self._guard.leave_out(new)
         return program
-
-
-class _Attributes:
-    """The attributes that all modules of a model have, and its buffers and submodules."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._modules = dict(model.named_modules())
-        self._values = [dict(module.__dict__) for module in self._modules.values()]
-        self._registries = [
-            [(registry, dict(registry)) for registry in (module._buffers, module._modules)]
-            for module in self._modules.values()
-        ]
-
-    def replaced(self) -> Iterator[str]:
-        """Return the names of attributes that were added, removed or replaced."""
-        for (path, module), before in zip(self._modules.items(), self._values, strict=True):
-            now = module.__dict__
-            for key in now.keys() | before.keys():
-                if now.get(key) is not before.get(key):
-                    yield f"{path}.{key}" if path else key
-
-    def restore(self) -> None:
-        """Make everything as it was."""
-        for module, before in zip(self._modules.values(), self._values, strict=True):
-            module.__dict__.clear()
-            module.__dict__.update(before)
-        for registries in self._registries:
-            for registry, members in registries:
-                registry.clear()
-                registry.update(members)
 
 
 class ForwardTracer(ModelTracer):
@@ -178,7 +154,8 @@ class ForwardTracer(ModelTracer):
         if exported is None:
             raise TypeError("a forward program is an exported program")
         signature, structure = exported.graph_signature, exported.call_spec.out_spec
-        places = {name: place for place, name in enumerate(signature.user_inputs)}
+        given = [spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
+        places = {name: place for place, name in enumerate(given)}
 
         def result(returned: Sequence[Any], leaves: Sequence[Any], tensors: Mapping[str, torch.Tensor]) -> Any:
             outputs = []

@@ -112,7 +112,7 @@ class Plan(NamedTuple):
     Parameters
     ----------
     structure, facts
-        Of the calls that it stands for.
+        Of the calls that it stands for; facts of the inputs, of what is called, and of PyTorch's settings.
     module
         The program in the order found.
     arguments, result
@@ -122,7 +122,7 @@ class Plan(NamedTuple):
     """
 
     structure: Any
-    facts: Facts
+    facts: tuple[Facts, ...]
     module: fx.GraphModule
     arguments: Arguments
     result: Finish
@@ -154,7 +154,7 @@ class Planned(nn.Module):
         self._tracer = tracer
         self._settings = settings
         self._plans: list[Plan] = []
-        self._only: Facts | None = None  # with dynamic=False: what each call must be like
+        self._only: tuple[Facts, ...] | None = None  # with dynamic=False: what each call must be like
         plan = self._plan_for(bind(tracer.signature, args, kwargs), tracer.state())
         if settings.dynamic is False:
             self._only = plan.facts
@@ -180,7 +180,7 @@ class Planned(nn.Module):
     def _plan_for(self, inputs: Inputs, state: State) -> Plan:
         """Return the plan for a call; make it if there is none and it may be made."""
         self._tracer.check(inputs)
-        facts = (*inputs.facts, *state.facts, *settings_facts())
+        facts = inputs.facts, state.facts, settings_facts()
         for plan in self._plans:
             if plan.facts == facts and plan.structure == inputs.structure:
                 return plan
@@ -194,10 +194,10 @@ class Planned(nn.Module):
         self._plans.append(plan)
         return plan
 
-    def _refuse_or_go_on(self, facts: Facts) -> None:
+    def _refuse_or_go_on(self, facts: tuple[Facts, ...]) -> None:
         """Raise `UsageError` if no further plan may be made."""
         ours, count = self._settings, len(self._plans)
-        if self._only is not None and (found := difference(self._only, facts)):
+        if self._only is not None and (found := difference(sum(self._only, ()), sum(facts, ()))):
             raise UsageError(f"{found}; it was made with dynamic=False")
         if count >= ours.plan_limit:
             raise UsageError(
@@ -205,8 +205,8 @@ class Planned(nn.Module):
                 "allows no more: give inputs of fewer shapes, or a higher limit"
             )
 
-    def _difference(self, facts: Facts) -> str:
-        return difference(self._plans[-1].facts, facts) or "inputs are nested otherwise than before"
+    def _difference(self, facts: tuple[Facts, ...]) -> str:
+        return difference(sum(self._plans[-1].facts, ()), sum(facts, ())) or "inputs are nested otherwise than before"
 
     def _made_for(self, inputs: Inputs) -> Plan:
         """Trace the call and put the program in order."""
@@ -216,7 +216,7 @@ class Planned(nn.Module):
                 args, kwargs = copy.deepcopy((args, kwargs))  # autograd takes no tensors of inference mode
             traced = self._tracer.trace(args, kwargs)
         # The tracer knows by now which attributes the model itself writes, which are no facts any more.
-        facts = (*inputs.facts, *self._tracer.state().facts, *settings_facts())
+        facts = inputs.facts, self._tracer.state().facts, settings_facts()
         grad = traced.program.training != "none"
         with as_traced(grad):
             module = in_order(traced.program, self._settings)
@@ -236,8 +236,10 @@ def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
     Raises
     ------
     ProgramError, ScheduleError
-        If it has an op that is not supported, or its results would not be those of program order.
+        If it has an op that is not supported or no data, or its results would not be those of program order.
     """
+    if any(isinstance(value, torch.Tensor) and value.is_meta for value in program.arguments):
+        raise ProgramError(f"{program.name}: its tensors are on the meta device, without data to run it on")
     graph = graph_of(program, measured=measured_costs(program, _device_of(program)))
     result = solve(
         Problem(graph),

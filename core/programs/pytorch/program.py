@@ -18,6 +18,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from ...errors import ProgramError, UsageError
+from .model_attributes import untouched
 from .outputs import known_outputs
 from .sources import as_call, call_function, read_exported, specialised
 from .tracing import check_flat, foreign_code, rename, silent, trace
@@ -190,7 +191,8 @@ def _program(
     if training == "none":
         return _forward(model, args, kwargs, name, where)
     network = model.module() if isinstance(model, ExportedProgram) else model
-    step = training_step(network, args, kwargs, training, where)
+    with untouched(network):
+        step = training_step(network, args, kwargs, training, where)
     note(f"{where}: the loss is {step.loss}")
     return TorchProgram(
         name=f"{name}-{training}",
@@ -210,8 +212,9 @@ def _forward(
     if isinstance(model, ExportedProgram):
         exported = model
     else:
-        with foreign_code(where, "the model cannot be exported"), silent(), known_outputs(model, where, every=True):
-            exported = torch.export.export(model, args, kwargs, strict=False)
+        with foreign_code(where, "the model cannot be exported"), silent(), untouched(model):
+            with known_outputs(model, where, every=True):
+                exported = torch.export.export(model, args, kwargs, strict=False)
         check_flat(exported.graph, where)
         args, kwargs = exported.example_inputs
     signature = exported.graph_signature

@@ -212,9 +212,13 @@ def _forward(
     if isinstance(model, ExportedProgram):
         exported = model
     else:
-        with foreign_code(where, "the model cannot be exported"), silent(), untouched(model):
-            with known_outputs(model, where, every=True):
-                exported = torch.export.export(model, args, kwargs, strict=False)
+        with (
+            foreign_code(where, "the model cannot be exported"),
+            silent(),
+            untouched(model),
+            known_outputs(model, where, every=True),
+        ):
+            exported = torch.export.export(model, args, kwargs, strict=False)
         check_flat(exported.graph, where)
         args, kwargs = exported.example_inputs
     signature = exported.graph_signature

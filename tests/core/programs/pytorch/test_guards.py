@@ -2,12 +2,15 @@
 
 import copy
 import dataclasses
+import gc
+import weakref
 
 import numpy as np
 import pytest
 import torch
 from schedopt import ProgramError, UsageError, optimize
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 OPTIMIZERS = {
     "sgd": lambda model: torch.optim.SGD(model.parameters(), 0.01),
@@ -148,6 +151,7 @@ def test_what_no_plan_stands_for_is_a_sentence_and_nothing_is_updated(regression
         "array": y.numpy(),
         "sparse": y.to_sparse(),
         "object": object(),
+        "fake": FakeTensorMode().from_tensor(y),
         "leaf": y.clone().requires_grad_(),
         "point": Point(x, y),
     }
@@ -269,6 +273,18 @@ def test_plans_run_on_the_parameters_that_the_model_has_now(regression, change, 
         assert torch.equal(step(x, y), twin.step(x, y))
         assert twin.is_as(regression)
     assert {id(value) for value in step.parameters()} == {id(value) for value in regression.parameters()}
+
+
+@pytest.mark.parametrize("training", ["none", "adam"])
+def test_plans_hold_no_parameter_that_the_model_has_no_more(regression, training):
+    x, y = batch(4)
+    step = planned(regression, (x, y), training=training)
+    step(x, y)
+    old = weakref.ref(regression.one.weight)
+    regression.one.weight = nn.Parameter(torch.randn(16, 8))
+    step(x, y)
+    gc.collect()
+    assert old() is None
 
 
 @pytest.mark.parametrize("training", ["none", "sgd", "adam"])

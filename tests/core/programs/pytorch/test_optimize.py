@@ -8,7 +8,7 @@ import pytest
 import schedopt
 import torch
 from models import torch_models
-from schedopt import ScheduleError, UsageError, optimize
+from schedopt import ProgramError, ScheduleError, UsageError, optimize
 from schedopt.core.programs.pytorch import plans
 from schedopt.core.programs.pytorch.allocator import peak_of
 from schedopt.core.programs.pytorch.program import program_of
@@ -88,6 +88,49 @@ def test_tied_weights_dropout_and_batch_statistics_are_those_of_eager_training(t
         for (name, one), other in zip(tied.state_dict().items(), twin.state_dict().values(), strict=True):
             assert torch.allclose(one, other, rtol=1e-6, atol=1e-8), name  # of a tied weight two gradients are added
     assert tied.two.weight is tied.one.weight
+
+
+class Repeated(nn.Module):
+    """One layer under two names, and in a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Linear(8, 8)
+        self.two, self.all = self.one, [self.one]
+
+    def forward(self, x):
+        return self.two(self.one(x)).square()
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LSTM(8, 8)
+
+    def forward(self, x):
+        return self.layer(x)[0]
+
+
+@pytest.mark.filterwarnings("error:.*as it runs")
+@pytest.mark.parametrize("kind", [Repeated, Recurrent])
+@pytest.mark.parametrize("training", ["none", "sgd"])
+def test_tracing_leaves_the_model_as_it_was(kind, training):
+    torch.manual_seed(0)
+    model, x = kind(), torch.randn(3, 2, 8)
+    twin = copy.deepcopy(model)
+    before = dict(model.named_parameters(remove_duplicate=False))
+    schedopt.import_model(model, x, training=training)
+    step = optimize(model, x, training=training, method="lpmf")
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        assert parameter is before[name]
+    assert torch.equal(model(x), twin(x))
+    if training == "sgd":
+        expected = twin(x).mean()
+        expected.backward()
+        torch.optim.SGD(twin.parameters(), 0.01).step()
+        assert torch.equal(step(x), expected)
+        for (name, one), other in zip(model.state_dict().items(), twin.state_dict().values(), strict=True):
+            assert torch.allclose(one, other, rtol=1e-6, atol=1e-8), name
 
 
 @pytest.mark.parametrize("training", ["none", "sgd"])
@@ -175,3 +218,34 @@ def test_a_wrong_order_is_told_and_nothing_is_kept(tied, monkeypatch):
 def test_what_optimize_cannot_take_is_refused(model, kwargs, message):
     with pytest.raises(UsageError, match=message):
         optimize(model, torch.ones(2, 4), **kwargs)
+
+
+def test_a_model_that_is_optimized_already_is_refused(tied):
+    better = optimize(tied, torch.randn(4, 8), method="lpmf")
+    with pytest.raises(UsageError, match=r"^the model is optimized already; optimize the module that it was made of$"):
+        optimize(better, torch.randn(4, 8))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_scripted_model_is_refused():
+    with pytest.raises(
+        UsageError, match=r"^the model is compiled by TorchScript; optimize the module that it was made"
+    ):
+        optimize(torch.jit.script(nn.Linear(4, 4)), torch.randn(2, 4))
+
+
+@pytest.mark.parametrize("training", ["none", "sgd"])
+def test_a_model_without_data_is_a_sentence(training):
+    model = nn.Linear(4, 4, device="meta")
+    with pytest.raises(
+        ProgramError, match=r"^Linear.*: its tensors are on the meta device, without data to run it on$"
+    ):
+        optimize(model, torch.randn(2, 4, device="meta"), training=training)
+
+
+def test_an_error_has_no_long_traceback_of_pytorchs():
+    with pytest.raises(ProgramError, match=r"^Linear: the model cannot be exported: ") as caught:
+        optimize(nn.Linear(4, 4), torch.randn(2, 5))
+    assert caught.value.__suppress_context__
+    assert "\n" not in str(caught.value)
+    assert all("schedopt" in str(frame.path) or frame.path == caught.traceback[0].path for frame in caught.traceback)

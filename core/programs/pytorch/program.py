@@ -59,6 +59,9 @@ class TorchProgram:
     results
         Per value that the graph returns: `output` or `loss`; `buffer`, `parameter` or `input` if it is the new
         value of one, which the caller copies (functionalised exported programs only).
+    targets
+        Per argument: the model's name of a parameter, buffer or constant, or a name of the optimizer's state; None for
+        inputs.
     training
         `none`, `sgd` or `adam`.
     exported
@@ -70,6 +73,7 @@ class TorchProgram:
     arguments: tuple[Any, ...]
     roles: tuple[str, ...]
     results: tuple[str, ...]
+    targets: tuple[str | None, ...] = ()
     training: str = "none"
     exported: ExportedProgram | None = None
 
@@ -187,6 +191,7 @@ def _program(
         arguments=tuple(held.tensor.detach() for held in step.held),
         roles=tuple(held.role for held in step.held),
         results=("loss",),
+        targets=tuple(held.target for held in step.held),
         training=training,
     )
 
@@ -245,5 +250,6 @@ def _forward(
         arguments=tuple(arguments),
         roles=tuple(_INPUT_ROLES[spec.kind] for spec in signature.input_specs),
         results=tuple(_RESULT_ROLES[spec.kind] for spec in signature.output_specs),
+        targets=tuple(spec.target for spec in signature.input_specs),
         exported=flat,
     )

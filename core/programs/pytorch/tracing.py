@@ -38,11 +38,12 @@ _VALUE_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, G
 
 
 class Held(NamedTuple):
-    """A tensor that a program is given: what to call its placeholder, its role and itself."""
+    """A tensor that a program is given: name of its placeholder, role, itself, and what its model calls it."""
 
     name: str
     role: str
     tensor: torch.Tensor
+    target: str | None = None
 
 
 def check_flat(graph: fx.Graph, where: str) -> None:
@@ -107,7 +108,7 @@ def lift_constants(module: fx.GraphModule, after: int) -> list[Held]:
                 lifted = graph.placeholder(node.target)
             rename(lifted, f"c{node.target}")
             lifted.meta = {"val": node.meta.get("val", tensor)}
-            constants[node.target] = (Held(lifted.name, "constant", tensor), lifted)
+            constants[node.target] = (Held(lifted.name, "constant", tensor, lifted.name), lifted)
         node.replace_all_uses_with(constants[node.target][1])
         graph.erase_node(node)
     return [held for held, _ in constants.values()]

@@ -54,8 +54,8 @@ def training_step(
     trained = [key for key, parameter in parameters.items() if parameter.requires_grad]
     if not trained:
         raise ProgramError(f"{where}: no parameter of the model requires a gradient; import it with --training none")
-    held = [Held(f"p_{key}", "parameter", parameter) for key, parameter in parameters.items()]
-    held += [Held(f"b_{key}", "buffer", buffer) for key, buffer in buffers.items()]
+    held = [Held(f"p_{key}", "parameter", parameter, key) for key, parameter in parameters.items()]
+    held += [Held(f"b_{key}", "buffer", buffer, key) for key, buffer in buffers.items()]
     held += [Held(f"input_{number}", "input", leaves[at].detach()) for number, at in enumerate(places)]
     held += _optimizer_state(optimizer, {key: parameters[key] for key in trained})
     about_loss: list[str] = []
@@ -107,12 +107,12 @@ def _optimizer_state(optimizer: str, trained: Mapping[str, torch.Tensor]) -> lis
     if optimizer == "sgd":
         return []
     averages = [
-        Held(f"{kind}_{key}", "state", torch.zeros_like(parameter.detach()))
+        Held(f"{kind}_{key}", "state", torch.zeros_like(parameter.detach()), f"{kind}_{key}")
         for key, parameter in trained.items()
         for kind in ("exp_avg", "exp_avg_sq")
     ]
     steps = torch.zeros((), device=next(iter(trained.values())).device)
-    return [*averages, Held("step", "state", steps)]
+    return [*averages, Held("step", "state", steps, "step")]
 
 
 def _update(

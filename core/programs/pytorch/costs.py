@@ -80,7 +80,7 @@ class _OpByOp(torch.fx.Interpreter):
             result = self.call_op(n, args, kwargs)
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
-            raise ProgramError(f"{self.program.name}: node '{n.name}' ({n.target}) fails when run: {reason}") from error
+            raise ProgramError(f"{self.program.name}: node {node_label(n)} fails when run: {reason}") from error
         return result if n.users else None
 
     def call_op(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

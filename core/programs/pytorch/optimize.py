@@ -243,8 +243,8 @@ class _Layout(NamedTuple):
 
 def _slots(program: TorchProgram) -> list[_Slot]:
     return [
-        _Slot(role, target or "", value if role == "constant" else None)
-        for role, target, value in zip(program.roles, program.targets, program.arguments, strict=True)
+        _Slot(role, target, value if role == "constant" else None)
+        for role, target, value in zip(program.roles, program.names, program.arguments, strict=True)
     ]
 
 

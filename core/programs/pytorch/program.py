@@ -59,13 +59,14 @@ class TorchProgram:
     results
         Per value that the graph returns: `output` or `loss`; `buffer`, `parameter` or `input` if it is the new
         value of one, which the caller copies (functionalised exported programs only).
-    targets
-        Per argument: the model's name of a parameter, buffer or constant, or a name of the optimizer's state; None for
-        inputs.
     training
         `none`, `sgd` or `adam`.
     exported
         A forward program as an exported program, whose graph module is `module`; None in training.
+    names
+        Per argument, what the caller calls it: the name in the state dict, the model's own argument, or for the state
+        of an optimizer the parameter and the state's name, as in `encoder.weight.exp_avg`. By default, those of the
+        placeholders.
     """
 
     name: str
@@ -73,9 +74,14 @@ class TorchProgram:
     arguments: tuple[Any, ...]
     roles: tuple[str, ...]
     results: tuple[str, ...]
-    targets: tuple[str | None, ...] = ()
     training: str = "none"
     exported: ExportedProgram | None = None
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            placeholders = self.module.graph.find_nodes(op="placeholder")
+            object.__setattr__(self, "names", tuple(node.name for node in placeholders))
 
 
 def load_program(
@@ -190,8 +196,8 @@ def _program(
         module=step.module,
         arguments=tuple(held.tensor.detach() for held in step.held),
         roles=tuple(held.role for held in step.held),
+        names=tuple(held.label or held.name for held in step.held),
         results=("loss",),
-        targets=tuple(held.target for held in step.held),
         training=training,
     )
 
@@ -249,7 +255,7 @@ def _forward(
         module=flat.graph_module,
         arguments=tuple(arguments),
         roles=tuple(_INPUT_ROLES[spec.kind] for spec in signature.input_specs),
+        names=tuple(spec.target or spec.arg.name for spec in signature.input_specs),
         results=tuple(_RESULT_ROLES[spec.kind] for spec in signature.output_specs),
-        targets=tuple(spec.target for spec in signature.input_specs),
         exported=flat,
     )

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils import _pytree as pytree
 
 from ...errors import UsageError
@@ -24,8 +22,6 @@ Facts = tuple[tuple[str, Any], ...]
 
 _PLAIN = (int, str, bytes, bool, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _NAMED = (enum.Enum, type, types.FunctionType, types.BuiltinFunctionType, torch._ops.OpOverload)
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_REGISTRIES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *_HOOKS}
 
 
 class TensorFact(NamedTuple):
@@ -113,9 +109,6 @@ def _layout(fact: TensorFact) -> str:
     return ", ".join(words + ["conjugated"] * fact.bits[0] + ["negated"] * fact.bits[1])
 
 
-# ---------------------------------------------------------------------------------------------------------- inputs
-
-
 class Inputs(NamedTuple):
     """The inputs of a call, in the one form that each way to call has.
 
@@ -149,8 +142,8 @@ def bind(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[st
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        names = ", ".join(map(str, signature.parameters.values()))
-        raise UsageError(f"the inputs are {names or 'none'}: {error}") from None
+        known = [str(parameter.replace(annotation=parameter.empty)) for parameter in signature.parameters.values()]
+        raise UsageError(f"{error}; the inputs are {', '.join(known) or 'none'}") from None
     _drop_defaults(bound)
     found, structure = pytree.tree_flatten_with_path(dict(bound.arguments))
     names = [_name(path) for path, _ in found]
@@ -229,100 +222,25 @@ def _unknown(name: str, value: Any) -> str:
     return f"input '{name}' is a {kind}; inputs are tensors, plain values, and tuples, lists and dicts of these"
 
 
-# ---------------------------------------------------------------------------------------------------------- models
-
-
-class ModelState(NamedTuple):
-    """What a trace depends on besides the inputs, and the tensors that a model, or an optimizer, has now.
+class State(NamedTuple):
+    """What a trace depends on besides the inputs.
 
     Parameters
     ----------
     facts
-        Of parameters, buffers, plain attributes, hooks and types of modules.
+        Of what is traced, a model say.
     tensors
-        Parameters and buffers by name; a tied one has several.
+        What it holds now that a program runs on: parameters and buffers, by name.
     """
 
     facts: Facts
-    tensors: dict[str, torch.Tensor]
-
-
-def model_state(model: nn.Module, written: frozenset[str] = frozenset()) -> ModelState:
-    """Return what a trace of the model depends on.
-
-    Parameters
-    ----------
-    model
-        Any module.
-    written
-        Names of attributes that the model itself changes when it runs, a counter say; they are left out.
-
-    Raises
-    ------
-    UsageError
-        If a parameter is not initialised yet.
-    """
-    facts: list[tuple[str, Any]] = []
-    tensors: dict[str, torch.Tensor] = {}
-    first_with: dict[int, str] = {}
-    for path, module in model.named_modules(remove_duplicate=False):
-        before = f"{path}." if path else ""
-        facts.append((f"module '{path}'", type(module)))
-        for kind, registry in (("parameter", module._parameters), ("buffer", module._buffers)):
-            for key, tensor in registry.items():
-                if tensor is None:
-                    continue
-                name = before + key
-                if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
-                    raise UsageError(f"{kind} '{name}' is not initialised; call the model once before")
-                tensors[name] = tensor
-                first = first_with.setdefault(tensor.untyped_storage()._cdata, name)
-                shares = None if first is name else f"sharing memory with {first} from {tensor.storage_offset()}"
-                facts.append((f"{kind} {name}", tensor_fact(tensor, shares)))
-        for key, value in vars(module).items():
-            if key in _HOOKS:
-                fact: Any = tuple(value)
-            elif key in _REGISTRIES:
-                continue
-            else:
-                fact = _attribute_fact(value)
-            if fact is not None and before + key not in written:
-                facts.append((before + key, fact))
-    return ModelState(tuple(facts), tensors)
-
-
-class SameTensor:
-    """A tensor that is neither parameter nor buffer, equal to none but itself, as traces hold it as a constant."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SameTensor) and self.tensor is other.tensor
-
-    def __hash__(self) -> int:
-        return id(self.tensor)
-
-    def __str__(self) -> str:
-        return f"the tensor of shape {list(self.tensor.shape)} at {id(self.tensor):#x}"
-
-
-def _attribute_fact(value: Any) -> Any:
-    """Return the fact of a module's attribute: of plain values, tensors, and tuples and lists of these; else None."""
-    if isinstance(value, torch.Tensor):
-        return SameTensor(value), tensor_fact(value) if value.layout is torch.strided else None
-    if isinstance(value, (tuple, list)):
-        return type(value), tuple(map(_attribute_fact, value))
-    return plain_fact(value)
+    tensors: Mapping[str, torch.Tensor]
 
 
 def changed(before: Facts, after: Facts) -> frozenset[str]:
     """Return the names of what differs."""
     one, other = dict(before), dict(after)
     return frozenset(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
-
-
-# -------------------------------------------------------------------------------------------------------- settings
 
 
 def autocast_devices() -> list[str]:

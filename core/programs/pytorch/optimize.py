@@ -13,10 +13,12 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from ...errors import UsageError
-from .guards import Inputs, ModelState, TensorFact, changed, model_state
+from .guards import Inputs, State, TensorFact, changed
+from .model_guard import ModelGuard
 from .plans import Planned, PlanSettings, Traced
 from .program import TorchProgram, program_of
 from .sources import Call, as_call
+from .training import STEP_COUNT
 
 _SHARED = (
     *("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"),
@@ -76,7 +78,7 @@ class ModelTracer:
     def __init__(self, model: nn.Module, training: str) -> None:
         self.model = model
         self.training = training
-        self._written: frozenset[str] = frozenset()
+        self._guard = ModelGuard(model)
 
     @property
     def name(self) -> str:
@@ -88,9 +90,9 @@ class ModelTracer:
         """What the model's `forward` is called with."""
         return inspect.signature(self.model.forward)
 
-    def state(self) -> ModelState:
+    def state(self) -> State:
         """Return what a trace depends on of the model, and its parameters and buffers."""
-        return model_state(self.model, self._written)
+        return self._guard.state()
 
     def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TorchProgram:
         """Trace the model, and undo what its own code does to its attributes meanwhile: it does it to fakes."""
@@ -114,7 +116,7 @@ class ModelTracer:
                 warnings.warn(
                     f"{name} sets {', '.join(sorted(written))} as it runs, which its plan does not", stacklevel=2
                 )
-            self._written |= written
+            self._guard.leave_out(written)
 
 
 class ForwardTracer(ModelTracer):
@@ -180,6 +182,7 @@ class StepTracer(ModelTracer):
     def __init__(self, model: nn.Module, training: str) -> None:
         super().__init__(model, training)
         self._optimizer: dict[str, torch.Tensor] = {}
+        self._counts: dict[str, int] = {}
 
     def check(self, inputs: Inputs) -> None:
         """Refuse inputs that autograd follows, as the step gives gradients to parameters alone.
@@ -199,12 +202,11 @@ class StepTracer(ModelTracer):
         """Trace a training step with these inputs."""
         program = self._program(args, kwargs)
         slots = _slots(program)
-        fresh = {
-            slot.target: value for slot, value in zip(slots, program.arguments, strict=True) if slot.role == "state"
-        }
-        layouts = {target: _Layout(value.shape, value.dtype, value.device) for target, value in fresh.items()}
-        for target, value in fresh.items():
-            self._optimizer.setdefault(target, value)
+        layouts = {}
+        for (role, target, _), value in zip(slots, program.arguments, strict=True):
+            if role == "state":
+                layouts[target] = _Layout(value.shape, value.dtype, value.device)
+                self._optimizer.setdefault(target, value)
         state = self._state_for(layouts)
         values = tuple(state.get(slot.target, value) for slot, value in zip(slots, program.arguments, strict=True))
 
@@ -212,10 +214,24 @@ class StepTracer(ModelTracer):
             given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
             return _fill(slots, given, tensors, self._state_for(layouts))
 
-        return Traced(replace(program, arguments=values), arguments, lambda loss, leaves, tensors: loss)
+        def result(loss: torch.Tensor, leaves: Sequence[Any], tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            self._counts.update((target, self._counts.get(target, 0) + 1) for target in layouts)
+            return loss
+
+        return Traced(replace(program, arguments=values), arguments, result)
 
     def _state_for(self, layouts: Mapping[str, _Layout]) -> dict[str, torch.Tensor]:
-        """Return the optimizer's state for a plan; where its parameter has another dtype or device now, it follows."""
+        """Return the optimizer's state for a plan; where its parameter has another dtype or device now, it follows.
+
+        Adam's correction of its averages depends on how often they were updated, for which its program has one count.
+        """
+        counts = {self._counts.get(target, 0): target for target in layouts if target != STEP_COUNT}
+        if STEP_COUNT in layouts and len(counts) > 1:
+            about = " and ".join(f"'{target}' {count} times" for count, target in list(counts.items())[:2])
+            raise UsageError(
+                f"{self.training} has updated {about}, and counts for all parameters of a step at once; freeze or use "
+                "the same parameters in each step, or optimize a step function with an optimizer of its own"
+            )
         for target, (shape, dtype, device) in layouts.items():
             value = self._optimizer[target]
             if value.shape != shape:
@@ -224,6 +240,8 @@ class StepTracer(ModelTracer):
                     f"shape {list(shape)} now; optimize the model again"
                 )
             self._optimizer[target] = value.to(device, dtype)
+        if STEP_COUNT in layouts:
+            self._optimizer[STEP_COUNT].fill_(max(counts, default=0))
         return {target: self._optimizer[target] for target in layouts}
 
 

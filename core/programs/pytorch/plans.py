@@ -24,7 +24,7 @@ from ...units import format_bytes
 from .apply import reorder
 from .costs import measured_costs
 from .equality import check_equal
-from .guards import Facts, Inputs, ModelState, autocast_devices, bind, difference, settings_facts
+from .guards import Facts, Inputs, State, autocast_devices, bind, difference, settings_facts
 from .importer import graph_of
 from .program import TorchProgram
 
@@ -67,7 +67,7 @@ class Tracer(Protocol):
     def signature(self) -> inspect.Signature:
         """What its inputs are called, and their defaults."""
 
-    def state(self) -> ModelState:
+    def state(self) -> State:
         """Return what a trace depends on besides the inputs, and the tensors that the thing holds now, by name."""
 
     def check(self, inputs: Inputs) -> None:
@@ -176,7 +176,7 @@ class Planned(nn.Module):
             returned = plan.module(*plan.arguments(inputs.leaves, state.tensors))
             return plan.result(returned, inputs.leaves, state.tensors)
 
-    def _plan_for(self, inputs: Inputs, state: ModelState) -> Plan:
+    def _plan_for(self, inputs: Inputs, state: State) -> Plan:
         """Return the plan for a call; make it if there is none and it may be made."""
         self._tracer.check(inputs)
         facts = (*inputs.facts, *state.facts, *settings_facts())

@@ -8,7 +8,6 @@ from operator import getitem
 
 import numpy as np
 import pytest
-import schedopt
 import torch
 from models import torch_models
 from models.torch_models import random_order
@@ -23,7 +22,7 @@ from schedopt.core.programs.pytorch.costs import measured_costs
 from schedopt.core.programs.pytorch.equality import check_equal
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.programs.pytorch.run import digests_of_run, held_bytes
+from schedopt.core.programs.pytorch.run import digests_of_run
 from schedopt.core.schedule import Schedule
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_leaves

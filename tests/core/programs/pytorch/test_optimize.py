@@ -5,8 +5,9 @@ import copy
 import pytest
 import schedopt
 import torch
-import torch_models
-from schedopt.core.errors import UsageError
+from models import torch_models
+from schedopt import UsageError, optimize
+from schedopt.core.programs.pytorch.allocator import peak_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import held_bytes
 from torch import nn
@@ -46,72 +47,6 @@ def test_optimize_returns_a_training_step():
         assert torch.equal(one, other), name
     other_images = [torch.randn_like(value) for value in inputs]
     assert not torch.equal(step(*other_images), loss)
-
-
-class Difference(nn.Module):
-    """Two inputs of the same shape, and a flag, all of which may be given by position or keyword."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.arange(8.0))
-
-    def forward(self, more, less, *, scale=2, pair=None):
-        return ((self.weight * more).sum() - scale * (self.weight * less).sum()) * (pair or [1.0])[0]
-
-
-@pytest.mark.parametrize("example", [lambda a, b: (a, b), lambda a, b: {"less": b, "more": a}])
-def test_a_training_step_is_called_as_its_model_is(example):
-    more, less = torch.rand(2, 8)
-    for args, kwargs in [((more, less), {}), ((more,), {"less": less}), ((), {"less": less, "more": more, "scale": 2})]:
-        model = Difference()
-        expected = model(more, less)
-        step = optimize(model, example(torch.zeros(8), torch.ones(8)), training="sgd", method="lpmf")
-        assert torch.allclose(step(*args, **kwargs), expected)
-        assert torch.allclose(model.weight, torch.arange(8.0) - 0.01 * (more - 2 * less))
-
-
-def test_a_training_step_refuses_inputs_that_it_was_not_made_for():
-    model, ones = Difference(), torch.ones(8)
-    step = optimize(model, (ones, ones), training="adam", method="lpmf")
-    cases = [
-        (
-            (ones, torch.ones(1)),
-            {},
-            UsageError,
-            r"^input 'less' is .* shape \(1,\), .*made for .* shape \(8,\)",
-        ),
-        ((ones.double(), ones), {}, UsageError, "^input 'more' is .*float64, .*float32"),
-        ((ones, 3), {}, UsageError, "^input 'less' is 3; "),
-        ((ones, ones), {"scale": 3}, UsageError, "^input 'scale' is 3; the step was made for 2"),
-        ((ones, (ones, ones)), {}, UsageError, "^input 'less' is "),
-        ((ones,), {}, TypeError, "'less'"),
-        ((ones, ones, ones), {}, TypeError, "positional"),
-    ]
-    for args, kwargs, kind, message in cases:
-        with pytest.raises(kind, match=message):
-            step(*args, **kwargs)
-    assert torch.equal(model.weight, Difference().weight), "nothing was updated"
-
-
-class Nested(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(3))
-
-    def forward(self, pair, **more):
-        return (self.weight * pair[0] * more["last"]).sum() + pair[1].sum()
-
-
-def test_a_training_step_takes_nested_inputs():
-    model, (one, two, last) = Nested(), torch.rand(3, 3)
-    zeros = torch.zeros(3)
-    step = optimize(model, {"last": zeros, "pair": [zeros, zeros]}, training="sgd", method="lpmf")
-    expected = model([one, two], last=last)
-    assert torch.allclose(step([one, two], last=last), expected)
-    with pytest.raises(UsageError, match=r"^input 'pair\[1\]' is a tensor of shape \(1,\)"):
-        step([one, torch.ones(1)], last=last)
-    with pytest.raises(UsageError, match="nested otherwise"):
-        step([one], last=last)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import torch
 from ...errors import ProgramError
 from .allocator import cuda_peak_and_rest, trace_cpu_allocator
 from .run import SEED
+from .source_lines import node_label
 
 if TYPE_CHECKING:
     from .program import TorchProgram

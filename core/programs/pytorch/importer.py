@@ -243,6 +243,8 @@ class _Import:
             with torch.set_grad_enabled(self.program.training != "none"):
                 results = target(*pytree.tree_map_only(FakeTensor, _zeros, args), **kwargs)
             return pytree.tree_map_only(torch.Tensor, self.mode.from_tensor, results)
+        if not target._schema.returns:  # it only writes to its arguments, and may have no fake
+            return None
         with self.mode:
             if target.overloadpacket in _REDUCED_IN_PLACE and (given := _given(target, args, kwargs))["reduction"]:
                 return target(**{**given, "reduction": 0}).as_strided((), ())

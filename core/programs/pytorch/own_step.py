@@ -2,112 +2,190 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import fx
-from torch.utils import _pytree as pytree
+from torch import fx, nn
 
-from ...problem import Problem
-from ...solve import solve
-from .apply import reorder
-from .costs import measured_costs
-from .equality import check_equal
-from .importer import graph_of
-from .program import TorchProgram
+from ...errors import ProgramError, ScheduleError, UsageError
+from .guards import Facts, bind, difference
+from .plans import PlanSettings, as_traced, in_order
 from .python_state import PythonState
-from .recorded import WITHOUT_EFFECT, Deferred, Number, RecordedOp, Result
-from .recorder import Recorder, Segment, Tree, settled
-
-class _Stopped(BaseException):
-    pass
+from .recorded import Deferred
+from .recorder import Recorder, Segment, Tree
+from .sources import as_call
+from .step_program import arguments_of, names_of_held, names_of_inputs, step_program
+from .tracing import foreign_code, silent
 
 
 class _Plan(NamedTuple):
+    """How to run what was recorded, and the numbers of the tensors that it returns."""
+
     wanted: tuple[int, ...]
-    module: Callable[..., Any]
+    module: fx.GraphModule
 
 
-class OwnStep:
-    def __init__(self, function, args, kwargs, settings=None):
+class _Enough(BaseException):
+    """Ends a trial of a step, at the first value that its Python asks for."""
+
+
+class PlannedStep(nn.Module):
+    """A function that does a whole training step, run in orders of less peak memory; see `schedopt.optimize`.
+
+    Each call runs the function's Python and records its ops, which run in the order of a plan when the function has
+    returned; where it reads a value (`item()`, or to branch), those recorded so far run first. So what is no op happens
+    as ever: an optimizer's hyperparameters, a schedule of learning rates, a counter, a branch. A plan is kept for each
+    sequence of ops, whatever the numbers in them.
+
+    Parameters
+    ----------
+    function
+        What to call: forward, backward and update, on modules and optimizers that it refers to.
+    inputs
+        Example inputs: a tuple of arguments, a dict of keywords, or one tensor.
+    settings
+        How plans are made.
+
+    Raises
+    ------
+    ProgramError
+        If the step cannot be recorded; the message names the line.
+    """
+
+    def __init__(self, function: Callable[..., Any], inputs: Any, settings: PlanSettings) -> None:
+        super().__init__()
         self._function = function
-        self._root = Tree()
-        self.plans = 0
-        self._dry(args, kwargs)
+        self._settings = settings
+        self._name = step_name(function)
+        self._tree = Tree()
+        self._trained: list[tuple[str, torch.Tensor]] = []
+        self._gradients: dict[int, str] = {}
+        self._inputs: dict[int, str] = {}
+        self._plans = 0
+        self._parts = 0
+        self._most_parts = 1
+        self._only: Facts | None = None
+        args, kwargs = as_call(inputs)
+        if settings.dynamic is False:
+            self._only = bind(inspect.signature(function), args, kwargs).facts
+        self._try(args, kwargs)
 
-    def _dry(self, args, kwargs):
-        state = PythonState(self._function)
-        undo = []
-        def run(segment, wanted):
-            self._plan(segment, wanted)
-            raise _Stopped
-        recorder = Recorder(self._root, run, undo)
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Do one step, and return what the function returns; its tensors have no graph of autograd.
+
+        Raises
+        ------
+        UsageError
+            If `dynamic=False` asks for inputs as those of the example, and these are not; nothing was run then.
+        """
+        if self._only is not None:
+            facts = bind(inspect.signature(self._function), args, kwargs).facts
+            if found := difference(self._only, facts):
+                raise UsageError(f"{found}; it was made with dynamic=False")
+        self._begin(args, kwargs)
+        recorder = Recorder(self._tree, self._run, [])
         try:
-            with recorder.recording():
-                result = self._function(*args, **kwargs)
+            with recorder.recording(), torch.enable_grad():
+                returned = self._function(*args, **kwargs)
             recorder.flush()
-        except _Stopped:
+        except BaseException:
+            recorder.recover()
+            self._drop_valueless()
+            raise
+        self._most_parts = max(self._most_parts, self._parts)
+        return recorder.settle(returned)
+
+    def _drop_valueless(self) -> None:
+        """Drop the states that optimizers made in a step whose ops failed, so that the next step makes them."""
+        for _, optimizer in PythonState(self._function).optimizers:
+            for parameter, entries in list(optimizer.state.items()):
+                if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
+                    del optimizer.state[parameter]
+
+    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._parts = 0
+        self._inputs = names_of_inputs(self._function, args, kwargs)
+        self._gradients = {id(tensor.grad): name for name, tensor in self._trained if tensor.grad is not None}
+
+    def _try(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Record the step up to the first value that it reads, plan what was recorded, and undo all that it did."""
+        state = PythonState(self._function)
+        self._trained = list(state.parameters().values())
+        changes: list[Callable[[], Any]] = []
+
+        def plan(segment: Segment, wanted: list[int]) -> Any:
+            self._planned(segment, wanted)
+            raise _Enough
+
+        recorder = Recorder(self._tree, plan, changes, state.paths())
+        self._begin(args, kwargs)
+        try:
+            with foreign_code(self._name, "the step cannot be recorded"), recorder.recording(), torch.enable_grad():
+                returned = self._function(*args, **kwargs)  # what the caller will hold has to be there
+            recorder.flush()
+            del returned
+        except _Enough:
             pass
         finally:
-            for u in reversed(undo):
-                u()
+            for undo in reversed(changes):
+                undo()
             state.restore()
 
-    def __call__(self, *args, **kwargs):
-        recorder = Recorder(self._root, self._run)
-        with recorder.recording():
-            result = self._function(*args, **kwargs)
-        recorder.flush()
-        return settled(recorder, result)
-
-    def _run(self, segment, wanted):
-        plan = next((p for p in segment.last.plans if set(wanted) <= set(p.wanted)), None)
+    def _run(self, segment: Segment, wanted: list[int]) -> dict[int, torch.Tensor]:
+        """Run what was recorded, and return the values that are wanted, by number."""
+        self._parts += 1
+        plans: list[_Plan] = segment.last.plans
+        plan = next((plan for plan in plans if set(wanted) <= set(plan.wanted)), None)
         if plan is None:
-            plan = self._plan(segment, wanted)
-        outs = plan.module(*[t.data for t in segment.held.values()], *segment.numbers)
-        return dict(zip(plan.wanted, outs))
+            plan = self._planned_or_not(segment, wanted)
+        with as_traced(grad=True):
+            values = plan.module(*arguments_of(segment))
+        return dict(zip(plan.wanted, values, strict=True))
 
-    def _plan(self, segment, wanted):
-        self.plans += 1
-        program = program_of_segment(segment, wanted, "step")
-        graph = graph_of(program, measured=measured_costs(program))
-        found = solve(Problem(graph), evaluations=10).schedule
-        module = reorder(program, graph, found.op_order().tolist())
-        check_equal(program, module, program.arguments)
+    def _planned_or_not(self, segment: Segment, wanted: list[int]) -> _Plan:
+        """Return a new plan; of program order if no better one can be made, as the step has begun and must go on."""
+        limit = self._settings.plan_limit * max(self._parts, self._most_parts)
+        if self._plans < limit:
+            try:
+                return self._planned(segment, wanted)
+            except (ProgramError, ScheduleError) as error:
+                warnings.warn(f"{error}; it runs in program order", stacklevel=2)
+        elif self._plans == limit:
+            self._plans += 1
+            warnings.warn(
+                f"{self._name}: {limit} sequences of ops have a plan, and plan_limit={self._settings.plan_limit} allows "
+                "no more; further ones run in program order: give inputs of fewer shapes, or a higher limit",
+                stacklevel=2,
+            )
+        return self._keep(segment, wanted, self._program(segment, wanted).module)
+
+    def _planned(self, segment: Segment, wanted: list[int]) -> _Plan:
+        """Make a plan for what was recorded."""
+        program = self._program(segment, wanted)
+        with as_traced(grad=True), silent():
+            plan = self._keep(segment, wanted, in_order(program, self._settings))
+        self._plans += 1
+        return plan
+
+    def _program(self, segment: Segment, wanted: list[int]) -> Any:
+        return step_program(segment, wanted, self._name, names_of_held(self._function, self._inputs, self._gradients))
+
+    def _keep(self, segment: Segment, wanted: list[int], module: fx.GraphModule) -> _Plan:
         plan = _Plan(tuple(wanted), module)
         segment.last.plans.append(plan)
         return plan
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name}, {self._plans} plan{'s' * (self._plans != 1)})"
 
-def program_of_segment(segment: Segment, wanted: Sequence[int], name: str) -> TorchProgram:
-    graph = fx.Graph()
-    nodes = {}
-    for number, tensor in segment.held.items():
-        nodes[number] = graph.placeholder(f"held_{number}")
-    numbers = iter([graph.placeholder(f"number_{i}") for i in range(len(segment.numbers))])
-    for op in segment.last.path():
-        args, kwargs = op.call(lambda key: nodes[key.number], numbers.__next__)
-        if op.op in WITHOUT_EFFECT:
-            continue
-        node = graph.create_node("call_function", op.op, args, kwargs, name=op.op.overloadpacket.__name__)
-        node.meta.update(op.meta)
-        def take(value, source):
-            import operator
-            if isinstance(value, Result):
-                nodes[value.number] = source
-            elif isinstance(value, (tuple, list)):
-                for at, part in enumerate(value):
-                    if pytree.tree_any(lambda l: isinstance(l, Result), part):
-                        take(part, graph.call_function(operator.getitem, (source, at)))
-        take(op.returned, node)
-    graph.output(tuple(nodes[number] for number in wanted))
-    module = fx.GraphModule(torch.nn.Module(), graph)
-    return TorchProgram(
-        name=name, module=module,
-        arguments=(*(t.data for t in segment.held.values()), *segment.numbers),
-        roles=("constant",)*len(segment.held)+("input",)*len(segment.numbers),
-        results=("output",)*len(wanted),
-        training="own",
-    )
+
+def step_name(function: Callable[..., Any]) -> str:
+    """Return what to call a step in messages."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return name

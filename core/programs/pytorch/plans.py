@@ -172,7 +172,7 @@ class Planned(nn.Module):
         inputs = bind(self._tracer.signature, args, kwargs)
         state = self._tracer.state()
         plan = self._plan_for(inputs, state)
-        with _as_traced(plan.grad):
+        with as_traced(plan.grad):
             returned = plan.module(*plan.arguments(inputs.leaves, state.tensors))
             return plan.result(returned, inputs.leaves, state.tensors)
 
@@ -213,22 +213,9 @@ class Planned(nn.Module):
         # The tracer knows by now which attributes the model itself writes, which are no facts any more.
         facts = (*inputs.facts, *self._tracer.state().facts, *settings_facts())
         grad = traced.program.training != "none"
-        with _as_traced(grad):
-            module = self._in_order(traced.program)
+        with as_traced(grad):
+            module = in_order(traced.program, self._settings)
         return Plan(inputs.structure, facts, module, traced.arguments, traced.result, grad)
-
-    def _in_order(self, program: TorchProgram) -> fx.GraphModule:
-        """Measure, solve, reorder and verify a program."""
-        ours = self._settings
-        graph = graph_of(program, measured=measured_costs(program, _device_of(program)))
-        result = solve(
-            Problem(graph), ours.method, evaluations=ours.evaluations, time_limit=ours.seconds, seed=ours.seed
-        )
-        module = reorder(program, graph, result.schedule.op_order().tolist())
-        if ours.verify:
-            check_equal(program, module, program.arguments)
-        ours.note(_summary(program.name, result))
-        return module
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plans": []}
@@ -236,6 +223,29 @@ class Planned(nn.Module):
     def __repr__(self) -> str:
         plans = len(self._plans)
         return f"{type(self).__name__}({self._tracer.name}, {plans} plan{'s' * (plans != 1)})"
+
+
+def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
+    """Measure, solve, reorder and verify a program.
+
+    Raises
+    ------
+    ProgramError, ScheduleError
+        If it has an op that is not supported, or its results would not be those of program order.
+    """
+    graph = graph_of(program, measured=measured_costs(program, _device_of(program)))
+    result = solve(
+        Problem(graph),
+        settings.method,
+        evaluations=settings.evaluations,
+        time_limit=settings.seconds,
+        seed=settings.seed,
+    )
+    module = reorder(program, graph, result.schedule.op_order().tolist())
+    if settings.verify:
+        check_equal(program, module, program.arguments)
+    settings.note(_summary(program.name, result))
+    return module
 
 
 def _summary(name: str, result: Result) -> str:
@@ -252,7 +262,7 @@ def _device_of(program: TorchProgram) -> str:
 
 
 @contextmanager
-def _as_traced(grad: bool) -> Iterator[None]:
+def as_traced(grad: bool) -> Iterator[None]:
     """Run a traced program: its casts are ops of its own, and so is its backward."""
     with ExitStack() as stack:
         for device in autocast_devices():

@@ -24,6 +24,7 @@ from .training import training_step
 
 Note = Callable[[str], None]
 TRAINING = ("none", "sgd", "adam")
+STEP = "step"
 _INPUT_ROLES = {
     InputKind.PARAMETER: "parameter",
     InputKind.BUFFER: "buffer",
@@ -60,7 +61,7 @@ class TorchProgram:
         Per value that the graph returns: `output` or `loss`; `buffer`, `parameter` or `input` if it is the new
         value of one, which the caller copies (functionalised exported programs only).
     training
-        `none`, `sgd` or `adam`.
+        `none`, `sgd` or `adam`; `step` for a function that does a whole step.
     exported
         A forward program as an exported program, whose graph module is `module`; None in training.
     names

@@ -53,6 +53,36 @@ class PythonState:
             lambda: torch.set_rng_state(states[2]),
         ]
 
+    def parameters(self) -> dict[int, tuple[str, torch.Tensor]]:
+        """Return name and tensor of all parameters, by `id`, under the names of the outermost modules reached.
+
+        With several of these, the name begins with that under which the module was met.
+        """
+        found = {}
+        for prefix, module in self._outermost():
+            for name, parameter in module.named_parameters():
+                found.setdefault(id(parameter), (prefix + name, parameter))
+        return found
+
+    def buffers(self) -> dict[int, str]:
+        """Return the names of all buffers, by `id`; see `parameters`."""
+        outermost = self._outermost()
+        return {id(buffer): prefix + name for prefix, module in outermost for name, buffer in module.named_buffers()}
+
+    def paths(self) -> dict[str, nn.Module]:
+        """Return all modules by their paths; see `parameters`."""
+        return {
+            (prefix + path).rstrip("."): module
+            for prefix, outer in self._outermost()
+            for path, module in outer.named_modules()
+        }
+
+    def _outermost(self) -> list[tuple[str, nn.Module]]:
+        """Return the modules that are in no other, each with what the names in it begin with."""
+        inner = {id(part) for _, module in self.modules for part in module.modules() if part is not module}
+        outermost = [(name, module) for name, module in self.modules if id(module) not in inner]
+        return [(f"{name}." if len(outermost) > 1 and name else "", module) for name, module in outermost]
+
     def restore(self) -> None:
         """Make everything what it was."""
         for restore in self._restoring:

@@ -14,10 +14,9 @@ aten = torch.ops.aten
 # Calls that give their argument again (no autograd here).
 WITHOUT_EFFECT = (aten.detach.default, aten.alias.default, aten.lift_fresh.default)
 # In training these write to arguments that their schemas do not mark as written.
-UNMARKED_WRITES = {
-    packet: ("running_mean", "running_var")
-    for packet in (aten.native_batch_norm, aten.cudnn_batch_norm, aten.miopen_batch_norm)
-}
+UNMARKED_WRITES = dict.fromkeys(
+    (aten.native_batch_norm, aten.cudnn_batch_norm, aten.miopen_batch_norm), ("running_mean", "running_var")
+)
 # What these give has a shape and type that no number among their arguments changes, as that of a pointwise op.
 _FILLED = (aten.full, aten.full_like, aten.new_full, aten.fill, aten.addmm, aten.baddbmm, aten.scalar_tensor)
 
@@ -123,7 +122,9 @@ class Sort:
         places = [*range(len(schema.arguments))]
         names = [argument.name for argument in schema.arguments]
         marked = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
-        marked = [is_marked or names[at] in UNMARKED_WRITES.get(op.overloadpacket, ()) for at, is_marked in enumerate(marked)]
+        marked = [
+            is_marked or names[at] in UNMARKED_WRITES.get(op.overloadpacket, ()) for at, is_marked in enumerate(marked)
+        ]
         self.writes = {key for at in places if marked[at] for key in (at, names[at])}
         returned = [r.alias_info is not None and r.alias_info.is_write for r in schema.returns]
         self.only_writes = all(returned)

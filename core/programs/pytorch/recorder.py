@@ -7,9 +7,8 @@ without recording. Ops that were recorded before are found again in a tree, and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +23,7 @@ from .recorded import (
     WITHOUT_EFFECT,
     Constant,
     Deferred,
+    Layout,
     Number,
     RecordedOp,
     Result,
@@ -32,12 +32,11 @@ from .recorded import (
     layout_of,
     sort_of,
 )
+from .source_lines import SourceRecorder
 
 # Reads and writes of the generator's state, before which recorded ops have to draw their numbers.
 _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed", "seed")
 _DYNAMIC = (DataDependentOutputException, DynamicOutputShapeException)
-_FOREIGN = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
-_LINES = 8
 
 Run = Callable[["Segment", list[int]], dict[int, torch.Tensor]]
 
@@ -151,7 +150,13 @@ class Recorder(TorchDispatchMode):
         Takes a function for each tensor that is changed at once, which gives it back its values; None to keep changes.
     """
 
-    def __init__(self, tree: Tree, run: Run, undo: list[Callable[[], Any]] | None = None) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        run: Run,
+        undo: list[Callable[[], Any]] | None = None,
+        modules: Mapping[str, torch.nn.Module] | None = None,
+    ) -> None:
         super().__init__()
         self.root = tree.root
         self.fake_mode = tree.fake_mode
@@ -160,6 +165,8 @@ class Recorder(TorchDispatchMode):
         self.segment = Segment(tree.root)
         self.leaves: dict[int, torch.Tensor] = {}
         self.made: list[TensorWeakRef] = []
+        self.failed = False
+        self.sources = SourceRecorder(modules or {})
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -183,7 +190,9 @@ class Recorder(TorchDispatchMode):
         values = segment.held
         if wanted or any(sort_of(node.op).writes or sort_of(node.op).is_random for node in segment.last.path()):
             with _disable_current_modes(), torch._C._DisableAutocast(), torch.enable_grad():  # type: ignore[attr-defined]
+                self.failed = True
                 values = {**segment.held, **self.run(segment, wanted)}
+                self.failed = False
         for number, tensors in alive.items():
             for tensor in tensors:
                 tensor.value = values[number]
@@ -211,6 +220,35 @@ class Recorder(TorchDispatchMode):
         except _DYNAMIC:
             self.flush()
             return self._run(func, sort, tensors, args, kwargs)
+
+    def settle(self, returned: Any) -> Any:
+        """Give every tensor that the step has made its values, wherever it is referred to; return what was returned.
+
+        Gradients become plain tensors, and so does what lies in a container or an attribute (an optimizer's state).
+        What autograd still refers to stays what it is; ops on it work on the values.
+        """
+        for leaf in self.leaves.values():
+            if isinstance(leaf.grad, Deferred):
+                value = leaf.grad.value
+                leaf.grad = None
+                leaf.grad = None if value is None else value.data
+        made = [tensor for reference in self.made if (tensor := reference()) is not None]
+        self.made.clear()
+        while made:
+            _become_plain(made.pop())
+        return pytree.tree_map_only(Deferred, lambda tensor: tensor.value, returned)
+
+    def recover(self) -> None:
+        """After an error of the step's own code: run the ops before it. After one of an op: forget what they were for.
+
+        Gradients and states of optimizers that have no value are dropped, as if they had not been made.
+        """
+        if not self.failed:
+            self.flush()
+        else:
+            for undo in reversed(self.undo or []):
+                undo()
+        self.settle(None)
 
     def _after_draws(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -312,7 +350,7 @@ class Recorder(TorchDispatchMode):
         fakes = segment.all_fakes()
         for tensor in _tensor_keys(key):
             if tensor.layout is not None:
-                node.fakes[tensor.number] = self._fake(tensor)
+                node.fakes[tensor.number] = self._fake(tensor.layout)
         segment.add_fakes(node)
         given = {id(fakes[tensor.number]): tensor.number for tensor in _tensor_keys(key)}
         args, kwargs = node.call(lambda tensor: fakes[tensor.number], iter(numbers).__next__)
@@ -325,16 +363,16 @@ class Recorder(TorchDispatchMode):
             with self.fake_mode:
                 result = func(*args, **kwargs)
 
-            new: dict[int, Result] = {}
 
             def describe(fake: torch.Tensor) -> Result:
                 if id(fake) in given:
                     return Result(given[id(fake)])
-                if id(fake) not in new:
-                    new[id(fake)] = Result(node.next, layout_of(fake))
-                    node.fakes[node.next] = fake
-                    node.next += 1
-                return new[id(fake)]
+                result = Result(node.next, layout_of(fake))
+                # A fake may give one tensor twice where a run gives two (oneDNN's LSTM, the gradients of its biases).
+                twice = any(fake is other for other in node.fakes.values())
+                node.fakes[node.next] = self._fake(layout_of(fake)) if twice else fake
+                node.next += 1
+                return result
 
             node.returned = pytree.tree_map_only(torch.Tensor, describe, result)
             segment.add_fakes(node)
@@ -342,12 +380,10 @@ class Recorder(TorchDispatchMode):
         written += [kwargs[name] for name in sort.writes if name in kwargs]
         node.reads = self._held_owners((args, kwargs))
         node.writes = self._held_owners(written)
-        node.meta = _about()
+        self.sources.note(node.meta, sys._getframe())
         return node
 
-    def _fake(self, tensor: TensorKey) -> torch.Tensor:
-        assert tensor.layout is not None
-        like = tensor.layout
+    def _fake(self, like: Layout) -> torch.Tensor:
         with self.fake_mode:
             return torch.empty_strided(like.shape, like.stride, dtype=like.dtype, device=like.device)
 
@@ -379,31 +415,10 @@ class Recorder(TorchDispatchMode):
         return pytree.tree_map(tensor_of, node.returned)
 
 
-def settled(recorder: Recorder, returned: Any) -> Any:
-    """Give every tensor that a step has made its values, wherever it is referred to, and return what the step returned.
-
-    Gradients become plain tensors, and so does what lies in a container or an attribute (an optimizer's state). What
-    autograd still refers to stays what it is; ops on it work on the values.
-    """
-    for leaf in recorder.leaves.values():
-        if isinstance(leaf.grad, Deferred):
-            value = leaf.grad.value
-            assert value is not None
-            leaf.grad = None
-            leaf.grad = value.data
-    made = [tensor for reference in recorder.made if (tensor := reference()) is not None]
-    recorder.made.clear()
-    while made:
-        _become_plain(made.pop())
-    return pytree.tree_map_only(Deferred, lambda tensor: tensor.value, returned)
-
-
 def _become_plain(tensor: Deferred) -> None:
     """Make a tensor what its value is, in place, if nothing but Python refers to it."""
-    value = tensor.value
-    assert value is not None
-    if tensor._use_count() == 1:  # type: ignore[attr-defined]
-        swap_tensors(tensor, value.data)
+    if tensor.value is not None and tensor._use_count() == 1:  # type: ignore[attr-defined]
+        swap_tensors(tensor, tensor.value.data)
 
 
 def _tensor_keys(key: Any) -> list[TensorKey]:
@@ -417,15 +432,3 @@ def _restoring(tensor: torch.Tensor) -> Callable[[], Any]:
     """Return a function that gives a tensor the values that it has now."""
     values = tensor.detach().clone()
     return lambda: tensor.data.copy_(values)
-
-
-def _about() -> dict[str, Any]:
-    """Return the line of the user's code that calls the op, innermost last, as `stack_trace` of a node."""
-    lines: list[str] = []
-    frame = sys._getframe(2)
-    while frame is not None and len(lines) < _LINES:
-        code = frame.f_code
-        if not code.co_filename.startswith((*_FOREIGN, "<")):
-            lines.append(f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}')
-        frame = frame.f_back  # type: ignore[assignment]
-    return {"stack_trace": "\n".join(reversed(lines))}

@@ -1,0 +1,122 @@
+"""What a step has recorded as a program: one flat graph, and the tensors and numbers that it runs on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from operator import getitem
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from .argument_names import argument_names
+from .program import STEP, TorchProgram
+from .python_state import PythonState
+from .recorded import WITHOUT_EFFECT, RecordedOp, Result
+from .recorder import Segment
+
+Named = Mapping[int, tuple[str, str]]
+"""Role and name of tensors, by `id`."""
+
+
+def step_program(segment: Segment, wanted: Sequence[int], name: str, named: Named) -> TorchProgram:
+    """Return the ops that a step has recorded as a program.
+
+    Its numbers (learning rates, what follows from the number of steps) are arguments, since they change from call to
+    call; their role is `constant`.
+
+    Parameters
+    ----------
+    segment
+        What was recorded.
+    wanted
+        The numbers of the tensors that the program returns.
+    name
+        What to call it.
+    named
+        What is known of the tensors that it works on.
+    """
+    graph = fx.Graph()
+    nodes: dict[int, fx.Node] = {}
+    roles, names = [], []
+    for number, tensor in segment.held.items():
+        role, label = named.get(id(tensor), ("constant", f"tensor_{number}"))
+        nodes[number] = graph.placeholder(re.sub(r"\W", "_", f"{role}_{label}"))
+        roles.append(role)
+        names.append(label)
+    labels = [f"number_{at}" for at in range(len(segment.numbers))]
+    numbers = iter([graph.placeholder(label) for label in labels])
+    for op in segment.last.path():
+        if op.op not in WITHOUT_EFFECT:
+            _add(graph, op, nodes, numbers.__next__)
+    graph.output(tuple(nodes[number] for number in wanted))
+    return TorchProgram(
+        name=name,
+        module=fx.GraphModule(torch.nn.Module(), graph),
+        arguments=(*arguments_of(segment),),
+        roles=(*roles, *("constant" for _ in labels)),
+        names=(*names, *labels),
+        results=("output",) * len(wanted),
+        training=STEP,
+    )
+
+
+def arguments_of(segment: Segment) -> list[Any]:
+    """Return what the program of a segment runs on: tensors, without autograd, that share memory with those met."""
+    return [*(tensor.data for tensor in segment.held.values()), *segment.numbers]
+
+
+def _add(graph: fx.Graph, op: RecordedOp, nodes: dict[int, fx.Node], number: Callable[[], Any]) -> None:
+    """Add an op to the graph, and a node for each of its results that is a tensor."""
+    args, kwargs = op.call(lambda tensor: nodes[tensor.number], number)
+    node = graph.create_node("call_function", op.op, args, kwargs, name=op.op.overloadpacket.__name__)
+    node.meta.update(op.meta)
+
+    def take(part: Any, source: fx.Node) -> None:
+        if isinstance(part, Result):
+            nodes[part.number] = source
+        elif isinstance(part, (tuple, list)):
+            for at, inner in enumerate(part):
+                if any(isinstance(leaf, Result) for leaf in pytree.tree_leaves(inner)):
+                    take(inner, graph.call_function(getitem, (source, at)))
+
+    take(op.returned, node)
+
+
+def names_of_held(
+    function: Callable[..., Any], inputs: Mapping[int, str], gradients: Mapping[int, str]
+) -> dict[int, tuple[str, str]]:
+    """Return role and name of the tensors that a step refers to.
+
+    Parameters
+    ----------
+    function
+        The step.
+    inputs, gradients
+        Names of the tensors among its inputs, and of the gradients that were there when it was called, by `id`.
+    """
+    state = PythonState(function)
+    named = {key: ("input", name) for key, name in inputs.items()}
+    parameters = state.parameters()
+    for name, optimizer in state.optimizers:
+        for parameter, entries in optimizer.state.items():
+            owner = parameters.get(id(parameter), (name, None))[0]
+            for key, value in entries.items() if isinstance(entries, dict) else ():
+                if isinstance(value, torch.Tensor):
+                    named[id(value)] = ("state", f"{owner}.{key}")
+    named.update((key, ("gradient", f"{name}.grad")) for key, name in gradients.items())
+    named.update((key, ("parameter", name)) for key, (name, _) in parameters.items())
+    named.update((key, ("buffer", name)) for key, name in state.buffers().items())
+    return named
+
+
+def names_of_inputs(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, str]:
+    """Return what the step's signature calls the tensors among its inputs, by `id`."""
+    leaves = pytree.tree_leaves((args, kwargs))
+    return {
+        id(leaf): name
+        for leaf, name in zip(leaves, argument_names(function, args, kwargs), strict=True)
+        if isinstance(leaf, torch.Tensor)
+    }

@@ -25,16 +25,11 @@ from ...units import format_bytes
 from ..options import ImportOptions
 from ..roofline import Roofline
 from .program import TorchProgram, load_program
+from .recorded import UNMARKED_WRITES
 from .residents import Residents
 from .source_lines import node_label, sources_of
 
 aten = torch.ops.aten
-# In training these write to arguments that their schemas do not mark as written.
-_UNMARKED_WRITES = {
-    aten.native_batch_norm: ("running_mean", "running_var"),
-    aten.cudnn_batch_norm: ("running_mean", "running_var"),
-    aten.miopen_batch_norm: ("running_mean", "running_var"),
-}
 # The CPU's attention does the FLOPs of the one that PyTorch counts.
 _SAME_FLOPS = {
     aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
@@ -348,7 +343,7 @@ def _written(target: torch._ops.OpOverload[Any, Any], given: Mapping[str, Any]) 
     """Return the arguments that a call writes to."""
     marked = [a.name for a in target._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     if given.get("training"):
-        marked += _UNMARKED_WRITES.get(target.overloadpacket, ())
+        marked += UNMARKED_WRITES.get(target.overloadpacket, ())
     return [given[name] for name in marked if name in given]
 
 

@@ -16,7 +16,8 @@ from .guards import Facts, bind, difference
 from .plans import PlanSettings, as_traced, in_order
 from .python_state import PythonState
 from .recorded import Deferred
-from .recorder import Recorder, Segment, Tree
+from .recorder import Recorder
+from .segment import Segment, Tree
 from .sources import as_call
 from .step_program import arguments_of, names_of_held, names_of_inputs, step_program
 from .tracing import foreign_code, silent
@@ -157,8 +158,8 @@ class PlannedStep(nn.Module):
         elif self._plans == limit:
             self._plans += 1
             warnings.warn(
-                f"{self._name}: {limit} sequences of ops have a plan, and plan_limit={self._settings.plan_limit} allows "
-                "no more; further ones run in program order: give inputs of fewer shapes, or a higher limit",
+                f"{self._name}: {limit} sequences of ops have a plan, and plan_limit={self._settings.plan_limit} "
+                "allows no more; further ones run in program order: give inputs of fewer shapes, or a higher limit",
                 stacklevel=2,
             )
         return self._keep(segment, wanted, self._program(segment, wanted).module)

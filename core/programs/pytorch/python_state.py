@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-_PLAIN = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType, types.BuiltinFunctionType)
-_PLAIN = (*_PLAIN, np.ndarray, np.generic, torch.dtype, torch.device, torch.Size)
+_PLAIN: tuple[type, ...] = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType)
+_PLAIN += (types.BuiltinFunctionType, np.ndarray, np.generic, torch.dtype, torch.device, torch.Size)
 
 
 class PythonState:
@@ -46,10 +46,11 @@ class PythonState:
                 continue
             self._seen[id(thing)] = thing
             waiting += reversed(list(self._visit(name, thing)))
-        states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        # NumPy's old generator, too: it is what a step may draw from.
+        states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
         self._restoring += [
             lambda: random.setstate(states[0]),
-            lambda: np.random.set_state(states[1]),
+            lambda: np.random.set_state(states[1]),  # noqa: NPY002
             lambda: torch.set_rng_state(states[2]),
         ]
 
@@ -58,7 +59,7 @@ class PythonState:
 
         With several of these, the name begins with that under which the module was met.
         """
-        found = {}
+        found: dict[int, tuple[str, torch.Tensor]] = {}
         for prefix, module in self._outermost():
             for name, parameter in module.named_parameters():
                 found.setdefault(id(parameter), (prefix + name, parameter))
@@ -178,4 +179,4 @@ def _set_version(tensor: torch.Tensor, version: int) -> None:
     try:
         torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))  # type: ignore[attr-defined]
     except TypeError:  # torch < 2.6
-        torch._C._autograd._unsafe_set_version_counter(tensor, version)  # type: ignore[attr-defined]
+        torch._C._autograd._unsafe_set_version_counter(tensor, version)  # type: ignore[attr-defined,arg-type]

@@ -14,9 +14,11 @@ aten = torch.ops.aten
 # Calls that give their argument again (no autograd here).
 WITHOUT_EFFECT = (aten.detach.default, aten.alias.default, aten.lift_fresh.default)
 # In training these write to arguments that their schemas do not mark as written.
-UNMARKED_WRITES = dict.fromkeys(
-    (aten.native_batch_norm, aten.cudnn_batch_norm, aten.miopen_batch_norm), ("running_mean", "running_var")
-)
+UNMARKED_WRITES = {
+    aten.native_batch_norm: ("running_mean", "running_var"),
+    aten.cudnn_batch_norm: ("running_mean", "running_var"),
+    aten.miopen_batch_norm: ("running_mean", "running_var"),
+}
 # What these give has a shape and type that no number among their arguments changes, as that of a pointwise op.
 _FILLED = (aten.full, aten.full_like, aten.new_full, aten.fill, aten.addmm, aten.baddbmm, aten.scalar_tensor)
 
@@ -47,15 +49,17 @@ class Deferred(torch.Tensor):
         made.value = None
         return made
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Run an op outside of the step on the values."""
         args, kwargs = pytree.tree_map_only(Deferred, _value, (args, kwargs or {}))
         return func(*args, **kwargs)
 
-    def __repr__(self, **options: Any) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         """Return the text of the value, or say that it is still to come."""
         return f"tensor(..., {self.dtype})" if self.value is None else repr(self.value)
 
@@ -83,7 +87,7 @@ def layout_of(tensor: torch.Tensor) -> Layout:
     return Layout(
         tuple(tensor.shape),
         tensor.stride(),
-        tensor.storage_offset(),
+        int(tensor.storage_offset()),
         tensor.dtype,
         tensor.device,
         tensor.is_conj(),
@@ -121,10 +125,8 @@ class Sort:
         tags = op.tags
         places = [*range(len(schema.arguments))]
         names = [argument.name for argument in schema.arguments]
-        marked = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
-        marked = [
-            is_marked or names[at] in UNMARKED_WRITES.get(op.overloadpacket, ()) for at, is_marked in enumerate(marked)
-        ]
+        unmarked = UNMARKED_WRITES.get(op.overloadpacket, ())
+        marked = [(a.alias_info is not None and a.alias_info.is_write) or a.name in unmarked for a in schema.arguments]
         self.writes = {key for at in places if marked[at] for key in (at, names[at])}
         returned = [r.alias_info is not None and r.alias_info.is_write for r in schema.returns]
         self.only_writes = all(returned)
@@ -227,7 +229,7 @@ class RecordedOp:
     def call(
         self, tensor: Callable[[TensorKey], Any], number: Callable[[], Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return its arguments and keywords, each tensor as `tensor(key)`, each number that may change as `number()`."""
+        """Return arguments and keywords: each tensor as `tensor(key)`, each number that may change by `number()`."""
 
         def value_of(key: Any) -> Any:
             if isinstance(key, TensorKey):

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils import _pytree as pytree
 from torch.utils import swap_tensors
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -32,112 +32,17 @@ from .recorded import (
     layout_of,
     sort_of,
 )
+from .segment import Segment, Tree, storage_of
 from .source_lines import SourceRecorder
 
 # Reads and writes of the generator's state, before which recorded ops have to draw their numbers.
 _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed", "seed")
 _DYNAMIC = (DataDependentOutputException, DynamicOutputShapeException)
 
-Run = Callable[["Segment", list[int]], dict[int, torch.Tensor]]
+Run = Callable[[Segment, list[int]], dict[int, torch.Tensor]]
 
 
-class Tree:
-    """The ops that the calls of a step have recorded, and the mode of their fakes."""
-
-    def __init__(self) -> None:
-        self.root = RecordedOp()
-        self.fake_mode = FakeTensorMode(allow_fallback_kernels=False)
-
-
-class Segment:
-    """The ops that wait, from the last that have run to now.
-
-    Attributes
-    ----------
-    last
-        The last op; its path is all of them.
-    held
-        The tensors with values that they work on, by number.
-    numbers
-        The numbers among their arguments that may be others in the next call, in order.
-    made
-        The tensors that they make, as long as anyone refers to them.
-    """
-
-    def __init__(self, root: RecordedOp) -> None:
-        self.last = root
-        self.held: dict[int, torch.Tensor] = {}
-        self.numbers: list[Any] = []
-        self.made: list[TensorWeakRef] = []
-        self.next = 0
-        self.draws = False
-        self.number_of: dict[int, int] = {}
-        self.storages: dict[int, int] = {}
-        self.read: set[int] = set()
-        self.written: set[int] = set()
-        self.fakes: dict[int, torch.Tensor] | None = None
-        self.owners: dict[int, int] = {}
-
-    def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """Return the tensor that has the values, or None if an op has to run first."""
-        if not isinstance(tensor, Deferred):
-            return tensor
-        return self.held.get(tensor.number) if tensor.value is None else tensor.value
-
-    def number(self, tensor: torch.Tensor) -> int | None:
-        """Return the number of a tensor, or None if it has values and is met for the first time."""
-        if isinstance(tensor, Deferred):
-            return tensor.number if tensor.value is None else self.number_of.get(id(tensor.value))
-        return self.number_of.get(id(tensor))
-
-    def meet(self, tensor: torch.Tensor) -> TensorKey:
-        """Give a number to a tensor with values."""
-        number = self.next
-        self.next += 1
-        self.held[number] = tensor
-        self.number_of[id(tensor)] = number
-        return TensorKey(number, layout_of(tensor), self.storages.setdefault(storage_of(tensor), number))
-
-    def go_on(self, node: RecordedOp, numbers: list[Any], draws: bool) -> None:
-        """Add an op."""
-        self.last = node
-        self.next = node.next
-        self.numbers += numbers
-        self.draws |= draws
-        self.read.update(storage_of(self.held[number]) for number in node.reads)
-        self.written.update(storage_of(self.held[number]) for number in node.writes)
-
-    def alive(self) -> dict[int, list[Deferred]]:
-        """Return the tensors that wait for an op and that anyone still refers to, by number."""
-        found: dict[int, list[Deferred]] = {}
-        for reference in self.made:
-            tensor = reference()
-            if tensor is not None:
-                found.setdefault(tensor.number, []).append(tensor)
-        return found
-
-    def all_fakes(self) -> dict[int, torch.Tensor]:
-        """Return a fake of each tensor, by number."""
-        if self.fakes is None:
-            self.fakes = {}
-            for node in self.last.path():
-                self.add_fakes(node)
-        return self.fakes
-
-    def add_fakes(self, node: RecordedOp) -> None:
-        """Add the fakes of an op, and whose memory each has."""
-        assert self.fakes is not None
-        self.fakes.update(node.fakes)
-        for number, fake in node.fakes.items():
-            self.owners.setdefault(storage_of(fake), number)
-
-
-def storage_of(tensor: torch.Tensor) -> int:
-    """Return what tells the storage of a tensor from all others that are alive."""
-    return int(tensor.untyped_storage()._cdata)
-
-
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the ops of one call of a step.
 
     Parameters
@@ -157,7 +62,7 @@ class Recorder(TorchDispatchMode):
         undo: list[Callable[[], Any]] | None = None,
         modules: Mapping[str, torch.nn.Module] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.root = tree.root
         self.fake_mode = tree.fake_mode
         self.run = run
@@ -185,6 +90,8 @@ class Recorder(TorchDispatchMode):
         segment = self.segment
         if segment.last is self.root:
             return
+        self.segment = Segment(self.root)
+        self.made += segment.made
         alive = segment.alive()
         wanted = sorted(alive.keys() - segment.held.keys())
         values = segment.held
@@ -196,8 +103,6 @@ class Recorder(TorchDispatchMode):
         for number, tensors in alive.items():
             for tensor in tensors:
                 tensor.value = values[number]
-        self.made += segment.made
-        self.segment = Segment(self.root)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record an op, or run it at once where it cannot wait."""
@@ -363,7 +268,6 @@ class Recorder(TorchDispatchMode):
             with self.fake_mode:
                 result = func(*args, **kwargs)
 
-
             def describe(fake: torch.Tensor) -> Result:
                 if id(fake) in given:
                     return Result(given[id(fake)])
@@ -418,7 +322,7 @@ class Recorder(TorchDispatchMode):
 def _become_plain(tensor: Deferred) -> None:
     """Make a tensor what its value is, in place, if nothing but Python refers to it."""
     if tensor.value is not None and tensor._use_count() == 1:  # type: ignore[attr-defined]
-        swap_tensors(tensor, tensor.value.data)
+        swap_tensors(tensor, tensor.value.data)  # type: ignore[no-untyped-call]
 
 
 def _tensor_keys(key: Any) -> list[TensorKey]:

@@ -15,7 +15,7 @@ from .argument_names import argument_names
 from .program import STEP, TorchProgram
 from .python_state import PythonState
 from .recorded import WITHOUT_EFFECT, RecordedOp, Result
-from .recorder import Segment
+from .segment import Segment
 
 Named = Mapping[int, tuple[str, str]]
 """Role and name of tensors, by `id`."""

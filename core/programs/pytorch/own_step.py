@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,13 +14,15 @@ from torch import fx, nn
 from ...errors import ProgramError, ScheduleError, UsageError
 from .guards import Facts, bind, difference
 from .plans import PlanSettings, as_traced, in_order
+from .program import STEP, TorchProgram
 from .python_state import PythonState
 from .recorded import Deferred
 from .recorder import Recorder
+from .rehearsal import Enough, rehearse
 from .segment import Segment, Tree
 from .sources import as_call
-from .step_program import arguments_of, names_of_held, names_of_inputs, step_program
-from .tracing import foreign_code, silent
+from .step_graph import StepNames, arguments_of, step_graph
+from .tracing import silent
 
 
 class _Plan(NamedTuple):
@@ -28,10 +30,6 @@ class _Plan(NamedTuple):
 
     wanted: tuple[int, ...]
     module: fx.GraphModule
-
-
-class _Enough(BaseException):
-    """Ends a trial of a step, at the first value that its Python asks for."""
 
 
 class PlannedStep(nn.Module):
@@ -63,17 +61,16 @@ class PlannedStep(nn.Module):
         self._settings = settings
         self._name = step_name(function)
         self._tree = Tree()
-        self._trained: list[tuple[str, torch.Tensor]] = []
-        self._gradients: dict[int, str] = {}
-        self._inputs: dict[int, str] = {}
         self._plans = 0
+        self._at_limit = False
         self._parts = 0
         self._most_parts = 1
         self._only: Facts | None = None
         args, kwargs = as_call(inputs)
         if settings.dynamic is False:
             self._only = bind(inspect.signature(function), args, kwargs).facts
-        self._try(args, kwargs)
+        self._trained = list(PythonState(function).parameters().values())
+        rehearse(function, args, kwargs, self._name, self._tree, self._take)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Do one step, and return what the function returns; its tensors have no graph of autograd.
@@ -87,10 +84,11 @@ class PlannedStep(nn.Module):
             facts = bind(inspect.signature(self._function), args, kwargs).facts
             if found := difference(self._only, facts):
                 raise UsageError(f"{found}; it was made with dynamic=False")
-        self._begin(args, kwargs)
-        recorder = Recorder(self._tree, self._run, [])
+        self._parts = 0
+        names = StepNames(self._function, args, kwargs, self._trained)
+        recorder = Recorder(self._tree, lambda segment, wanted: self._run(segment, wanted, names), [])
         try:
-            with recorder.recording(), torch.enable_grad():
+            with recorder.recording():
                 returned = self._function(*args, **kwargs)
             recorder.flush()
         except BaseException:
@@ -107,81 +105,60 @@ class PlannedStep(nn.Module):
                 if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
                     del optimizer.state[parameter]
 
-    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._parts = 0
-        self._inputs = names_of_inputs(self._function, args, kwargs)
-        self._gradients = {id(tensor.grad): name for name, tensor in self._trained if tensor.grad is not None}
+    def _take(self, segment: Segment, wanted: Sequence[int], names: StepNames, ended: bool) -> None:
+        """Plan what a rehearsal has recorded; end it where the step asks for a value, which no rehearsal can give."""
+        if _fitting(segment, wanted) is None:
+            self._planned(segment, wanted, names)
+        if not ended:
+            raise Enough
 
-    def _try(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record the step up to the first value that it reads, plan what was recorded, and undo all that it did."""
-        state = PythonState(self._function)
-        self._trained = list(state.parameters().values())
-        changes: list[Callable[[], Any]] = []
-
-        def plan(segment: Segment, wanted: list[int]) -> Any:
-            self._planned(segment, wanted)
-            raise _Enough
-
-        recorder = Recorder(self._tree, plan, changes, state.paths())
-        self._begin(args, kwargs)
-        try:
-            with foreign_code(self._name, "the step cannot be recorded"), recorder.recording(), torch.enable_grad():
-                returned = self._function(*args, **kwargs)  # what the caller will hold has to be there
-            recorder.flush()
-            del returned
-        except _Enough:
-            pass
-        finally:
-            for undo in reversed(changes):
-                undo()
-            state.restore()
-
-    def _run(self, segment: Segment, wanted: list[int]) -> dict[int, torch.Tensor]:
+    def _run(self, segment: Segment, wanted: Sequence[int], names: StepNames) -> dict[int, torch.Tensor]:
         """Run what was recorded, and return the values that are wanted, by number."""
         self._parts += 1
-        plans: list[_Plan] = segment.last.plans
-        plan = next((plan for plan in plans if set(wanted) <= set(plan.wanted)), None)
-        if plan is None:
-            plan = self._planned_or_not(segment, wanted)
+        plan = _fitting(segment, wanted) or self._planned_or_not(segment, wanted, names)
         with as_traced(grad=True):
             values = plan.module(*arguments_of(segment))
         return dict(zip(plan.wanted, values, strict=True))
 
-    def _planned_or_not(self, segment: Segment, wanted: list[int]) -> _Plan:
+    def _planned_or_not(self, segment: Segment, wanted: Sequence[int], names: StepNames) -> _Plan:
         """Return a new plan; of program order if no better one can be made, as the step has begun and must go on."""
         limit = self._settings.plan_limit * max(self._parts, self._most_parts)
         if self._plans < limit:
             try:
-                return self._planned(segment, wanted)
+                return self._planned(segment, wanted, names)
             except (ProgramError, ScheduleError) as error:
                 warnings.warn(f"{error}; it runs in program order", stacklevel=2)
-        elif self._plans == limit:
-            self._plans += 1
+        elif not self._at_limit:
+            self._at_limit = True
             warnings.warn(
                 f"{self._name}: {limit} sequences of ops have a plan, and plan_limit={self._settings.plan_limit} "
                 "allows no more; further ones run in program order: give inputs of fewer shapes, or a higher limit",
                 stacklevel=2,
             )
-        return self._keep(segment, wanted, self._program(segment, wanted).module)
+        return self._keep(segment, wanted, step_graph(segment, wanted, {}).module)
 
-    def _planned(self, segment: Segment, wanted: list[int]) -> _Plan:
+    def _planned(self, segment: Segment, wanted: Sequence[int], names: StepNames) -> _Plan:
         """Make a plan for what was recorded."""
-        program = self._program(segment, wanted)
+        graph = step_graph(segment, wanted, names.of_held())
+        program = TorchProgram(self._name, **graph._asdict(), training=STEP)
         with as_traced(grad=True), silent():
             plan = self._keep(segment, wanted, in_order(program, self._settings))
         self._plans += 1
         return plan
 
-    def _program(self, segment: Segment, wanted: list[int]) -> Any:
-        return step_program(segment, wanted, self._name, names_of_held(self._function, self._inputs, self._gradients))
-
-    def _keep(self, segment: Segment, wanted: list[int], module: fx.GraphModule) -> _Plan:
+    def _keep(self, segment: Segment, wanted: Sequence[int], module: fx.GraphModule) -> _Plan:
         plan = _Plan(tuple(wanted), module)
         segment.last.plans.append(plan)
         return plan
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name}, {self._plans} plan{'s' * (self._plans != 1)})"
+
+
+def _fitting(segment: Segment, wanted: Sequence[int]) -> _Plan | None:
+    """Return a plan for what was recorded that returns at least what is wanted."""
+    plans: list[_Plan] = segment.last.plans
+    return next((plan for plan in plans if set(wanted) <= set(plan.wanted)), None)
 
 
 def step_name(function: Callable[..., Any]) -> str:

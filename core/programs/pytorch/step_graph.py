@@ -1,18 +1,17 @@
-"""What a step has recorded as a program: one flat graph, and the tensors and numbers that it runs on."""
+"""What a step has recorded as one flat graph, and the tensors and numbers that it runs on."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import getitem
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
 from .argument_names import argument_names
-from .program import STEP, TorchProgram
 from .python_state import PythonState
 from .recorded import WITHOUT_EFFECT, RecordedOp, Result
 from .segment import Segment
@@ -21,8 +20,18 @@ Named = Mapping[int, tuple[str, str]]
 """Role and name of tensors, by `id`."""
 
 
-def step_program(segment: Segment, wanted: Sequence[int], name: str, named: Named) -> TorchProgram:
-    """Return the ops that a step has recorded as a program.
+class StepGraph(NamedTuple):
+    """The ops that a step has recorded as a program; its fields are those of `TorchProgram`."""
+
+    module: fx.GraphModule
+    arguments: tuple[Any, ...]
+    roles: tuple[str, ...]
+    names: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+def step_graph(segment: Segment, wanted: Sequence[int], named: Named) -> StepGraph:
+    """Return the ops that a step has recorded as a graph.
 
     Its numbers (learning rates, what follows from the number of steps) are arguments, since they change from call to
     call; their role is `constant`.
@@ -32,9 +41,7 @@ def step_program(segment: Segment, wanted: Sequence[int], name: str, named: Name
     segment
         What was recorded.
     wanted
-        The numbers of the tensors that the program returns.
-    name
-        What to call it.
+        The numbers of the tensors that the graph returns.
     named
         What is known of the tensors that it works on.
     """
@@ -52,14 +59,12 @@ def step_program(segment: Segment, wanted: Sequence[int], name: str, named: Name
         if op.op not in WITHOUT_EFFECT:
             _add(graph, op, nodes, numbers.__next__)
     graph.output(tuple(nodes[number] for number in wanted))
-    return TorchProgram(
-        name=name,
+    return StepGraph(
         module=fx.GraphModule(torch.nn.Module(), graph),
         arguments=(*arguments_of(segment),),
         roles=(*roles, *("constant" for _ in labels)),
         names=(*names, *labels),
         results=("output",) * len(wanted),
-        training=STEP,
     )
 
 
@@ -85,38 +90,42 @@ def _add(graph: fx.Graph, op: RecordedOp, nodes: dict[int, fx.Node], number: Cal
     take(op.returned, node)
 
 
-def names_of_held(
-    function: Callable[..., Any], inputs: Mapping[int, str], gradients: Mapping[int, str]
-) -> dict[int, tuple[str, str]]:
-    """Return role and name of the tensors that a step refers to.
+class StepNames:
+    """What the tensors that a call of a step works on are called.
 
     Parameters
     ----------
-    function
-        The step.
-    inputs, gradients
-        Names of the tensors among its inputs, and of the gradients that were there when it was called, by `id`.
+    function, args, kwargs
+        The step, and the inputs of the call.
+    trained
+        Parameters that the step is known to reach, whose gradients may be gone at its end.
     """
-    state = PythonState(function)
-    named = {key: ("input", name) for key, name in inputs.items()}
-    parameters = state.parameters()
-    for name, optimizer in state.optimizers:
-        for parameter, entries in optimizer.state.items():
-            owner = parameters.get(id(parameter), (name, None))[0]
-            for key, value in entries.items() if isinstance(entries, dict) else ():
-                if isinstance(value, torch.Tensor):
-                    named[id(value)] = ("state", f"{owner}.{key}")
-    named.update((key, ("gradient", f"{name}.grad")) for key, name in gradients.items())
-    named.update((key, ("parameter", name)) for key, (name, _) in parameters.items())
-    named.update((key, ("buffer", name)) for key, name in state.buffers().items())
-    return named
 
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        trained: Iterable[tuple[str, torch.Tensor]],
+    ) -> None:
+        self._function = function
+        names = argument_names(function, args, kwargs)
+        leaves = zip(pytree.tree_leaves((args, kwargs)), names, strict=True)
+        self._inputs = {id(leaf): name for leaf, name in leaves if isinstance(leaf, torch.Tensor)}
+        self._gradients = {id(tensor.grad): name for name, tensor in trained if tensor.grad is not None}
 
-def names_of_inputs(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, str]:
-    """Return what the step's signature calls the tensors among its inputs, by `id`."""
-    leaves = pytree.tree_leaves((args, kwargs))
-    return {
-        id(leaf): name
-        for leaf, name in zip(leaves, argument_names(function, args, kwargs), strict=True)
-        if isinstance(leaf, torch.Tensor)
-    }
+    def of_held(self) -> Named:
+        """Return role and name of each tensor that is known, by `id`."""
+        state = PythonState(self._function)
+        named = {key: ("input", name) for key, name in self._inputs.items()}
+        parameters = state.parameters()
+        for name, optimizer in state.optimizers:
+            for parameter, entries in optimizer.state.items():
+                owner = parameters.get(id(parameter), (name, None))[0]
+                for key, value in entries.items() if isinstance(entries, dict) else ():
+                    if isinstance(value, torch.Tensor):
+                        named[id(value)] = ("state", f"{owner}.{key}")
+        named.update((key, ("gradient", f"{name}.grad")) for key, name in self._gradients.items())
+        named.update((key, ("buffer", name)) for key, name in state.buffers().items())
+        named.update((key, ("parameter", name)) for key, (name, _) in parameters.items())
+        return named

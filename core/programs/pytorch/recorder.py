@@ -82,7 +82,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 for name in set(_OF_GENERATOR) & set(dir(module)):
                     stack.callback(setattr, module, name, getattr(module, name))
                     setattr(module, name, self._after_draws(getattr(module, name)))
-            stack.enter_context(torch.enable_grad())
             stack.enter_context(self)
             yield
 

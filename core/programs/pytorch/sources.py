@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,8 +99,8 @@ def read_exported(path: str, device: str | None) -> ExportedProgram:
     return exported
 
 
-def call_function(model: str) -> tuple[nn.Module, Any]:
-    """Import and call the `function` of `module:function`, and return the model and the inputs it returns.
+def call_function(model: str) -> tuple[nn.Module | Callable[..., Any], Any]:
+    """Import and call the `function` of `module:function`, and return the model or step and the inputs it returns.
 
     Raises
     ------
@@ -125,8 +125,11 @@ def call_function(model: str) -> tuple[nn.Module, Any]:
         raise ProgramError(f"{model}: module '{module_name}' has no function '{function_name}'")
     with foreign_code(model, f"{function_name}() failed"):
         result = function()
-    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], nn.Module)):
-        raise ProgramError(f"{model}: {function_name}() must return a tuple (torch.nn.Module, example inputs)")
+    if not (isinstance(result, tuple) and len(result) == 2 and callable(result[0])):
+        raise ProgramError(
+            f"{model}: {function_name}() must return a tuple (torch.nn.Module, example inputs), or (function that does "
+            "a training step, example inputs)"
+        )
     return result
 
 

@@ -206,7 +206,7 @@ def test_a_wrong_order_is_told_and_nothing_is_kept(tied, monkeypatch):
 @pytest.mark.parametrize(
     ("model", "kwargs", "message"),
     [
-        (42, {}, "a model is a PyTorch module, not int"),
+        (42, {}, "what is optimized is a PyTorch module, or a function that does a training step, not int"),
         (nn.Linear(4, 4), {"time_limit": "5 parsecs"}, "time limit '5 parsecs' has an unknown unit"),
         (nn.Linear(4, 4), {"time_limit": 0}, "time limit must be more than 0"),
         (nn.Linear(4, 4), {"dynamic": True}, "dynamic=True is not supported: a plan is for fixed shapes; leave it out"),

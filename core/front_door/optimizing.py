@@ -88,7 +88,8 @@ def optimize(
     ...     torch.equal(optimized(inputs), model(inputs))
     True
     """
-    from torch import jit, nn
+    import torch
+    from torch import nn
 
     from ..programs.pytorch.optimize import PlannedModel
     from ..programs.pytorch.own_step import PlannedStep
@@ -101,8 +102,8 @@ def optimize(
         )
     if training != "none" and not isinstance(model, nn.Module):
         raise UsageError(f"a function does its own update; leave out training={training!r}, or give the module")
-    if isinstance(model, (Planned, PlannedStep, jit.ScriptModule)):
-        what = "compiled by TorchScript" if isinstance(model, jit.ScriptModule) else "optimized already"
+    if isinstance(model, (Planned, PlannedStep, torch.jit.ScriptModule)):
+        what = "compiled by TorchScript" if isinstance(model, torch.jit.ScriptModule) else "optimized already"
         raise UsageError(f"the model is {what}; optimize the module that it was made of")
     if dynamic:
         raise UsageError("dynamic=True is not supported: a plan is for fixed shapes; leave it out for one per shape")

@@ -255,21 +255,25 @@ def _program(
     )
 
 
+def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> ExportedProgram:
+    with (
+        foreign_code(where, "the model cannot be exported"),
+        silent(),
+        untouched(model),
+        known_outputs(model, where, every=True),
+    ):
+        exported = torch.export.export(model, args, kwargs, strict=False)
+    check_flat(exported.graph, where)
+    return exported
+
+
 def _forward(
     model: nn.Module | ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, where: str
 ) -> TorchProgram:
     """Export the model, and replace the exported graph by the ATen calls that it makes."""
-    if isinstance(model, ExportedProgram):
-        exported = model
-    else:
-        with (
-            foreign_code(where, "the model cannot be exported"),
-            silent(),
-            untouched(model),
-            known_outputs(model, where, every=True),
-        ):
-            exported = torch.export.export(model, args, kwargs, strict=False)
-        check_flat(exported.graph, where)
+    exported = model
+    if not isinstance(exported, ExportedProgram):
+        exported = _exported(exported, args, kwargs, where)
         args, kwargs = exported.example_inputs
     signature = exported.graph_signature
     owned = {**exported.constants, **exported.state_dict}

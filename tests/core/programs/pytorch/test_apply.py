@@ -91,9 +91,8 @@ def test_what_is_no_order_of_the_program_is_refused(training):
                 needed.add(op)
         if earlier not in needed:  # this order breaks one rule alone: `later` waits for `earlier`
             hasty = [op for op in order if op in needed] + [op for op in order if op not in needed]
-            with pytest.raises(
-                ScheduleError, match=f"op '{graph.op_names[later]}'.* runs .*{graph.op_names[earlier]}:"
-            ):
+            text = f"op '{graph.op_names[later]}'.* runs .*{graph.op_names[earlier]}:"
+            with pytest.raises(ScheduleError, match=text):
                 reorder(program, graph, hasty)
             refused.add(graph.op_names[later].rstrip("_0123456789"))
     assert {"add", "bernoulli"} <= refused, "no write in place or no random op was tried"

@@ -89,8 +89,7 @@ def graph_of(
         Called with each remark worth showing.
     """
     roofline = roofline or Roofline()
-    builder = GraphBuilder(Path(program.path).stem, program.path)
-    annotations = annotations_of(program)
+    builder, annotations = GraphBuilder(Path(program.path).stem, program.path), annotations_of(program)
     persistent = _persistent_bytes(program, annotations.residents, note)
     uses = Counter(name for node in program.nodes for name in reads(node)) + Counter(program.outputs)
     producers: dict[str, tuple[int, int]] = {}

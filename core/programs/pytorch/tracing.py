@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +22,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, free_unbacked_symbols
 
 from ...errors import ProgramError, SchedoptError
-from .source_lines import node_label, with_sources
+from .source_lines import node_label, user_line, with_sources
 
 # Calls that return their argument as it is (no autograd here), and a check that tracing has made already.
 _WITHOUT_EFFECT = (
@@ -154,7 +152,9 @@ def foreign_code(where: str, what: str) -> Iterator[None]:
             "stands for it; use torch.where or fixed sizes there"
         ) from error
     except UnsupportedOperatorException as error:
-        raise ProgramError(f"{where}: op {error.func} has no meta implementation; register a fake for it") from error
+        raise ProgramError(
+            f"{where}: op {error.func}{_line_of(error)} has no meta implementation; register a fake for it"
+        ) from error
     except Exception as error:  # code of others raises what it likes
         text = str(error).strip().split("\n")[0].split(". ")[0].removesuffix(".") or type(error).__name__
         if "fake impl" in text:
@@ -163,10 +163,9 @@ def foreign_code(where: str, what: str) -> Iterator[None]:
 
 
 def _line_of(error: BaseException) -> str:
-    """Return ` at FILE:LINE` of the innermost frame that is neither PyTorch's nor ours; nothing if there is none."""
-    ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), importlib.__path__[0], "<")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
-    return f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    """Return ` at FILE:LINE` of the innermost line of the user's code; nothing if there is none."""
+    lines = [user_line(frame) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((f" at {line}" for line in reversed(lines) if line), "")
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from ..options import ImportOptions
 from ..schedule_order import read_order
 from .equality import check_equal
 from .importer import graph_of
-from .program import TorchProgram, load_program
+from .program import STEP, TorchProgram, load_program
 from .tracing import foreign_code, silent
 
 
@@ -146,7 +146,18 @@ def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int
 
 
 def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedProgram:
-    """Return a training step as an exported program of which every argument is an input."""
+    """Return a training step as an exported program of which every argument is an input.
+
+    Raises
+    ------
+    UsageError
+        If it is a function's step, whose numbers change from call to call.
+    """
+    if program.training == STEP:
+        raise UsageError(
+            f"{program.name}: a file would keep the learning rates and counts of this one step; run the step in a "
+            "better order by schedopt.optimize(step, inputs)"
+        )
     graph = module.graph
     output = graph.output_node()
     if isinstance(output.args[0], fx.Node):

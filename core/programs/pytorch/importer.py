@@ -25,16 +25,11 @@ from ...units import format_bytes
 from ..options import ImportOptions
 from ..roofline import Roofline
 from .program import TorchProgram, load_program
+from .recorded import UNMARKED_WRITES
 from .residents import Residents
 from .source_lines import node_label, sources_of
 
 aten = torch.ops.aten
-# In training these write to arguments that their schemas do not mark as written.
-_UNMARKED_WRITES = {
-    aten.native_batch_norm: ("running_mean", "running_var"),
-    aten.cudnn_batch_norm: ("running_mean", "running_var"),
-    aten.miopen_batch_norm: ("running_mean", "running_var"),
-}
 # The CPU's attention does the FLOPs of the one that PyTorch counts.
 _SAME_FLOPS = {
     aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
@@ -243,6 +238,8 @@ class _Import:
             with torch.set_grad_enabled(self.program.training != "none"):
                 results = target(*pytree.tree_map_only(FakeTensor, _zeros, args), **kwargs)
             return pytree.tree_map_only(torch.Tensor, self.mode.from_tensor, results)
+        if not target._schema.returns:  # it only writes to its arguments, and may have no fake
+            return None
         with self.mode:
             if target.overloadpacket in _REDUCED_IN_PLACE and (given := _given(target, args, kwargs))["reduction"]:
                 return target(**{**given, "reduction": 0}).as_strided((), ())
@@ -346,7 +343,7 @@ def _written(target: torch._ops.OpOverload[Any, Any], given: Mapping[str, Any]) 
     """Return the arguments that a call writes to."""
     marked = [a.name for a in target._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     if given.get("training"):
-        marked += _UNMARKED_WRITES.get(target.overloadpacket, ())
+        marked += UNMARKED_WRITES.get(target.overloadpacket, ())
     return [given[name] for name in marked if name in given]
 
 

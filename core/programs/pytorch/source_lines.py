@@ -81,7 +81,7 @@ def with_sources(function: Callable[..., Any], modules: Mapping[str, nn.Module])
         mode = get_proxy_mode()
         assert mode is not None
         tracer: Any = mode.tracer
-        recorder = _Recorder(modules, recorded.__code__)
+        recorder = SourceRecorder(modules, recorded.__code__)
         create_node = tracer.create_node
 
         def create_recorded(*args: Any, **kwargs: Any) -> fx.Node:
@@ -135,10 +135,10 @@ def sources_of(graph: fx.Graph, names: Sequence[str], roles: Sequence[str]) -> d
     return {node.name: source for node, source in sources.items()}
 
 
-class _Recorder:
+class SourceRecorder:
     """Says of each call where it comes from, and remembers for the backward which call made which autograd node."""
 
-    def __init__(self, modules: Mapping[str, nn.Module], outermost: CodeType) -> None:
+    def __init__(self, modules: Mapping[str, nn.Module], outermost: CodeType | None = None) -> None:
         self.paths = {id(module): path for path, module in reversed(list(modules.items()))}
         self.outermost = outermost
         self.made: list[int] = []
@@ -148,11 +148,14 @@ class _Recorder:
 
     def record(self, node: fx.Node) -> None:
         """Note where a new node comes from; it is made while its call runs."""
-        if node.op != "call_function":
-            return
-        source, original = self._look_up(sys._getframe(2))
+        if node.op == "call_function":
+            self.note(node.meta, sys._getframe(2))
+
+    def note(self, meta: dict[str, Any], frame: FrameType) -> None:
+        """Note where what is called in a frame comes from."""
+        source, original = self._look_up(frame)
         if original is not None:  # so that a saved program keeps them
-            node.meta.update({key: original.meta[key] for key in _KEPT if key in original.meta})
+            meta.update({key: original.meta[key] for key in _KEPT if key in original.meta})
         if torch._C._current_graph_task_id() != -1:
             running = torch._C._current_autograd_node()
             if running is not None and (at := bisect_right(self.made, running._sequence_nr())):
@@ -164,7 +167,7 @@ class _Recorder:
             if not self.made or latest > self.made[-1]:
                 self.made.append(latest)
                 self.makers.append(source)
-        node.meta[_META] = source
+        meta[_META] = source
 
     def _look_up(self, frame: FrameType | None) -> tuple[Source, fx.Node | None]:
         """Walk the stack outwards, up to what is traced or who runs the backward; return the exported node met, too."""

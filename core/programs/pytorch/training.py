@@ -17,6 +17,8 @@ from .tracing import Held, foreign_code, lift_constants, rename, silent, trace
 LEARNING_RATE = {"sgd": 0.01, "adam": 0.001}
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
+STEP_COUNT = "step"
+"""What the state of Adam calls its number of steps."""
 
 
 class TracedStep(NamedTuple):
@@ -119,7 +121,7 @@ def _optimizer_state(optimizer: str, trained: Mapping[str, torch.Tensor]) -> lis
         for kind in ("exp_avg", "exp_avg_sq")
     ]
     steps = torch.zeros((), device=next(iter(trained.values())).device)
-    return [*averages, Held("step", "state", steps, "step")]
+    return [*averages, Held("step", "state", steps, STEP_COUNT)]
 
 
 def _update(

@@ -115,7 +115,7 @@ def optimize(
     """
     seconds = _checked(model, time_limit)
     program = program_of(model, inputs, training)
-    graph = graph_of(program, measured=measured_costs(program))
+    graph = graph_of(program, measured=measured_costs(program, timed_runs=0))
     found = solve(Problem(graph), method, evaluations=evaluations, time_limit=seconds, seed=seed).schedule
     order = found.op_order().tolist()
     module = reorder(program, graph, order)

@@ -21,6 +21,7 @@ from ...errors import ProgramError, UsageError
 from .sources import as_call, call_function, read_exported, specialised
 from .tracing import check_flat, foreign_code, rename, silent, trace
 from .training import training_step
+from .without_data import lacks_data, tensors_of, without_data
 
 Note = Callable[[str], None]
 TRAINING = ("none", "sgd", "adam")
@@ -167,6 +168,8 @@ def _program(
 ) -> TorchProgram:
     if training not in TRAINING:
         raise UsageError(f"training '{training}' is unknown; use one of {', '.join(TRAINING)}")
+    if isinstance(model, nn.Module) and lacks_data((tensors_of(model), args, kwargs)):
+        model, args, kwargs = without_data(model, args, kwargs, where)
     if isinstance(model, ExportedProgram):
         check_flat(model.graph, where)
         args, kwargs = specialised(model, args, kwargs, shapes, where)

@@ -1,0 +1,74 @@
+"""Programs without data: models on PyTorch's meta device, or for a device that is not here, as fake tensors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
+
+from ...errors import ProgramError
+from .calls import tensors_in
+from .tracing import fake_mode, foreign_code
+
+
+def lacks_data(values: Any) -> bool:
+    """Whether there is a tensor among the values that has a shape and a type, but no data."""
+    return any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in tensors_in(values))
+
+
+def tensors_of(model: nn.Module) -> list[torch.Tensor]:
+    """Return the tensors that a model holds: parameters, buffers, and those that are plain attributes."""
+    attributes = [{**module.__dict__, "_modules": None} for module in model.modules()]
+    return tensors_in(attributes)
+
+
+def refuse_without_data(name: str, arguments: Iterable[Any]) -> None:
+    """Check that a program can be run, not only planned.
+
+    Raises
+    ------
+    ProgramError
+        If one of its arguments lacks data.
+    """
+    if lacks_data(list(arguments)):
+        raise ProgramError(
+            f"{name}: its tensors have shapes but no data (meta or fake), so it cannot be run; "
+            "import it with roofline costs, or give it data (model.to_empty(device='cpu'))"
+        )
+
+
+def without_data(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], where: str
+) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """Return a copy of a model and of its inputs in which all tensors are fakes of the CPU; no data is copied.
+
+    A fake tensor knows its device, so PyTorch makes the calls that it makes there; on the meta device it makes others.
+
+    Raises
+    ------
+    ProgramError
+        If the model cannot be copied.
+    """
+    mode = fake_mode()
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def fake(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        held = storages.setdefault(storage._cdata, torch.UntypedStorage(storage.nbytes(), device="meta"))
+        shape = torch.empty(0, dtype=tensor.dtype, device="meta")
+        shape.set_(held, tensor.storage_offset(), tensor.shape, tensor.stride())
+        made: torch.Tensor = FakeTensor(mode, shape, torch.device("cpu"))
+        if isinstance(tensor, nn.Parameter):
+            return nn.Parameter(made, requires_grad=tensor.requires_grad)
+        return made.requires_grad_(tensor.requires_grad)
+
+    fakes = {id(tensor): fake(tensor) for tensor in tensors_of(model)}
+    with foreign_code(where, "the model cannot be copied without its data"):
+        planned = copy.deepcopy(model, dict(fakes))
+    args, kwargs = pytree.tree_map_only(torch.Tensor, fake, (args, kwargs))
+    return planned, args, kwargs

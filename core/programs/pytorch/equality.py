@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from ...errors import ScheduleError
 from .program import TorchProgram
 from .replay import Replay
-from .run import digest
+from .run import digest, digests
 from .without_data import refuse_without_data
 
 
@@ -43,7 +42,7 @@ def check_equal(program: TorchProgram, module: fx.GraphModule, arguments: Sequen
 def digests_of_run(name: str, module: fx.GraphModule, arguments: Sequence[Any], grad: bool) -> list[str]:
     """Run a program op by op; return digests of its results, then of what its arguments would have become."""
     run = _Digests(name, module)
-    results = [digest(value) for value in pytree.tree_leaves(run.run(arguments, grad))]
+    results = digests(run.run(arguments, grad))
     return results + [run.written.get(number) or digest(value) for number, value in enumerate(arguments)]
 
 

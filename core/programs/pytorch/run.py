@@ -42,6 +42,11 @@ def function_of(code: str) -> Callable[..., Any]:
     return partial(names["forward"], None)
 
 
+def digests(*values: Any) -> list[str]:
+    """Return the digests of all tensors and values in any nest of values."""
+    return [digest(value) for value in tree_leaves(values)]
+
+
 def digest(value: Any) -> str:
     """Return what tells values apart: type, shape and all bits of a tensor."""
     if not isinstance(value, torch.Tensor):
@@ -68,8 +73,7 @@ def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
     torch.set_grad_enabled(grad)
     torch.manual_seed(SEED)
     results, peak = peak_of(lambda: module(*arguments), device)
-    digests = [digest(value) for value in tree_leaves((results, arguments))]
-    report = {"peak": held_bytes(arguments) + peak, "digests": digests}
+    report = {"peak": held_bytes(arguments) + peak, "digests": digests(results, arguments)}
     del results, arguments  # before they are read again, for the first run may have written to them
     arguments, grad = torch.load(Path(path).parent / ARGUMENTS, weights_only=False)
     start = time.perf_counter_ns()

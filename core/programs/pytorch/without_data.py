@@ -55,13 +55,13 @@ def without_data(
         If the model cannot be copied.
     """
     mode = fake_mode()
-    storages: dict[int, torch.UntypedStorage] = {}
+    storages: dict[int, torch.Tensor] = {}
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        held = storages.setdefault(storage._cdata, torch.UntypedStorage(storage.nbytes(), device="meta"))
+        held = storages.setdefault(storage._cdata, torch.empty(storage.nbytes(), dtype=torch.uint8, device="meta"))
         shape = torch.empty(0, dtype=tensor.dtype, device="meta")
-        shape.set_(held, tensor.storage_offset(), tensor.shape, tensor.stride())
+        shape.set_(held.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
         made: torch.Tensor = FakeTensor(mode, shape, torch.device("cpu"))
         if isinstance(tensor, nn.Parameter):
             return nn.Parameter(made, requires_grad=tensor.requires_grad)

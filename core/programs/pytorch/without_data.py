@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from torch.utils import _pytree as pytree
 from ...errors import ProgramError
 from .calls import tensors_in
 from .tracing import fake_mode, foreign_code
+
+Call = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 
 
 def lacks_data(values: Any) -> bool:
@@ -37,14 +39,53 @@ def refuse_without_data(name: str, arguments: Iterable[Any]) -> None:
     """
     if lacks_data(list(arguments)):
         raise ProgramError(
-            f"{name}: its tensors have shapes but no data (meta or fake), so it cannot be run; "
-            "import it with roofline costs, or give it data (model.to_empty(device='cpu'))"
+            f"{name}: its tensors have no data (they are on the meta device, or were planned for a device that is not "
+            "here), so it can be imported with roofline costs, and not be run"
         )
 
 
-def without_data(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], where: str
-) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+def placed(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    device: str | None,
+    where: str,
+    note: Callable[[str], None],
+) -> Call:
+    """Return a model and its inputs on a device: moved there, or without data where there is none or no such device.
+
+    Parameters
+    ----------
+    model, args, kwargs
+        A model, and what it is called with.
+    device
+        `cpu` or `cuda`; None leaves them where they are.
+    where
+        What errors and remarks call the model.
+    note
+        Called with each remark worth showing.
+
+    Raises
+    ------
+    ProgramError
+        If the model cannot be moved or copied.
+    """
+    absent = device == "cuda" and not torch.cuda.is_available()
+    if absent:
+        note(
+            f"{where}: there is no CUDA device here, so it is planned without data and with the ops of the CPU; "
+            "CUDA may take others for attention, dropout, batch norm and recurrent layers"
+        )
+    if absent or lacks_data((tensors_of(model), args, kwargs)):
+        return without_data(model, args, kwargs, where)
+    if device is not None:
+        with foreign_code(where, f"the model cannot be moved to {device}"):
+            model = model.to(device)
+            args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (args, kwargs))
+    return model, args, kwargs
+
+
+def without_data(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Call:
     """Return a copy of a model and of its inputs in which all tensors are fakes of the CPU; no data is copied.
 
     A fake tensor knows its device, so PyTorch makes the calls that it makes there; on the meta device it makes others.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.utils import _pytree as pytree
 
-Op = torch._ops.OpOverload[Any, Any]
+Op: TypeAlias = "torch._ops.OpOverload[Any, Any]"
 aten = torch.ops.aten
 # These write to arguments that their schemas do not mark as written, those with a flag `training` only if it is set.
 _STATISTICS = ("running_mean", "running_var")

@@ -1,11 +1,12 @@
 """Time and memory that `schedopt.optimize` itself takes, against eager training of the same model.
 
-usage: python examples/experiments/real/optimize_memory.py [MODEL..., default gpt mlp convolutions] [--steps N, default 3]
+usage: python examples/experiments/real/optimize_memory.py [MODEL..., default gpt mlp convolutions]
+       [--steps N, default 3]
 
 Each number is of a process of its own: how far its resident memory rises at the most (VmHWM of /proc/self/status,
 Linux) above what it holds with the model and its inputs. Both load code when they are first used (`torch.export`,
-numba's compiled kernels), whatever the size of the model, so a tiny model goes the same way before: the column *code* is
-what that raised the process by, and is not part of the others.
+numba's compiled kernels), whatever the size of the model, so a tiny model goes the same way before: the column *code*
+is what that raised the process by, and is not part of the others.
 """
 
 import argparse

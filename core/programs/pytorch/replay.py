@@ -12,6 +12,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from .calls import given, tensors_in, written
+from .source_lines import node_label
 from .tracing import foreign_code
 
 SEED = 0
@@ -117,7 +118,7 @@ class Replay:
         if isinstance(node.target, torch._ops.OpOverload):
             self._copy_what_is_written(node)
             args, kwargs = fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
-            with foreign_code(self.name, f"node '{node.name}' ({node.target}) fails when run"):
+            with foreign_code(self.name, f"node {node_label(node)} fails when run"):
                 return self.call_op(node, args, kwargs)
         args, kwargs = fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
         return node.target(*args, **kwargs)  # type: ignore[operator]

@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -130,8 +130,17 @@ def call_function(model: str) -> tuple[nn.Module, Any]:
     return result
 
 
+class Call(NamedTuple):
+    """Example inputs of which some are given by place, and others by keyword."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 def as_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return example inputs (a tuple, a dict of keywords or one value) as arguments and keywords."""
+    """Return example inputs (a tuple, a dict of keywords, one value, or a `Call`) as arguments and keywords."""
+    if isinstance(inputs, Call):
+        return inputs
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})

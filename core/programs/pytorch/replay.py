@@ -11,6 +11,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from ..system_allocator import return_freed_memory
 from .calls import given, tensors_in, written
 from .source_lines import node_label
 from .tracing import foreign_code
@@ -68,6 +69,7 @@ class Replay:
         ProgramError
             If a node fails; the message names it.
         """
+        return_freed_memory()  # else each run needs what it needs beside what the one before left behind in pieces
         self._forget(arguments)
         try:
             with torch.random.fork_rng(), torch.set_grad_enabled(grad):

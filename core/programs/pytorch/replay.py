@@ -69,7 +69,7 @@ class Replay:
         ProgramError
             If a node fails; the message names it.
         """
-        return_freed_memory()  # else each run needs what it needs beside what the one before left behind in pieces
+        return_freed_memory()  # else a run needs what it needs beside the pieces that were left behind before
         self._forget(arguments)
         try:
             with torch.random.fork_rng(), torch.set_grad_enabled(grad):
@@ -77,6 +77,7 @@ class Replay:
                 return self._run()
         finally:
             self._forget(())
+            return_freed_memory()
 
     def call_op(self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the op of a node."""

@@ -24,6 +24,7 @@ from .rehearsal import graph_of_step
 from .sources import as_call, call_function, read_exported, specialised
 from .tracing import check_flat, foreign_code, rename, silent, trace
 from .training import training_step
+from .without_data import placed
 
 Note = Callable[[str], None]
 TRAINING = ("none", "sgd", "adam")
@@ -110,7 +111,8 @@ def load_program(
     note
         Called with each remark worth showing.
     device
-        Where to move the model and its inputs to; by default they stay.
+        Where to move the model and its inputs to; by default they stay. A model without data, on the meta device, is
+        planned for the CPU; so is one for `cuda` where there is none, with a note.
 
     Raises
     ------
@@ -127,11 +129,8 @@ def load_program(
     network, inputs = call_function(model)
     if not isinstance(network, nn.Module):
         return step_program(network, inputs, training, shapes, model.replace(":", "."), model, device)
-    if device is not None:
-        with foreign_code(model, f"the model cannot be moved to {device}"):
-            network = network.to(device)
-            inputs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
-    return _program(network, *as_call(inputs), training, shapes or {}, model.replace(":", "."), model, note)
+    call = placed(network, *as_call(inputs), device, model, note)
+    return _program(*call, training, shapes or {}, model.replace(":", "."), model, note)
 
 
 def program_of(
@@ -169,6 +168,8 @@ def program_of(
     """
     name = name or type(model).__name__
     args, kwargs = as_call(inputs)
+    if isinstance(model, nn.Module):
+        model, args, kwargs = placed(model, args, kwargs, None, name, note)
     return _program(model, args, kwargs, training, shapes or {}, name, name, note)
 
 

@@ -15,6 +15,7 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     FakeTensorMode,
     UnsupportedOperatorException,
 )
@@ -82,10 +83,8 @@ def trace(
     ProgramError
         If there is control flow among them, or a size that depends on values.
     """
-    mode = FakeTensorMode(
-        allow_non_fake_inputs=True, allow_fallback_kernels=False, shape_env=ShapeEnv(), static_shapes=True
-    )
-    fakes = [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in arguments]
+    mode = fake_mode(arguments)
+    fakes = [fake_of(mode, value) for value in arguments]
     with mode:
         module = make_fx(with_sources(function, modules or {}))(*fakes)
     check_flat(module.graph, where)
@@ -97,6 +96,23 @@ def trace(
             module.graph.erase_node(node)
     module.recompile()
     return module, fakes
+
+
+def fake_mode(values: Sequence[Any] = ()) -> FakeTensorMode:
+    """Return the mode of the fake tensors among the values, or a new one."""
+    for value in values:
+        if isinstance(value, FakeTensor):
+            return value.fake_mode
+    return FakeTensorMode(
+        allow_non_fake_inputs=True, allow_fallback_kernels=False, shape_env=ShapeEnv(), static_shapes=True
+    )
+
+
+def fake_of(mode: FakeTensorMode, value: Any) -> Any:
+    """Return a fake of a tensor, without its data; of a fake another, in the same memory; any other value itself."""
+    if isinstance(value, FakeTensor):
+        return value.detach().requires_grad_(value.requires_grad)
+    return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
 
 
 def lift_constants(module: fx.GraphModule, after: int) -> list[Held]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 import typer
 
 from ..options import JsonFlag, QuietFlag
-from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, import_options
+from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
 
 if TYPE_CHECKING:
     from ...core.graph import CostGraph
@@ -29,7 +29,7 @@ def import_model(
         str,
         typer.Option("--output", "-o", help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; - writes text to stdout."),
     ] = "-",
-    training: TrainingOption = "none",
+    training: TrainingOption = None,
     shape: ShapeOption = None,
     costs: Annotated[
         Literal["roofline", "measured"],
@@ -46,7 +46,7 @@ def import_model(
         Optional[str],  # noqa: UP045
         typer.Option("--memory-bandwidth", help="Of the roofline, e.g. 50GB/s. (default: 100GB/s)"),
     ] = None,
-    device: ProgramDeviceOption = "cpu",
+    device: ProgramDeviceOption = None,
     default_size: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--default-size", help="Bytes of a node without a size, e.g. 4KiB. (DOT, node-link JSON)"),
@@ -66,6 +66,7 @@ def import_model(
     from ...core.files.atomic import check_writable
     from ...core.files.costgraph import encoding_of, write_graph
     from ...core.programs.importers import kind_of, read_model
+    from ...core.programs.options import ImportOptions
     from ...core.units import parse_bytes
     from ..console import Talk, write
 
@@ -75,7 +76,7 @@ def import_model(
     if output != "-":
         check_writable(output)
     options = dataclasses.replace(
-        _with_rates(import_options(training, shape, device), flops, memory_bandwidth),
+        _with_rates(ImportOptions(**given_options(training, shape, device)), flops, memory_bandwidth),
         costs=costs,
         default_size=None if default_size is None else parse_bytes(default_size, "default size"),
         graph=graph,

@@ -97,7 +97,7 @@ def solve(
     from ...core.units import parse_seconds
     from ..console import Talk, show, write
     from ..progress import run_with_progress
-    from ..reports.solve import remark
+    from ..reports.solve import explain, remark
 
     talk = Talk(quiet)
     flags = {"decoder": decoder, "decode": decode, "width": None if width is None else str(width), "weights": weights}
@@ -123,6 +123,7 @@ def solve(
         write("".join(f"{name}\n" for name in result.order))
     else:
         show(result.table(), result.title())
+        explain(talk, result)
     remark(talk, result)
     if output is not None:
         talk.note(f"wrote {output}")

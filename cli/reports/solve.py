@@ -25,3 +25,10 @@ def remark(talk: Talk, result: Result) -> None:
         talk.note(f"time ended or steered the search, so the same seed may give another result{remedy}")
     if not result.is_feasible:
         talk.note("no schedule within the memory limit was found; this is the one of least excess")
+
+
+def explain(talk: Talk, result: Result) -> None:
+    """Say below the table what holds the memory, and what is proven to need no less."""
+    if not talk.quiet:
+        for sentence in result.explain().splitlines():
+            talk.say(sentence)

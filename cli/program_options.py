@@ -22,9 +22,7 @@ ShapeOption = Annotated[
 ]
 ProgramDeviceOption = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option(
-        "--device", help="Where a PyTorch program runs: cpu or cuda. (default: cpu, or the schedule's)"
-    ),
+    typer.Option("--device", help="Where a PyTorch program runs: cpu or cuda. (default: cpu, or the schedule's)"),
 ]
 RepeatsOption = Annotated[int, typer.Option("--repeats", min=1, help="Rounds; in each, a new process per order.")]
 

@@ -37,9 +37,9 @@ def measure(
     """
     from json import dumps
 
-    from ...core.programs.importers import check_options
     from ...core.programs.imported import options_for
-    from ...core.programs.measurement import time_sentence
+    from ...core.programs.importers import check_options
+    from ...core.programs.measurement import time_sentences
     from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import is_complete
     from ...core.programs.pipeline import measure as measure_schedules
@@ -63,7 +63,7 @@ def measure(
         runs = f"{repeats} run{'s' * (repeats > 1)} of each order, each in a new process"
         show(table(rows), f"{model}: peak memory, {runs}")
         for row in rows[1:]:
-            write(time_sentence(row, rows[0]))
+            write("\n".join(time_sentences(row, rows[0])))
     if not all(row.is_equal for row in rows):
         raise typer.Exit(1)
     if not is_complete(rows, 1 + len(schedules), repeats):

@@ -53,6 +53,10 @@ def optimize(
         Optional[str],  # noqa: UP045
         typer.Option("--schedule", help="Write the schedule as JSON to this file, too."),
     ] = None,
+    plot: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--plot", help="Draw both orders: .png or .svg, .html page, .json trace."),
+    ] = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -63,6 +67,7 @@ def optimize(
     from json import dumps
 
     from ...core.graph_builder import GraphBuilder
+    from ...core.plots.draw import check_target
     from ...core.problem import Problem
     from ...core.problem_settings import ProblemSettings, problem_settings
     from ...core.programs import pipeline
@@ -73,6 +78,7 @@ def optimize(
     from ..console import Talk, write
     from ..progress import Stages, run_with_progress
     from ..reports.optimize import document, print_report
+    from ..reports.solve import draw_result
 
     talk = Talk(quiet)
     spec = parse_method(method)
@@ -84,6 +90,8 @@ def optimize(
     settings = ProblemSettings(**problem_settings("memory", 1, memory_limit, None, "0", [spec.name]))
     job = pipeline.Job(model, output, options, settings, schedule, repeats if measure else 0)
     check_options(model, options)
+    if plot is not None:
+        check_target(plot)
 
     def solve(problem: Problem) -> Result:
         return run_with_progress(talk, problem, spec, **budget, seed=seed, jobs=1, initial=None)
@@ -97,6 +105,9 @@ def optimize(
     talk.note(f"wrote {output}: its results are bitwise those of {model}")
     if schedule is not None:
         talk.note(f"wrote {schedule}")
+    if plot is not None:
+        draw_result(optimized.result, plot)
+        talk.note(f"wrote {plot}")
     if optimized.is_interrupted:
         typer.echo("interrupted: the best order so far was taken, and what was measured is shown", err=True)
         raise typer.Exit(130)

@@ -33,6 +33,7 @@ def document(job: Job, optimized: Optimized) -> dict[str, Any]:
         "method": result.method,
         "found_by": result.found_by,
         "seconds": round(result.seconds, 3),
+        "explanation": result.explain().splitlines(),
         "equal": True,
         "repeats": job.repeats,
         "orders": orders_document(optimized.rows),
@@ -41,14 +42,14 @@ def document(job: Job, optimized: Optimized) -> dict[str, Any]:
 
 def print_report(job: Job, optimized: Optimized) -> None:
     """Print the table, what the peak is made of, and whether the times differ."""
-    from ...core.programs.measurement import time_sentence
+    from ...core.programs.measurement import time_sentences
 
     result, rows = optimized.result, optimized.rows
     show(_table(optimized), result.title())
-    for sentence in explanations(optimized):
-        write(sentence)
+    if explanation := result.explain():
+        write(explanation)
     for row in rows[1:]:
-        write(time_sentence(row, rows[0]))
+        write("\n".join(time_sentences(row, rows[0])))
 
 
 def _table(optimized: Optimized) -> Table:

@@ -81,7 +81,7 @@ class Measurement:
         return time_difference(other.microseconds, self.microseconds)
 
 
-def time_sentence(row: Measurement, first: Measurement) -> str:
+def time_sentences(row: Measurement, first: Measurement) -> list[str]:
     """Say whether an order takes more or less time than program order, and whether that is the work or the memory.
 
     Parameters
@@ -89,17 +89,15 @@ def time_sentence(row: Measurement, first: Measurement) -> str:
     row, first
         The order, and program order.
     """
-    text = f"time of {row.order}: {row.time_against(first)}"
-    if not row.page_faults or (row.microseconds, first.microseconds) == (row.kept_microseconds, first.kept_microseconds):
-        return text
+    said = [f"Time of {row.order}: {row.time_against(first)}."]
+    if all(one.kept_microseconds in ((), one.microseconds) for one in (row, first)):
+        return said
     faults, others = statistics.median(row.page_faults), statistics.median(first.page_faults)
-    if abs(faults - others) <= _NOTED_FAULTS * max(faults, others):
-        return text
-    kept = time_difference(first.kept_microseconds, row.kept_microseconds)
-    return (
-        f"{text}; {faults:,.0f} page faults a run instead of {others:,.0f}, as freed memory goes back to the system; "
-        f"where the process keeps it (MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1000000000000): {kept}"
-    )
+    if abs(faults - others) > _NOTED_FAULTS * max(faults, others):
+        kept = time_difference(first.kept_microseconds, row.kept_microseconds)
+        said.append(f"It has {faults:,.0f} page faults a run, not {others:,.0f}: freed memory goes back to the system.")
+        said.append(f"Where the process keeps it: {kept}.")
+    return said
 
 
 def run_rounds(

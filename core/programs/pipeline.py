@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..costs.bounds import memory_bound
 from ..costs.verifier import verify
 from ..errors import ScheduleError, UsageError
 from ..files.atomic import check_writable, write_atomically
-from ..graph import CostGraph
 from ..problem import Problem
 from ..problem_settings import ProblemSettings
 from ..result import Result
 from ..schedule import Schedule
+from ..units import format_bytes
 from .imported import with_imported
 from .measurement import Measurement, OnRun
 from .options import ImportOptions
@@ -157,9 +158,7 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
     return Optimized(result, tuple(rows), is_interrupted)
 
 
-def apply(
-    model: str, schedule: str, output: str, options: ImportOptions, note: Note, *, force: bool = False
-) -> None:
+def apply(model: str, schedule: str, output: str, options: ImportOptions, note: Note, *, force: bool = False) -> None:
     """Write a model in the order of a schedule, after a run that gave bitwise equal results.
 
     Parameters
@@ -249,13 +248,14 @@ def _check_limit(model: str, result: Result) -> None:
     limit = result.problem.memory_limit
     if result.is_feasible or limit is None:
         return
-    from ..units import format_bytes
-
-    if result.lower_bound > limit:
-        reason = f"no order needs less than {format_bytes(int(result.lower_bound))}"
+    least = memory_bound(result.problem)  # the bound of a search that keeps a limit says nothing of other orders
+    if least > limit:
+        reason = f"no order needs less than {format_bytes(least)}"
     else:
-        reason = f"the order of least peak that was found needs {format_bytes(result.peak_memory)}"
-    raise ScheduleError(f"{model}: the memory limit of {format_bytes(limit)} is not kept: {reason}; nothing was written")
+        reason = f"the least that was found is {format_bytes(result.peak_memory)}"
+    raise ScheduleError(
+        f"{model}: the memory limit of {format_bytes(limit)} is not kept: {reason}; nothing was written"
+    )
 
 
 def _check_equal(model: str, rows: Sequence[Measurement]) -> None:

@@ -9,12 +9,11 @@ import typer
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="An .onnx or .pt2 file, or module:function that returns a PyTorch model.")
 ]
+_TRAINING = "none, or a training step of PyTorch with its optimizer: sgd or adam. (default: none)"
+_DEVICE = "Where a PyTorch program runs: cpu or cuda. (default: cpu)"
 TrainingOption = Annotated[
     Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
-    typer.Option(
-        "--training",
-        help="none, or a training step of PyTorch with its optimizer: sgd or adam. (default: none, or the schedule's)",
-    ),
+    typer.Option("--training", help=_TRAINING),
 ]
 ShapeOption = Annotated[
     Optional[list[str]],  # noqa: UP045
@@ -22,7 +21,15 @@ ShapeOption = Annotated[
 ]
 ProgramDeviceOption = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--device", help="Where a PyTorch program runs: cpu or cuda. (default: cpu, or the schedule's)"),
+    typer.Option("--device", help=_DEVICE),
+]
+ScheduleTrainingOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--training", help=_TRAINING.replace("none)", "the schedule's, else none)")),
+]
+ScheduleDeviceOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--device", help=_DEVICE.replace("cpu)", "the schedule's, else cpu)")),
 ]
 RepeatsOption = Annotated[int, typer.Option("--repeats", min=1, help="Rounds; in each, a new process per order.")]
 

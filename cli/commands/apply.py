@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
-from ..program_options import ModelArgument, ProgramDeviceOption, ShapeOption, TrainingOption, given_options
+from ..program_options import ModelArgument, ScheduleDeviceOption, ScheduleTrainingOption, ShapeOption, given_options
 
 
 def apply(
@@ -17,9 +17,9 @@ def apply(
         typer.Argument(metavar="SCHEDULE", help=f"Of the imported model: {SCHEDULE_HELP}"),
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="The file to write: .onnx for ONNX, .pt2 for PyTorch.")],
-    training: TrainingOption = None,
+    training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,
-    device: ProgramDeviceOption = None,
+    device: ScheduleDeviceOption = None,
     force: ForceFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,

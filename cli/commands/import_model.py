@@ -20,7 +20,8 @@ def import_model(
         typer.Argument(
             metavar="MODEL",
             help="An .onnx file; a PyTorch program: .pt2, or module:function that returns (model, example inputs); "
-            "Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or networkx node-link JSON graph.",
+            "PyTorch's execution trace; Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or "
+            "networkx node-link JSON graph.",
         ),
     ],
     output: Annotated[
@@ -61,7 +62,7 @@ def import_model(
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
-    """Import a model as a graph: ONNX, PyTorch, Inductor's buffers, DOT, networkx JSON."""
+    """Import a model as a graph: ONNX, PyTorch, its traces, Inductor's buffers, DOT, networkx."""
     import dataclasses
     from json import dumps
 

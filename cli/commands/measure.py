@@ -9,10 +9,10 @@ import typer
 from ..options import ForceFlag, JsonFlag, QuietFlag
 from ..program_options import (
     ModelArgument,
-    ProgramDeviceOption,
     RepeatsOption,
+    ScheduleDeviceOption,
+    ScheduleTrainingOption,
     ShapeOption,
-    TrainingOption,
     given_options,
 )
 
@@ -24,9 +24,9 @@ def measure(
         typer.Option("--schedule", "-s", metavar="SCHEDULE", help="Schedule of the imported model; repeatable."),
     ] = None,
     repeats: RepeatsOption = 5,
-    training: TrainingOption = None,
+    training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,
-    device: ProgramDeviceOption = None,
+    device: ScheduleDeviceOption = None,
     force: ForceFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,

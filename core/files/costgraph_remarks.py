@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..annotations import NO_ANNOTATIONS, Annotations, Resident
-from ..arrays import INT64_MAX, frozen
+from ..arrays import INT64_MAX, FloatArray, frozen
 from ..errors import GraphError, UsageError
 from ..graph import CostGraph
 
@@ -40,11 +41,7 @@ _MEMBERS = frozenset(("version", "ops", "runtimes", *_PER_OP, "residents", "impo
 
 def rounded_runtimes(graph: CostGraph) -> list[int]:
     """Return the runtimes in whole microseconds, as `compute_cost` holds them, shape `(ops,)`."""
-    return [_rounded(value) for value in graph.runtime.tolist()]
-
-
-def _rounded(value: float) -> int:
-    return min(round(value), INT64_MAX)
+    return [min(int(value), INT64_MAX) for value in np.rint(graph.runtime).tolist()]
 
 
 def remarks_of(graph: CostGraph) -> str:
@@ -55,10 +52,10 @@ def remarks_of(graph: CostGraph) -> str:
     UsageError
         If `annotations.imported` holds what JSON cannot.
     """
-    annotations, runtimes = graph.annotations, graph.runtime.tolist()
+    annotations = graph.annotations
     document: dict[str, Any] = {}
-    if any(value != _rounded(value) and value < INT64_MAX for value in runtimes):
-        document["runtimes"] = [int(value) if value.is_integer() else value for value in runtimes]
+    if np.any(graph.runtime != np.rint(graph.runtime)):
+        document["runtimes"] = [int(value) if value.is_integer() else value for value in graph.runtime.tolist()]
     for member in _PER_OP:
         if values := getattr(annotations, member):
             texts = {text: place for place, text in enumerate(dict.fromkeys(values))}
@@ -100,13 +97,13 @@ def with_remarks(graph: CostGraph, texts: Sequence[str], where: str, note: Calla
         document = _document(texts, graph)
         runtimes = _runtimes(document, graph, where, note)
         annotations = _annotations(document, graph, where, note)
-    except (ValueError, TypeError, KeyError, RecursionError, GraphError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, GraphError) as error:
         reason = str(error) if isinstance(error, _UntrueError) else "they are damaged"
         note(
             f"{where}: modules, lines and the like, and times below a microsecond, were dropped from the file: {reason}"
         )
         return graph
-    return replace(graph, runtime=frozen(runtimes, graph.runtime.dtype), annotations=annotations)
+    return replace(graph, runtime=runtimes, annotations=annotations)
 
 
 class _UntrueError(ValueError):
@@ -126,22 +123,23 @@ def _document(texts: Sequence[str], graph: CostGraph) -> dict[str, Any]:
     return document
 
 
-def _runtimes(document: dict[str, Any], graph: CostGraph, where: str, note: Callable[[str], None]) -> list[float]:
+def _runtimes(document: dict[str, Any], graph: CostGraph, where: str, note: Callable[[str], None]) -> FloatArray:
     """Return the exact runtimes, but for ops whose `compute_cost` is no longer what they round to."""
-    costs: list[float] = graph.runtime.tolist()
     if "runtimes" not in document:
-        return costs
-    exact = [_number(value) for value in _listed(document["runtimes"], graph.num_ops)]
-    changed = [op for op, (value, cost) in enumerate(zip(exact, costs, strict=True)) if float(_rounded(value)) != cost]
-    if changed:
+        return graph.runtime
+    written = _listed(document["runtimes"], graph.num_ops, int, float)
+    exact = np.array(written, np.float64)
+    if not (np.isfinite(exact).all() and exact.min() >= 0):
+        raise ValueError(written)
+    changed = np.flatnonzero(np.rint(exact) != graph.runtime)
+    if len(changed):
         others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         note(
             f"{where}: compute_cost of op '{graph.op_names[changed[0]]}'{others} was changed after its time below a "
             "microsecond was written, and is taken as it is"
         )
-    for op in changed:
-        exact[op] = costs[op]
-    return exact
+        exact[changed] = graph.runtime[changed]
+    return frozen(exact, np.float64)
 
 
 def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: Callable[[str], None]) -> Annotations:
@@ -165,43 +163,28 @@ def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: C
 
 
 def _per_op(written: Any, ops: int) -> tuple[str, ...]:
-    texts = [_text(text) for text in _listed(written["texts"])]
-    places = [_whole(place) for place in _listed(written["ops"], ops)]
-    if places and not 0 <= min(places) <= max(places) < len(texts):
+    texts, places = _listed(written["texts"], None, str), _listed(written["ops"], ops, int)
+    if not 0 <= min(places) <= max(places) < len(texts):
         raise ValueError(places)
-    return tuple(texts[place] for place in places)
+    return tuple(map(texts.__getitem__, places))
 
 
 def _resident(written: Any) -> Resident:
     name, role, size, op, readers, writers = _listed(written)
-    ops = (tuple(map(_whole, _listed(each))) for each in (readers, writers))
-    if _whole(op) < -1:
+    _listed([name, role], None, str)
+    _listed([size, op], None, int)
+    if op < -1:
         raise ValueError(op)
-    return Resident(_text(name), _text(role), _whole(size), op, *ops)
+    return Resident(name, role, size, op, *(tuple(_listed(each, None, int)) for each in (readers, writers)))
 
 
-def _listed(value: Any, count: int | None = None) -> list[Any]:
+def _listed(value: Any, count: int | None = None, *kinds: type) -> list[Any]:
+    """Return a list, of so many items and of these kinds, as it is; raise ValueError if it is something else."""
     if not isinstance(value, list) or (count is not None and len(value) != count):
-        raise TypeError(value)
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(value)
-    return value
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(value)
-    return value
-
-
-def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not (0 <= value <= float(INT64_MAX) and math.isfinite(value)):
         raise ValueError(value)
-    return float(value)
+    if kinds and not set(map(type, value)).issubset(kinds):
+        raise ValueError(value)
+    return value
 
 
 def _refuse(constant: str) -> None:

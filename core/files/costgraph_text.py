@@ -53,7 +53,6 @@ _NODE_INTEGERS = {
     "persistent_memory_size": ("persistent", INT64_MAX),
 }
 _TO_ESCAPE = re.compile(r"[\"\\']")
-_ESCAPED = re.compile(r"\\([\"\\'])")
 _PLAIN_TEXT = re.compile(r'"([ !#-\[\]-~]*(?:\\["\\\'][ !#-\[\]-~]*)*)"')
 
 
@@ -134,7 +133,8 @@ def _parse_cost(lines: Iterator[str], prefix: str) -> str:
     quoted = _PLAIN_TEXT.fullmatch(value.strip())
     if key.strip() != "dimension" or next(lines).strip() != "}" or quoted is None:
         raise ValueError(key)
-    dimension = _ESCAPED.sub(r"\1", quoted[1])
+    parts = quoted[1].split("\\\\")
+    dimension = "\\".join(part.replace('\\"', '"').replace("\\'", "'") for part in parts)
     if not dimension.startswith(prefix):
         raise ValueError(dimension)
     return dimension

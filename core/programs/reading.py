@@ -14,7 +14,9 @@ from .options import ImportOptions
 
 def is_model(name: str) -> bool:
     """Whether a name is that of a model rather than of a CostGraphDef file, `-` or a folder."""
-    return (kind_by_name(name) is not None and not (":" in name and Path(name).exists())) or name.endswith(".json")
+    return (kind_by_name(name) is not None and not (":" in name and Path(name).exists())) or name.endswith(
+        (".json", ".json.gz")
+    )
 
 
 def read_any(name: str, note: Callable[[str], None] = lambda text: None) -> CostGraph:

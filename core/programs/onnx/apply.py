@@ -104,7 +104,7 @@ def check_equal(program: OnnxProgram, reordered: ModelProto) -> None:
     try:
         before, after = (digests(run_model(model, folder, inputs)) for model in (program.model, reordered))
     except ProgramError as error:
-        raise ProgramError(f"{program.path}: {error}") from error
+        raise ProgramError(f"{program.path}: {error}") from None
     for output, expected, found in zip(program.outputs, before, after, strict=True):
         if expected != found:
             raise ScheduleError(
@@ -133,4 +133,4 @@ def _copy_external_data(program: OnnxProgram, output: Path) -> None:
             shutil.copyfile(source, partial)
             partial.replace(target)
         except OSError as error:
-            raise FormatError(f"{target}: cannot be written: {error.strerror or error}") from error
+            raise FormatError(f"{target}: cannot be written: {error.strerror or error}") from None

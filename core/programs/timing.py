@@ -15,6 +15,8 @@ _NOTED_SHARE = 0.02
 _MICROSECONDS_PER_FAULT = 1.0  # to map a page and fill it with zeros: 0.5 to 1.5 on machines that were tried
 _TRIM_THRESHOLD = -1
 _MMAP_MAX = -4
+_DEFAULT_TRIM_THRESHOLD = 128 * 1024
+_DEFAULT_MMAP_MAX = 65536
 
 
 def time_runs(run: Callable[[], object]) -> dict[str, Any]:
@@ -38,6 +40,7 @@ def time_runs(run: Callable[[], object]) -> dict[str, Any]:
     if faults * _MICROSECONDS_PER_FAULT > _NOTED_SHARE * median and _keep_freed_memory():
         run()
         kept = statistics.median(_warm_runs(run)[0])
+        _give_freed_memory_back()
     return {"microseconds": median, "runs": runs, "page_faults": faults, "kept_microseconds": kept}
 
 
@@ -66,6 +69,14 @@ def _page_faults() -> int:
 
 
 def _keep_freed_memory() -> bool:
-    """Let glibc keep all memory that is freed, for good; False where the system has another allocator."""
+    """Let glibc keep all memory that is freed; False where the system has another allocator."""
     libc = ctypes.CDLL(None)
     return hasattr(libc, "mallopt") and bool(libc.mallopt(_MMAP_MAX, 0) and libc.mallopt(_TRIM_THRESHOLD, -1))
+
+
+def _give_freed_memory_back() -> None:
+    """Set glibc as it is by default, but for thresholds that stay where they are, and give back what is kept."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_MMAP_MAX, _DEFAULT_MMAP_MAX)
+    libc.mallopt(_TRIM_THRESHOLD, _DEFAULT_TRIM_THRESHOLD)
+    libc.malloc_trim(0)

@@ -63,6 +63,7 @@ def test_memory_that_faults_is_timed_again_with_what_is_freed_kept(monkeypatch):
     monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: now[0])
     monkeypatch.setattr(timing, "_page_faults", lambda: faults[0])
     monkeypatch.setattr(timing, "_keep_freed_memory", lambda: kept.append(True) or True)
+    monkeypatch.setattr(timing, "_give_freed_memory_back", lambda: kept.append(False))
 
     def run():
         now[0] += 1_000_000 if kept else 3_000_000
@@ -70,3 +71,4 @@ def test_memory_that_faults_is_timed_again_with_what_is_freed_kept(monkeypatch):
 
     found = timing.time_runs(run)
     assert (found["microseconds"], found["kept_microseconds"], found["page_faults"]) == (3000.0, 1000.0, 500.0)
+    assert kept == [True, False], "the process is left as it was"

@@ -19,6 +19,7 @@ from .commands.gen.group import gen
 from .commands.import_model import import_model
 from .commands.measure import measure
 from .commands.methods import methods
+from .commands.optimize import optimize
 from .commands.plot import plot
 from .commands.show import show
 from .commands.solve import solve
@@ -74,6 +75,7 @@ app.command("show", rich_help_panel=_GRAPH)(show)
 app.command("plot", rich_help_panel=_GRAPH)(plot)
 app.command("check", rich_help_panel=_GRAPH)(check)
 app.command("convert", rich_help_panel=_GRAPH)(convert)
+app.command("optimize", rich_help_panel=_MODEL)(optimize)
 app.command("import", rich_help_panel=_MODEL)(import_model)
 app.command("measure", rich_help_panel=_MODEL)(measure)
 app.command("apply", rich_help_panel=_MODEL)(apply)

@@ -15,6 +15,7 @@ from .commands.apply import apply
 from .commands.check import check
 from .commands.compare import compare
 from .commands.convert import convert
+from .commands.fit import fit
 from .commands.gen.group import gen
 from .commands.import_model import import_model
 from .commands.measure import measure
@@ -75,6 +76,7 @@ app.command("plot", rich_help_panel=_GRAPH)(plot)
 app.command("check", rich_help_panel=_GRAPH)(check)
 app.command("convert", rich_help_panel=_GRAPH)(convert)
 app.command("import", rich_help_panel=_MODEL)(import_model)
+app.command("fit", rich_help_panel=_MODEL)(fit)
 app.command("measure", rich_help_panel=_MODEL)(measure)
 app.command("apply", rich_help_panel=_MODEL)(apply)
 app.command("methods", rich_help_panel=_MANY)(methods)

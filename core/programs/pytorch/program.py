@@ -86,12 +86,12 @@ def load_program(
     Parameters
     ----------
     model
-        A `.pt2` file written by `torch.export.save`, or `module:function`: a function without arguments, importable
-        from the current folder, that returns a model and its example inputs (a tuple, or a dict of keywords).
+        A `.pt2` file written by `torch.export.save`, or `module:function`: a function, importable from the current
+        folder, that returns a model and its example inputs (a tuple, or a dict of keywords).
     training
         `none` for the forward pass alone; `sgd` or `adam` for a training step, see `program_of`.
     shapes
-        A size for each symbolic dimension of an exported program.
+        A size for each symbolic dimension of an exported program; keyword arguments of the function.
     note
         Called with each remark worth showing.
     device
@@ -109,12 +109,12 @@ def load_program(
         args, kwargs = exported.example_inputs
         name = Path(model).name.removesuffix(".pt2")
         return _program(exported, args, kwargs, training, shapes or {}, name, model, note)
-    network, inputs = call_function(model)
+    network, inputs = call_function(model, shapes or {})
     if device is not None:
         with foreign_code(model, f"the model cannot be moved to {device}"):
             network = network.to(device)
             inputs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
-    return _program(network, *as_call(inputs), training, shapes or {}, model.replace(":", "."), model, note)
+    return _program(network, *as_call(inputs), training, {}, model.replace(":", "."), model, note)
 
 
 def program_of(

@@ -6,7 +6,7 @@ Parameters, buffers and inputs are the caller's: persistent bytes, and a view of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import getitem
 from typing import Any
@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
+from ...annotations import Annotations, Resident
 from ...errors import ProgramError
 from ...graph import CostGraph
 from ...graph_builder import GraphBuilder
@@ -24,6 +25,8 @@ from ...units import format_bytes
 from ..options import ImportOptions
 from ..roofline import Roofline
 from .program import TorchProgram, load_program
+from .residents import Residents
+from .source_lines import sources_of
 
 aten = torch.ops.aten
 # In training these write to arguments that their schemas do not mark as written.
@@ -85,11 +88,15 @@ def graph_of(
     ProgramError
         If an op is not supported; the message names its node.
     """
-    ops, unused = _Import(program, roofline or Roofline(), measured).run()
-    if unused:
+    ops, residents = _Import(program, roofline or Roofline(), measured).run()
+    if unused := sum(resident.size for resident in residents if resident.op < 0):
         note(f"{program.name}: {format_bytes(unused)} of parameters, buffers and inputs are never read and not counted")
+    persistent = [0] * len(ops)
+    for resident in residents:
+        if resident.op >= 0:
+            persistent[resident.op] += resident.size
     builder = GraphBuilder(program.name)
-    for op in ops:
+    for number, op in enumerate(ops):
         builder.add_op(
             op.name,
             inputs=op.inputs,
@@ -99,9 +106,16 @@ def graph_of(
             is_final=op.final,
             runtime=op.runtime,
             workspace=op.workspace,
-            persistent=op.persistent,
+            persistent=persistent[number],
         )
-    return builder.build()
+    return builder.build(_annotations(program, ops, residents))
+
+
+def _annotations(program: TorchProgram, ops: Sequence[_Op], residents: tuple[Resident, ...]) -> Annotations:
+    sources = sources_of(program.module.graph, program.names, program.roles)
+    found = [sources[op.name] for op in ops]
+    modules, lines, phases = map(tuple, zip(*found, strict=True)) if found else ((), (), ())
+    return Annotations(modules if any(modules) else (), lines if any(lines) else (), phases, residents)
 
 
 @dataclass
@@ -116,7 +130,6 @@ class _Op:
     final: list[bool]
     runtime: float
     workspace: int
-    persistent: int = 0
 
 
 @dataclass
@@ -144,21 +157,19 @@ class _Import:
         self.values: dict[fx.Node, Any] = {}
         self.ports: dict[fx.Node, list[tuple[int, int]]] = {}
         self.accesses: dict[int, _Accesses] = {}
-        self.held: set[int] = set()
+        self.residents = Residents()
         self.allocated: set[int] = set()
         self.storage_of: dict[tuple[int, int], int] = {}
-        self.unread: dict[int, int] = {}
-        self.only_viewed: dict[int, int] = {}
         self.last_random: int | None = None
         nodes = program.module.graph.nodes
         self.views_wait = any(torch.Tag.inplace_view in getattr(node.target, "tags", ()) for node in nodes)
 
-    def run(self) -> tuple[list[_Op], int]:
-        """Return the ops in program order, and the bytes of arguments that none of them reads."""
-        arguments = iter(self.program.arguments)
+    def run(self) -> tuple[list[_Op], tuple[Resident, ...]]:
+        """Return the ops in program order, and the tensors that the caller gives."""
+        given = zip(self.program.arguments, self.program.names, self.program.roles, strict=True)
         for node in self.program.module.graph.nodes:
             if node.op == "placeholder":
-                self._hold(node, next(arguments))
+                self._hold(node, *next(given))
             elif node.op == "output":
                 for returned in node.all_input_nodes:
                     for op, port in self.ports[returned]:
@@ -169,19 +180,15 @@ class _Import:
                 self._call(node)
             else:
                 raise ProgramError(f"{self.program.name}: node '{node.name}' ({node.target}) is no call of an ATen op")
-        for storage, op in self.only_viewed.items():
-            self.ops[op].persistent += self.unread.pop(storage)
-        return self.ops, sum(self.unread.values())
+        return self.ops, self.residents.list()
 
-    def _hold(self, node: fx.Node, argument: Any) -> None:
+    def _hold(self, node: fx.Node, argument: Any, name: str, role: str) -> None:
         """Take what the caller gives and keeps."""
         self.ports[node] = []
         self.values[node] = argument
         if isinstance(argument, torch.Tensor):
             self.values[node] = fake = self.mode.from_tensor(argument)
-            storage = self._storage(fake, node)
-            self.held.add(storage)
-            self.unread[storage] = fake.untyped_storage().nbytes()
+            self.residents.hold(self._storage(fake, node), name, role, fake.untyped_storage().nbytes())
 
     def _take(self, node: fx.Node) -> None:
         """Fold `getitem` into the op that it takes from."""
@@ -224,12 +231,7 @@ class _Import:
             runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
         final = [False] * len(sizes)
         self.ops.append(_Op(node.name, inputs, control, sizes, aliases, final, runtime, workspace))
-        for storage in read & self.unread.keys():
-            if is_view:
-                self.only_viewed.setdefault(storage, op)
-            else:
-                self.only_viewed.pop(storage, None)
-                self.ops[op].persistent += self.unread.pop(storage)
+        self.residents.access(op, read, written, is_view)
 
     def _run(self, target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the results of a call on fakes, put right where a fake has other memory than a run.
@@ -267,7 +269,7 @@ class _Import:
                     readable = new[storage]
                 elif storage in self.allocated:
                     alias = next(at for at, source in enumerate(inputs) if self.storage_of.get(source) == storage)
-                elif storage not in self.held:
+                elif storage not in self.residents:
                     size = leaf.untyped_storage().nbytes()
                     new[storage] = port
                 self.storage_of[op, port] = storage

@@ -63,6 +63,10 @@ class TorchProgram:
         `none`, `sgd` or `adam`.
     exported
         A forward program as an exported program, whose graph module is `module`; None in training.
+    names
+        Per argument, what the caller calls it: the name in the state dict, the model's own argument, or for the state
+        of an optimizer the parameter and the state's name, as in `encoder.weight.exp_avg`. By default, those of the
+        placeholders.
     """
 
     name: str
@@ -72,6 +76,12 @@ class TorchProgram:
     results: tuple[str, ...]
     training: str = "none"
     exported: ExportedProgram | None = None
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            placeholders = self.module.graph.find_nodes(op="placeholder")
+            object.__setattr__(self, "names", tuple(node.name for node in placeholders))
 
 
 def load_program(
@@ -186,6 +196,7 @@ def _program(
         module=step.module,
         arguments=tuple(held.tensor.detach() for held in step.held),
         roles=tuple(held.role for held in step.held),
+        names=tuple(held.label or held.name for held in step.held),
         results=("loss",),
         training=training,
     )
@@ -244,6 +255,7 @@ def _forward(
         module=flat.graph_module,
         arguments=tuple(arguments),
         roles=tuple(_INPUT_ROLES[spec.kind] for spec in signature.input_specs),
+        names=tuple(spec.target or spec.arg.name for spec in signature.input_specs),
         results=tuple(_RESULT_ROLES[spec.kind] for spec in signature.output_specs),
         exported=flat,
     )

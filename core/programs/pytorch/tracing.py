@@ -6,14 +6,14 @@ import importlib
 import logging
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import fx
+from torch import fx, nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -24,6 +24,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, free_unbacked_symbols
 
 from ...errors import ProgramError, SchedoptError
+from .source_lines import with_sources
 
 # Calls that return their argument as it is (no autograd here), and a check that tracing has made already.
 _WITHOUT_EFFECT = (
@@ -38,11 +39,12 @@ _VALUE_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, G
 
 
 class Held(NamedTuple):
-    """A tensor that a program is given: what to call its placeholder, its role and itself."""
+    """A tensor that a program is given: its placeholder's name, its role, itself, and what the caller calls it."""
 
     name: str
     role: str
     tensor: torch.Tensor
+    label: str = ""
 
 
 def check_flat(graph: fx.Graph, where: str) -> None:
@@ -66,10 +68,16 @@ def check_flat(graph: fx.Graph, where: str) -> None:
             )
 
 
-def trace(function: Callable[..., Any], arguments: Sequence[Any], where: str) -> tuple[fx.GraphModule, list[Any]]:
+def trace(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    where: str,
+    modules: Mapping[str, nn.Module] | None = None,
+) -> tuple[fx.GraphModule, list[Any]]:
     """Run `function` on fakes of the arguments and return the ATen calls it makes, and the fakes.
 
-    Calls that do nothing below autograd (`detach`) are left out.
+    Calls that do nothing below autograd (`detach`) are left out. `source_of` says of each where it comes from; for
+    this, `modules` are those that the function calls, by their paths.
 
     Raises
     ------
@@ -81,7 +89,7 @@ def trace(function: Callable[..., Any], arguments: Sequence[Any], where: str) ->
     )
     fakes = [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in arguments]
     with mode:
-        module = make_fx(function)(*fakes)
+        module = make_fx(with_sources(function, modules or {}))(*fakes)
     check_flat(module.graph, where)
     for node in list(module.graph.nodes):
         if node.target in _WITHOUT_EFFECT:

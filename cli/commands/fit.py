@@ -13,7 +13,7 @@ from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, 
 def fit(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="A CostGraphDef file, or a model as import takes it: module:function."),
+        typer.Argument(metavar="MODEL", help="A CostGraphDef file, or what import takes, such as module:function."),
     ],
     memory: Annotated[str, typer.Option("--memory", "-m", help="Memory of each device, e.g. 8GiB.")],
     devices: Annotated[int, typer.Option("--devices", "-d", min=1, max=64, help="The most devices to try.")] = 1,

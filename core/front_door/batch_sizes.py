@@ -69,9 +69,7 @@ def largest_batch(need: Callable[[int], Need], memory: int, start: int = 2) -> F
             high, limit = batch, ""
     if low == LARGEST:
         peak = format_bytes(needs[low].peak)
-        raise UsageError(
-            f"with {LARGEST:,} the model still fits and needs {peak}: the peak hardly grows with the batch"
-        )
+        raise UsageError(f"with {LARGEST:,} the model needs {peak} and fits: its peak hardly grows with the batch")
     return Found(low, needs.get(low), needs.get(high), limit)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import asdict, dataclass
@@ -23,20 +24,20 @@ DEFAULT_TOP = 20
 _NUMBER = re.compile(r"_\d+$")
 
 
-class _Difference:
+class _Difference(ABC):
     """What both kinds of difference can do."""
 
+    @abstractmethod
     def title(self) -> str:
-        """Return the line above the table."""
-        raise NotImplementedError
+        """Return the lines above the table."""
 
+    @abstractmethod
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest tensors."""
-        raise NotImplementedError
 
+    @abstractmethod
     def document(self) -> dict[str, Any]:
         """Return everything as plain Python values, bytes as whole numbers."""
-        raise NotImplementedError
 
     def json(self) -> str:
         """Return everything as JSON."""
@@ -84,9 +85,8 @@ class ScheduleDifference(_Difference):
         """The tensors that are held at the first peak alone, and those at the second alone, largest first."""
         first, second = ({holder.name for holder in peak.holders} for peak in self.peaks)
         a, b = (peak.holders for peak in self.peaks)
-        return tuple(h for h in a if h.size and h.name not in second), tuple(
-            h for h in b if h.size and h.name not in first
-        )
+        alone = tuple(held for held in a if held.size and held.name not in second)
+        return alone, tuple(held for held in b if held.size and held.name not in first)
 
     @property
     def shared(self) -> int:

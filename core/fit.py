@@ -131,7 +131,7 @@ class Fit:
         order, recomputed = said[IN_ANOTHER_ORDER], said[WITH_RECOMPUTATION]
         if recomputed.verdict == "no":
             least = format_bytes(recomputed.lower_bound)
-            return f"It does not fit on one device: not even with recomputation, nothing is below {least}."
+            return f"Not on one device: even with recomputation nothing is below {least} (proven)."
         if order.verdict == "no":
             least = format_bytes(order.lower_bound)
             return f"It does not fit: no order is below {least} (proven). Recomputation might help."

@@ -80,6 +80,8 @@ def _guess(needs: dict[int, Need], low: int, high: int, memory: int) -> int:
     most = min(high - 1, low * _STEP)
     if low + 1 == most or high - low <= 2:
         return low + 1
+    if high <= LARGEST and len(needs) % 3 == 0:  # where the peak is no line, halves end sooner than lines do
+        return (low + high) // 2
     known = sorted(needs)
     place = known.index(low)
     pair = known[place : place + 2] if place + 1 < len(known) else known[max(0, place - 1) : place + 1]

@@ -21,6 +21,7 @@ from .commands.gen.group import gen
 from .commands.import_model import import_model
 from .commands.measure import measure
 from .commands.methods import methods
+from .commands.optimize import optimize
 from .commands.plot import plot
 from .commands.show import show
 from .commands.solve import solve
@@ -77,6 +78,7 @@ app.command("plot", rich_help_panel=_GRAPH)(plot)
 app.command("diff", rich_help_panel=_GRAPH)(diff)
 app.command("check", rich_help_panel=_GRAPH)(check)
 app.command("convert", rich_help_panel=_GRAPH)(convert)
+app.command("optimize", rich_help_panel=_MODEL)(optimize)
 app.command("import", rich_help_panel=_MODEL)(import_model)
 app.command("fit", rich_help_panel=_MODEL)(fit)
 app.command("measure", rich_help_panel=_MODEL)(measure)

@@ -156,6 +156,7 @@ class Result:
             "schedopt": VERSION,
             "format": FORMAT,
             "graph": graph.name,
+            **({"imported": dict(graph.annotations.imported)} if graph.annotations.imported else {}),
             "graph_sha256": structure_hash(graph),
             "task": problem.task,
             "method": self.method,

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 import typer
 
 from ..options import JsonFlag, QuietFlag
-from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, import_options
+from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
 
 if TYPE_CHECKING:
     from ...core.graph import CostGraph
     from ...core.programs.options import ImportOptions
-
-_NOTED_ROUNDING = 0.01
 
 
 def import_model(
@@ -27,9 +25,14 @@ def import_model(
     ],
     output: Annotated[
         str,
-        typer.Option("--output", "-o", help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; - writes text to stdout."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
+            "- writes text to standard output.",
+        ),
     ] = "-",
-    training: TrainingOption = "none",
+    training: TrainingOption = None,
     shape: ShapeOption = None,
     costs: Annotated[
         Literal["roofline", "measured"],
@@ -46,7 +49,7 @@ def import_model(
         Optional[str],  # noqa: UP045
         typer.Option("--memory-bandwidth", help="Of the roofline, e.g. 50GB/s. (default: 100GB/s)"),
     ] = None,
-    device: ProgramDeviceOption = "cpu",
+    device: ProgramDeviceOption = None,
     default_size: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--default-size", help="Bytes of a node without a size, e.g. 4KiB. (DOT, node-link JSON)"),
@@ -63,19 +66,17 @@ def import_model(
     from json import dumps
 
     from ...core.errors import UsageError
-    from ...core.files.atomic import check_writable
-    from ...core.files.costgraph import encoding_of, write_graph
+    from ...core.programs.graph_files.writing import check_target, write_graph_file
     from ...core.programs.importers import kind_of, read_model
+    from ...core.programs.options import ImportOptions
     from ...core.units import parse_bytes
     from ..console import Talk, write
 
     if json and output == "-":
         raise UsageError("--json prints to standard output, where the graph goes; name an output file by --output")
-    encoding_of(output)
-    if output != "-":
-        check_writable(output)
+    check_target(output)
     options = dataclasses.replace(
-        _with_rates(import_options(training, shape, device), flops, memory_bandwidth),
+        _with_rates(ImportOptions(**given_options(training, shape, device)), flops, memory_bandwidth),
         costs=costs,
         default_size=None if default_size is None else parse_bytes(default_size, "default size"),
         graph=graph,
@@ -83,8 +84,8 @@ def import_model(
     talk = Talk(quiet)
     imported = read_model(model, options, talk.note)
     summary = {"graph": imported.name, "kind": kind_of(model), **_summary(imported), "output": output}
-    _remarks(talk, imported, summary)
-    write_graph(imported, output)
+    talk.note(_described(imported, summary))
+    write_graph_file(imported, output)
     if json:
         write(dumps(summary))
     elif output != "-":
@@ -121,19 +122,13 @@ def _summary(graph: CostGraph) -> dict[str, Any]:
     }
 
 
-def _remarks(talk: Any, graph: CostGraph, summary: dict[str, Any]) -> None:
-    """Say what was imported, and what writing runtimes as whole microseconds changes."""
-    from ...core.units import format_bytes, format_microseconds
+def _described(graph: CostGraph, summary: dict[str, Any]) -> str:
+    """Say what was imported."""
+    from ...core.units import format_bytes
 
     persistent = summary["persistent_bytes"]
-    talk.note(
+    return (
         f"{graph.name}: {summary['ops']:,} ops, {summary['tensors']:,} tensors of "
         f"{format_bytes(summary['tensor_bytes'])}{f', {format_bytes(persistent)} persistent' if persistent else ''}; "
         f"peak {format_bytes(summary['input_peak'])} in program order"
     )
-    total, written = summary["runtime_us"], float(graph.runtime.round().sum())
-    if abs(total - written) > _NOTED_ROUNDING * total:
-        talk.note(
-            f"{graph.name}: the format holds whole microseconds, so the sum of the runtimes goes from "
-            f"{format_microseconds(total)} to {format_microseconds(written)}"
-        )

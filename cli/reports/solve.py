@@ -32,3 +32,16 @@ def explain(talk: Talk, result: Result) -> None:
     if not talk.quiet:
         for sentence in result.explain().splitlines():
             talk.say(sentence)
+
+
+def draw_result(result: Result, target: str) -> None:
+    """Draw the result, and the input order beside it unless that is what was asked for."""
+    from ...core.costs.timeline import input_timeline, timeline_of
+    from ...core.files.atomic import write_atomically
+    from ...core.plots.draw import draw
+    from ...core.search.registry import INPUT_METHOD
+
+    timelines = [timeline_of(result.method, result.problem, result.schedule)]
+    if result.method != INPUT_METHOD:
+        timelines.insert(0, input_timeline(result.problem.graph))
+    write_atomically(target, draw(timelines, target))

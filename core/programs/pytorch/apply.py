@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import getitem
 from typing import Any
 
@@ -24,29 +24,19 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from ...costs.verifier import verify
-from ...errors import UsageError
 from ...files.atomic import write_atomically
 from ...graph import CostGraph
 from ...problem import Problem
 from ...schedule import Schedule
-from ..options import ImportOptions
-from ..schedule_order import read_order
 from .equality import check_equal
-from .importer import graph_of
-from .program import TorchProgram, load_program
+from .program import TorchProgram
 from .tracing import foreign_code, silent
 
 
-def apply(
-    model: str,
-    schedule: str,
-    output: str,
-    options: ImportOptions,
-    note: Callable[[str], None],
-    *,
-    force: bool = False,
+def write_in_order(
+    program: TorchProgram, graph: CostGraph, order: Sequence[int], output: str, where: str | None = None
 ) -> None:
-    """Write a model in the order of a schedule, as an exported program.
+    """Write a program in another order, as an exported program.
 
     A forward program is called as the model is. A training step takes and updates what `TorchProgram.arguments` lists
     (parameters, buffers, inputs, optimizer state, which the file holds as its example inputs) and returns the loss.
@@ -54,40 +44,30 @@ def apply(
 
     Parameters
     ----------
-    model
-        A `.pt2` file, or `module:function`.
-    schedule
-        Schedule file of the model's graph, on one device.
+    program, graph
+        What to write, and its graph.
+    order
+        The graph's ops in the order they shall run.
     output
         The `.pt2` file to write.
-    options
-        As the model was imported.
-    note
-        Called with each remark worth showing.
-    force
-        Whether to take a schedule that says that it was made for another graph.
+    where
+        What errors call the model; by default the program's name.
 
     Raises
     ------
-    ProgramError, FormatError, UsageError
-        If the model or the schedule cannot be read, or the output cannot be written.
+    ProgramError, FormatError
+        If PyTorch cannot save the program, or the output cannot be written.
     ScheduleError
-        If the schedule is no order of this program, or its results would differ; then nothing is written.
+        If this is no order of the program, or its results would differ; then nothing is written.
     """
-    if not output.endswith(".pt2"):
-        raise UsageError(f"{output}: a PyTorch program is written as an exported program; the name must end in .pt2")
-    program = load_program(model, options.training, options.shapes, note, options.device)
-    graph = graph_of(program)
-    reordered = export_in_order(program, graph, read_order(schedule, graph, force=force))
+    reordered = export_in_order(program, graph, order)
     file = io.BytesIO()
-    with foreign_code(model, "PyTorch cannot save the program in a .pt2 file"), silent():
+    with foreign_code(where or program.name, "PyTorch cannot save the program in a .pt2 file"), silent():
         torch.export.save(reordered, file)
         file.seek(0)
         loaded = torch.export.load(file)
     check_equal(program, loaded.graph_module, _arguments_of(loaded))
     write_atomically(output, file.getvalue())
-    if options.training != "none":
-        note(f"{output}: a training step; its inputs are {len(program.arguments)} tensors, parameters first")
 
 
 def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx.GraphModule:

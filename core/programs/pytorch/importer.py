@@ -54,14 +54,20 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
     UsageError
         If an option does not fit the model.
     """
-    roofline = Roofline(options.flops, options.memory_bandwidth)
     program = load_program(model, options.training, options.shapes, note, options.device)
+    return costed_graph(program, options, options.costs, note)
+
+
+def costed_graph(
+    program: TorchProgram, options: ImportOptions, costs: str, note: Callable[[str], None] = lambda text: None
+) -> CostGraph:
+    """Return a program as a graph with `costs` of the roofline that `options` give, or measured on its device."""
     measured = None
-    if options.costs == "measured":
+    if costs == "measured":
         from .costs import measured_costs
 
         measured = measured_costs(program, options.device)
-    return graph_of(program, roofline, measured, note)
+    return graph_of(program, Roofline(options.flops, options.memory_bandwidth), measured, note)
 
 
 def graph_of(

@@ -6,7 +6,6 @@ import copy
 import hashlib
 import json
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from torch.fx.graph import _custom_builtins
 from torch.utils._pytree import tree_leaves
 
+from ..timing import time_runs
 from .allocator import peak_of
 
 SEED = 0
@@ -76,8 +76,8 @@ def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
     Returns
     -------
     dict
-        `peak`: bytes of the arguments and the most that the allocator held beside them; `microseconds` of the second
-        run; `digests` of the first run's results, and of its arguments as it left them.
+        `peak`: bytes of the arguments and the most that the allocator held beside them; `digests` of the first run's
+        results, and of its arguments as it left them; and what `time_runs` says of runs after it.
     """
     torch.set_num_threads(threads)
     module = function_of(Path(path).read_text(encoding="utf-8"))
@@ -88,11 +88,13 @@ def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
     results, peak = peak_of(lambda: module(*arguments), device)
     report = {"peak": held_bytes(arguments) + peak, "digests": _digests(results, arguments)}
     del results
-    start = time.perf_counter_ns()
-    module(*again)
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return {**report, "microseconds": (time.perf_counter_ns() - start) / 1000}
+
+    def run() -> None:
+        module(*again)
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return {**report, **time_runs(run)}
 
 
 if __name__ == "__main__":

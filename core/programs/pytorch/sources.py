@@ -126,7 +126,7 @@ def call_function(model: str, sizes: Mapping[str, int]) -> tuple[nn.Module, Any]
         with foreign_code(model, f"module '{module_name}' cannot be imported"):
             module = importlib.import_module(module_name)
     except ProgramError as error:
-        missing = error.__cause__
+        missing = error.__context__
         if isinstance(missing, ModuleNotFoundError) and missing.name in (module_name, module_name.partition(".")[0]):
             raise ProgramError(f"{model}: there is no module '{module_name}' here or in the environment") from None
         raise

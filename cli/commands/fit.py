@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 import typer
 
 from ..options import JobsOption, JsonFlag, QuietFlag, SeedOption, TimeLimitOption
-from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, import_options
+from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
 
 
 def fit(
@@ -28,9 +28,9 @@ def fit(
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Run what fits on one device in a new process, and measure its peak.")
     ] = False,
-    training: TrainingOption = "none",
+    training: TrainingOption = None,
     shape: ShapeOption = None,
-    device: ProgramDeviceOption = "cpu",
+    device: ProgramDeviceOption = None,
     time_limit: TimeLimitOption = None,
     seed: SeedOption = 0,
     jobs: JobsOption = 1,
@@ -47,16 +47,14 @@ def fit(
     from ..console import Talk, show, write
 
     talk = Talk(quiet)
-    options = import_options(training, shape, device)
+    options = given_options(training, shape, device)
     with talk.console.status(f"{model}: loading") if talk.shows_progress else nullcontext() as status:
         answer = fit_model(
             model,
             memory,
             devices=devices,
             batch=batch,
-            training=options.training,
-            shapes=options.shapes,
-            device=options.device,
+            **options,
             confirm=confirm,
             time_limit=time_limit,
             seed=seed,

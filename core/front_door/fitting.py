@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..costs.bounds import memory_bound, recomputation_bound
@@ -17,6 +15,7 @@ from ..fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, LargestBa
 from ..graph import CostGraph
 from ..problem import MAX_DEVICES, Problem
 from ..result import Result
+from ..search.registry import INPUT_METHOD
 from ..solve import solve
 from ..units import format_bytes, parse_bytes, parse_seconds, whole_number
 from .batch_sizes import Found, Need, largest_batch
@@ -26,8 +25,6 @@ from .importing import import_model
 if TYPE_CHECKING:
     from torch import nn
     from torch.export import ExportedProgram
-
-    from ..programs.measurement import Measurement
 
 Progress = Callable[[str], None]
 
@@ -147,9 +144,9 @@ class _Question:
         if self.confirm:
             if not isinstance(self.model, (str, os.PathLike)) or self.is_graph:
                 raise UsageError("a run in a new process needs a model in a file or as module:function")
-            from ..programs.runners import runner_of
+            from ..programs.runners import runner_kind
 
-            runner_of(os.fspath(self.model))
+            runner_kind(os.fspath(self.model))
         if batch is not None and (self.is_graph or not isinstance(self.model, (str, os.PathLike))):
             raise UsageError("the largest batch is found for an .onnx or .pt2 file, or module:function")
         if batch in self.options["shapes"]:
@@ -187,16 +184,18 @@ class _Question:
             peak = input_peak(self._graph(batch, size))
             return Need(peak, peak)
 
-        ways: list[tuple[str, int, Callable[[int], Need]]] = [(AS_IT_IS, 1, as_it_is)]
+        ways: list[tuple[str, Callable[[int], Need]]] = [(AS_IT_IS, as_it_is)]
         for devices in range(1, self.devices + 1):
             name = IN_ANOTHER_ORDER if devices == 1 else f"on {devices} devices"
-            ways.append((name, devices, lambda size, d=devices: self._need(batch, size, d)))  # type: ignore[misc]
+            ways.append((name, lambda size, d=devices: self._need(batch, size, d)))  # type: ignore[misc]
         rows: list[LargestBatch] = []
         start = 2
-        for name, devices, need in ways:
+        for name, need in ways:
             found = largest_batch(need, self.memory, start)
-            rows.append(self._row(name, devices, batch, found))
+            rows.append(_row(name, found, self.memory))
             start = max(start, found.batch)
+        if self.confirm:
+            rows[:2] = self._confirmed_batches(batch, rows[0], rows[1])
         graph = next(iter(self.graphs.values()))
         return Fit(graph.name, self.memory, (), batch, tuple(rows))
 
@@ -249,40 +248,49 @@ class _Question:
             first = replace(first, measured=runs[0])
         return first, replace(order, measured=runs[-1])
 
-    def _row(self, name: str, devices: int, batch: str, found: Found) -> LargestBatch:
-        """Return what was found as a row, measured if that is asked for."""
-        measured = None
-        if self.confirm and found.batch and devices == 1:
-            sizes = {batch: found.batch}
-            problem = Problem(self._graph(batch, found.batch))
-            result = solve(problem, "input") if name == AS_IT_IS else self._result(problem, f"{batch}={found.batch:,}")
-            measured = self._measured(result, sizes)[-1]
-        return LargestBatch(
-            name=name,
-            batch=found.batch,
-            peak=found.here.peak if found.here else None,
-            next_peak=found.following.peak if found.following else None,
-            next_is_proven=found.following is None or found.following.bound > self.memory,
-            limit=found.limit,
-            measured=measured,
-        )
+    def _confirmed_batches(
+        self, batch: str, first: LargestBatch, order: LargestBatch
+    ) -> tuple[LargestBatch, LargestBatch]:
+        """Return the rows of both ways on one device with what a run with their largest batch takes."""
+        if order.batch:
+            problem = Problem(self._graph(batch, order.batch))
+            runs = self._measured(self._result(problem, f"{batch}={order.batch:,}"), {batch: order.batch})
+            order = replace(order, measured=runs[-1])
+            if first.batch == order.batch:
+                return replace(first, measured=runs[0]), order
+        if first.batch:
+            problem = Problem(self._graph(batch, first.batch))
+            first = replace(first, measured=self._measured(solve(problem, INPUT_METHOD), {batch: first.batch})[0])
+        return first, order
 
     def _measured(self, result: Result, sizes: Mapping[str, int]) -> list[int]:
         """Run the model in program order and in another one, each in a new process; return both peaks in bytes."""
-        from ..programs.importers import load
         from ..programs.options import ImportOptions
-        from ..programs.runners import runner_of
+        from ..programs.runners import load_runner
 
         model = os.fspath(self.model)
         options = ImportOptions(**{**self.options, "shapes": {**self.options["shapes"], **sizes}})
         self.progress("running it to measure its peak")
-        with tempfile.TemporaryDirectory(prefix="schedopt-") as folder:
-            path = Path(folder) / "order.json"
-            result.save(path)
-            runs: list[Measurement] = load(runner_of(model).measure)(model, [str(path)], 1, options, self.note)
-        if not all(run.is_equal for run in runs):
-            raise ProgramError(f"{model}: a run in the order that was found gives other results; this is a bug")
-        return [run.measured_peak for run in runs]
+        runner = load_runner(model, options, self.note)
+        graph = runner.graph("measured", _silent)
+        order = result.schedule.op_order().tolist()
+        rows = runner.measure(graph, {"the order found": order}, 1, self.note, lambda *_: None)
+        if len(rows) < 2:  # Ctrl-C keeps what is done, which tells nothing here
+            raise KeyboardInterrupt
+        if not all(row.is_equal for row in rows):
+            raise ProgramError(f"{model}: its results differ from run to run, or in the order that was found")
+        return [row.measured_peak for row in rows]
+
+
+def _row(name: str, found: Found, memory: int) -> LargestBatch:
+    return LargestBatch(
+        name=name,
+        batch=found.batch,
+        peak=found.here.peak if found.here else None,
+        next_peak=found.following.peak if found.following else None,
+        next_is_proven=found.following is None or found.following.bound > memory,
+        limit=found.limit,
+    )
 
 
 _DEFAULTS: dict[str, Any] = {"training": "none", "shapes": {}, "device": "cpu"}

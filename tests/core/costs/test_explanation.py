@@ -30,7 +30,7 @@ def branches(annotations=None, persistent=0, skip=0):
 def test_an_order_that_is_better_and_optimal():
     first, second, third = schedopt.solve(branches()).explain().splitlines()
     assert first == "No order needs less than 19.0 KiB (proven); program order needs 26.0 KiB."
-    assert second == "Peak: start 10.0 KiB (53%), wide1 8.00 KiB (42%), 1 more."
+    assert second == "Peak: start 10.0 KiB (53%), wide1 8.00 KiB (42%), narrow1 1.00 KiB (5%)."
     assert third == "Even with recomputation nothing goes below 18.0 KiB (op wide1)."
 
 

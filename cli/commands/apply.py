@@ -28,6 +28,8 @@ def apply(
     from json import dumps
 
     from ...core.programs.imported import options_for
+    from ...core.programs.importers import check_options
+    from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import apply as apply_schedule
     from ...core.programs.runners import check_output
     from ..console import Talk, write
@@ -35,6 +37,7 @@ def apply(
     talk = Talk(quiet)
     given = given_options(training, shape, device)
     check_output(model, output)
+    check_options(model, ImportOptions(**given))
     options = options_for([schedule], given, talk.note)
     apply_schedule(model, schedule, output, options, talk.note, force=force)
     if json:

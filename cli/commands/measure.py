@@ -41,7 +41,6 @@ def measure(
     from ...core.programs.importers import check_options
     from ...core.programs.measurement import time_sentences
     from ...core.programs.options import ImportOptions
-    from ...core.programs.pipeline import is_complete
     from ...core.programs.pipeline import measure as measure_schedules
     from ...core.programs.runners import runner_kind
     from ..console import Talk, show, write
@@ -56,17 +55,17 @@ def measure(
     options = options_for(schedules, given, talk.note)
     with Stages(talk, model) as stages:
         rows = measure_schedules(model, schedules, repeats, options, stages.observer(), force=force)
+    done, wanted = sum(len(row.microseconds) for row in rows), repeats * (1 + len(schedules))
     if json:
         document = {"model": model, "training": options.training, "repeats": repeats, "orders": orders_document(rows)}
         write(dumps(document))
     else:
-        runs = f"{repeats} run{'s' * (repeats > 1)} of each order, each in a new process"
-        show(table(rows), f"{model}: peak memory, {runs}")
+        runs = f"{repeats} run{'s' * (repeats > 1)} of each order" if done == wanted else f"{done} of {wanted} runs"
+        show(table(rows), f"{model}: peak memory, {runs}, each in a new process")
         for row in rows[1:]:
             write("\n".join(time_sentences(row, rows[0])))
     if not all(row.is_equal for row in rows):
         raise typer.Exit(1)
-    if not is_complete(rows, 1 + len(schedules), repeats):
-        done = sum(len(row.microseconds) for row in rows)
-        typer.echo(f"interrupted: {done} of {repeats * (1 + len(schedules))} runs are done", err=True)
+    if done < wanted:
+        typer.echo(f"interrupted: {done} of {wanted} runs are done", err=True)
         raise typer.Exit(130)

@@ -44,7 +44,7 @@ def table(rows: Sequence[Measurement]) -> Table:
     from ...core.units import format_bytes, format_microseconds
 
     table = Table("order")
-    for column in ("predicted", "measured", "error", "change", "time", "spread", "results"):
+    for column in ("predicted", "measured", "error", "change", "time", "results"):
         table.add_column(column, justify="right", no_wrap=True)
     first = rows[0]
     for row in rows:
@@ -55,7 +55,6 @@ def table(rows: Sequence[Measurement]) -> Table:
             f"{100 * row.error:+.2f}%",
             "" if row is first else change(row.measured_peak, first.measured_peak),
             format_microseconds(row.median_microseconds),
-            format_microseconds(row.spread_microseconds),
             "equal" if row.is_equal else "[bold]differ[/]",
         )
     return table

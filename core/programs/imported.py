@@ -56,7 +56,7 @@ def options_for(schedules: Sequence[str], given: Mapping[str, Any], note: Callab
             value = _checked(path, name, stored.get(name, default))
             if name in given:
                 if value != given[name]:
-                    said = f"{flag} {_text(value)}" if value != default else f"without {flag}"
+                    said = f"with {flag} {_text(value)}" if value != default else f"without {flag}"
                     note(f"{path}: its graph was imported {said}; taken is {flag} {_text(given[name])}, as given")
             elif name in said_by and taken[name] != value:
                 raise UsageError(

@@ -71,11 +71,6 @@ class Measurement:
         """Median time of a run."""
         return statistics.median(self.microseconds)
 
-    @property
-    def spread_microseconds(self) -> float:
-        """Slowest less fastest process."""
-        return max(self.microseconds) - min(self.microseconds)
-
     def time_against(self, other: Measurement) -> TimeDifference:
         """Return how much longer this order takes than another that ran in the same rounds."""
         return time_difference(other.microseconds, self.microseconds)
@@ -95,8 +90,8 @@ def time_sentences(row: Measurement, first: Measurement) -> list[str]:
     faults, others = statistics.median(row.page_faults), statistics.median(first.page_faults)
     if abs(faults - others) > _NOTED_FAULTS * max(faults, others):
         kept = time_difference(first.kept_microseconds, row.kept_microseconds)
-        said.append(f"It has {faults:,.0f} page faults a run, not {others:,.0f}: freed memory goes back to the system.")
-        said.append(f"Where the process keeps it: {kept}.")
+        said.append(f"It has {faults:,.0f} page faults a run, not {others:,.0f}: freed memory is given back.")
+        said.append(f"If it is kept: {kept}.")
     return said
 
 

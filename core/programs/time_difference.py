@@ -33,7 +33,7 @@ class TimeDifference:
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
-            return f"{_percent(self.change)} in one round, which tells nothing of noise; more --repeats do"
+            return f"{_percent(self.change)} in one round, which tells nothing of noise"
         interval = f"95% interval {_percent(self.low)} to {_percent(self.high)}"
         if self.is_noise:
             return f"no difference beyond noise ({_percent(self.change)}, {interval})"

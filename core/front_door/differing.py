@@ -62,7 +62,7 @@ def diff(
     >>> graph = builder.build()
     >>> difference = schedopt.diff("input", ["first", "sink0", "second", "sink1"], graph)
     >>> [[holder.name for holder in alone] for alone in difference.held_by_one]
-    [['first:0'], ['sink1:0']]
+    [['first:0', 'sink0:0'], ['sink1:0']]
     """
     if graph is not None:
         read = graph_of(graph, note)

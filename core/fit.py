@@ -68,8 +68,8 @@ class LargestBatch:
     peak
         Bytes that it needs; None if there is none.
     next_peak, next_is_proven
-        Bytes that one more needs by the best schedule found, and whether none can fit; None and True if it is not a
-        model.
+        Bytes that one more needs, and whether it is proven not to fit: then these are what no schedule is below, else
+        those of the best one found. None and True if there is no such model.
     limit
         Why there is no larger model, if that is so.
     measured
@@ -102,6 +102,8 @@ class Fit:
         The name of the size that was varied; None if none was.
     batches
         The largest batch of each way, if that was asked for.
+    persistent
+        Bytes of weights, inputs and all else that stays throughout; 0 if the largest batch was asked for.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Fit:
     ways: tuple[Way, ...]
     batch: str | None = None
     batches: tuple[LargestBatch, ...] = ()
+    persistent: int = 0
 
     @property
     def fits(self) -> bool:
@@ -128,6 +131,8 @@ class Fit:
             if way.verdict == "yes" and way.peak is not None:
                 return f"It fits {way.name}: {format_bytes(way.peak)} of {format_bytes(self.memory)}."
         said = {way.name: way for way in self.ways}
+        if self.persistent > self.memory:
+            return f"Not on one device: weights and all else that stays take {format_bytes(self.persistent)}."
         order, recomputed = said[IN_ANOTHER_ORDER], said[WITH_RECOMPUTATION]
         if recomputed.verdict == "no":
             least = format_bytes(recomputed.lower_bound)
@@ -216,7 +221,8 @@ def _batch_table(fit: Fit) -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     for row in fit.batches:
         more = "no such model" if row.next_peak is None else format_bytes(row.next_peak)
-        more += "" if row.next_is_proven else " (found)"
+        if row.next_peak is not None and row.name != AS_IT_IS:
+            more = f"at least {more}" if row.next_is_proven else f"{more} (found)"
         measured = (_bytes(row.measured),) if is_measured else ()
         table.add_row(row.name, f"[bold]{row.batch:,}[/]", _bytes(row.peak), *measured, more)
     return table

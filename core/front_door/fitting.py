@@ -175,7 +175,7 @@ class _Question:
             if any(way.verdict == "yes" for way in ways):
                 break
             ways.append(self._solved(f"on {devices} devices", graph, devices))
-        return Fit(graph.name, self.memory, tuple(ways))
+        return Fit(graph.name, self.memory, tuple(ways), persistent=int(graph.persistent.sum()))
 
     def fit_of_batches(self, batch: str) -> Fit:
         """Find the largest batch of each way, the later ones from the earlier on."""
@@ -283,12 +283,14 @@ class _Question:
 
 
 def _row(name: str, found: Found, memory: int) -> LargestBatch:
+    following = found.following
+    is_proven = following is None or following.bound > memory
     return LargestBatch(
         name=name,
         batch=found.batch,
         peak=found.here.peak if found.here else None,
-        next_peak=found.following.peak if found.following else None,
-        next_is_proven=found.following is None or found.following.bound > memory,
+        next_peak=(following.bound if is_proven else following.peak) if following else None,
+        next_is_proven=is_proven,
         limit=found.limit,
     )
 

@@ -1,6 +1,7 @@
 """`schedopt.fit`: every way, proven or not, its texts, the largest batch, and what cannot be asked."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import schedopt
@@ -80,11 +81,22 @@ def test_what_is_not_proven_is_not_claimed():
     assert Way(AS_IT_IS, 100, 90, 90, measured=101).verdict == "no", "what was measured counts"
 
 
+def test_weights_that_do_not_fit_are_said_to():
+    builder = GraphBuilder("heavy")
+    builder.add_op("op", outputs=[10], persistent=1000)
+    fit = schedopt.fit(builder.build(), 500)
+    assert fit.sentence() == "Not on one device: weights and all else that stays take 1000 B."
+    assert not fit.fits
+
+
 def test_the_batch_is_named_with_what_limits_it():
     rows = (LargestBatch(AS_IT_IS, 8, 90, 101, True), LargestBatch(IN_ANOTHER_ORDER, 12, 99, 102, False))
     fit = Fit("net", 100, (), "batch", rows)
     assert fit.sentence() == "It fits with batch 12 in another order; as it is with 8."
     assert "102 B (found)" in repr(fit)
+    assert "at least 101 B" in repr(
+        Fit("net", 100, (), "batch", (replace(rows[1], next_peak=101, next_is_proven=True),))
+    )
     ended = Fit("net", 100, (), "n", (LargestBatch(AS_IT_IS, 64, 90, None, True, "size n=65 is not from 2 to 64"),))
     assert ended.sentence() == "It fits with n 64 as it is. No larger one is possible: size n=65 is not from 2 to 64"
     none = Fit("net", 100, (), "n", (LargestBatch(AS_IT_IS, 0, None, 200, True),))

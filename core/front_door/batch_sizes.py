@@ -59,9 +59,10 @@ def largest_batch(need: Callable[[int], Need], memory: int, start: int = 2) -> F
         try:
             needs[batch] = need(batch)
         except (ProgramError, UsageError) as error:
-            if batch < low:
-                raise
-            high, limit = batch, str(error)
+            if batch < min(needs):  # no smaller model: the smallest does not fit
+                low = batch
+            else:
+                high, limit = batch, str(error)
             continue
         if needs[batch].peak <= memory:
             low = batch
@@ -70,7 +71,7 @@ def largest_batch(need: Callable[[int], Need], memory: int, start: int = 2) -> F
     if low == LARGEST:
         peak = format_bytes(needs[low].peak)
         raise UsageError(f"with {LARGEST:,} the model needs {peak} and fits: its peak hardly grows with the batch")
-    return Found(low, needs.get(low), needs.get(high), limit)
+    return Found(low if low in needs else 0, needs.get(low), needs.get(high), limit)
 
 
 def _guess(needs: dict[int, Need], low: int, high: int, memory: int) -> int:

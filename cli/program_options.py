@@ -17,7 +17,11 @@ TrainingOption = Annotated[
 ]
 ShapeOption = Annotated[
     Optional[list[str]],  # noqa: UP045
-    typer.Option("--shape", metavar="NAME=VALUE", help="Size of a symbolic dimension; repeatable."),
+    typer.Option(
+        "--shape",
+        metavar="NAME=VALUE",
+        help="Size of a symbolic dimension, or keyword argument of the function; repeatable.",
+    ),
 ]
 ProgramDeviceOption = Annotated[
     Optional[str],  # noqa: UP045

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..graph import CostGraph
@@ -10,19 +10,11 @@ from ..problem import Problem
 from ..schedule import Schedule
 from ..units import format_bytes
 from .bounds import recomputation_bound
+from .memory_by_role import UNNAMED, resident_roles
 from .peak_holders import Peak, alive_at_peak
 
 WIDTH = 80
 _LITTLE = 0.95
-PLURALS = {
-    "parameter": "parameters",
-    "buffer": "buffers",
-    "constant": "constants",
-    "input": "inputs",
-    "state": "optimizer state",
-    "gradient": "gradients",
-}
-"""The roles of what is resident, as sentences and tables name them."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +57,14 @@ class Explanation:
 
     def _holders(self) -> str:
         """Return the largest holders, as many as a line has room for."""
-        text = "At its peak: "
+        text = "Peak: "
         for number, (words, size) in enumerate(self.held):
             piece = f"{', ' * (number > 0)}{words} {format_bytes(size)} ({100 * size / max(1, self.peak):.0f}%)"
             more = f", {len(self.held) - number} more."
             if number and len(text) + len(piece) + len(more) > WIDTH:
                 return text + more
             text += piece
-        return f"{text if self.held else 'At its peak nothing is held'}."
+        return f"{text if self.held else 'Nothing is held'}."
 
     def _recomputation(self) -> str:
         if self.recomputation_bound >= self.peak:
@@ -108,37 +100,23 @@ def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: 
     )
 
 
-def resident_bytes(graph: CostGraph) -> dict[str, int]:
-    """Return the persistent bytes by role, in words; those whose role is not known as `persistent bytes`."""
-    sizes: Counter[str] = Counter()
-    for resident in graph.annotations.residents:
-        if resident.op >= 0:
-            sizes[PLURALS[resident.role]] += resident.size
-    unknown = int(graph.persistent.sum()) - sizes.total()
-    return {**sizes, **({"persistent bytes": unknown} if unknown > 0 else {})}
-
-
-def tensor_words(graph: CostGraph, tensor: int) -> str:
-    """Return the name of a tensor; that of its op where this has no other output."""
-    op = int(graph.tensor_producer[tensor])
-    outputs = [output for output in graph.outputs(op) if not graph.is_control[output]]
-    return graph.op_names[op] if outputs == [tensor] else graph.tensor_name(tensor)
-
-
-def source_in_brackets(graph: CostGraph, tensor: int) -> str:
-    """Return the user's words for where a tensor is made, as ` [encoder.0, model.py:31]`; empty if not known."""
-    source = graph.annotations.source_of(int(graph.tensor_producer[tensor]))
-    return f" [{source}]" if source else ""
+def short_name(tensor: str, names: Collection[str]) -> str:
+    """Return the name of a tensor among all names, or that of its op where this has no other output."""
+    op, _, port = tensor.rpartition(":")
+    return op if port == "0" and f"{op}:1" not in names else tensor
 
 
 def _held(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:
     """Return everything alive at a peak: resident bytes by role, tensors with where they are made, the workspace."""
-    tensor_of = {name: tensor for tensor, name in enumerate(graph.tensor_names)}
-    held = [(words, size) for words, size in resident_bytes(graph).items() if size]
+    resident = resident_roles(graph)
+    if list(resident) == [UNNAMED]:
+        resident = {"persistent bytes": resident[UNNAMED]}
+    held = list(resident.items())
+    names = set(graph.tensor_names)
     for holder in peak.holders:
         if holder.size:
-            tensor = tensor_of[holder.name]
-            held.append((f"{tensor_words(graph, tensor)}{source_in_brackets(graph, tensor)}", holder.size))
+            name = short_name(holder.name, names)
+            held.append((f"{name} [{holder.source}]" if holder.source else name, holder.size))
     if peak.workspace:
         held.append((f"workspace of {peak.runs}", peak.workspace))
     return held

@@ -66,6 +66,7 @@ def graph_of(
     roofline: Roofline | None = None,
     measured: Mapping[str, tuple[float, int]] | None = None,
     note: Callable[[str], None] = lambda text: None,
+    walk: type[Import] | None = None,
 ) -> CostGraph:
     """Return the program as a graph whose every order gives the program's results, bit for bit.
 
@@ -79,13 +80,15 @@ def graph_of(
         Per op of the program its microseconds and workspace bytes, instead of the roofline.
     note
         Called with each remark worth showing.
+    walk
+        What turns its nodes into ops; by default `Import`.
 
     Raises
     ------
     ProgramError
         If an op is not supported; the message names its node.
     """
-    ops, unused = _Import(program, roofline or Roofline(), measured).run()
+    ops, unused = (walk or Import)(program, roofline or Roofline(), measured).run()
     if unused:
         note(f"{program.name}: {format_bytes(unused)} of parameters, buffers and inputs are never read and not counted")
     builder = GraphBuilder(program.name)
@@ -105,7 +108,7 @@ def graph_of(
 
 
 @dataclass
-class _Op:
+class ImportedOp:
     """An op of the graph in the making; what the fields mean is said at `GraphBuilder.add_op`."""
 
     name: str
@@ -127,7 +130,7 @@ class _Accesses:
     readers: list[int] = field(default_factory=list)
 
 
-class _Import:
+class Import:
     """One walk over the program, running each node on fake tensors.
 
     A storage is known by its address; `values` keeps every fake tensor, so none is used twice.
@@ -140,7 +143,7 @@ class _Import:
         self.roofline = roofline
         self.measured = measured
         self.mode = FakeTensorMode(allow_fallback_kernels=False)
-        self.ops: list[_Op] = []
+        self.ops: list[ImportedOp] = []
         self.values: dict[fx.Node, Any] = {}
         self.ports: dict[fx.Node, list[tuple[int, int]]] = {}
         self.accesses: dict[int, _Accesses] = {}
@@ -153,7 +156,7 @@ class _Import:
         nodes = program.module.graph.nodes
         self.views_wait = any(torch.Tag.inplace_view in getattr(node.target, "tags", ()) for node in nodes)
 
-    def run(self) -> tuple[list[_Op], int]:
+    def run(self) -> tuple[list[ImportedOp], int]:
         """Return the ops in program order, and the bytes of arguments that none of them reads."""
         arguments = iter(self.program.arguments)
         for node in self.program.module.graph.nodes:
@@ -163,12 +166,8 @@ class _Import:
                 for returned in node.all_input_nodes:
                     for op, port in self.ports[returned]:
                         self.ops[op].final[port] = True
-            elif node.target is getitem:
-                self._take(node)
-            elif node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-                self._call(node)
             else:
-                raise ProgramError(f"{self.program.name}: node '{node.name}' ({node.target}) is no call of an ATen op")
+                self._add(node)
         for storage, op in self.only_viewed.items():
             self.ops[op].persistent += self.unread.pop(storage)
         return self.ops, sum(self.unread.values())
@@ -182,6 +181,15 @@ class _Import:
             storage = self._storage(fake, node)
             self.held.add(storage)
             self.unread[storage] = fake.untyped_storage().nbytes()
+
+    def _add(self, node: fx.Node) -> None:
+        """Take a node that is neither an argument nor the result."""
+        if node.target is getitem:
+            self._take(node)
+        elif node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+            self._call(node)
+        else:
+            raise ProgramError(f"{self.program.name}: node '{node.name}' ({node.target}) is no call of an ATen op")
 
     def _take(self, node: fx.Node) -> None:
         """Fold `getitem` into the op that it takes from."""
@@ -223,7 +231,7 @@ class _Import:
         else:
             runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
         final = [False] * len(sizes)
-        self.ops.append(_Op(node.name, inputs, control, sizes, aliases, final, runtime, workspace))
+        self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, runtime, workspace))
         for storage in read & self.unread.keys():
             if is_view:
                 self.only_viewed.setdefault(storage, op)

@@ -88,7 +88,7 @@ def _hint(value: Any) -> Any:
 
 
 class _AotImport(Import):
-    """A walk that lets saved tensors go, computes numbers, and keeps collective ops in order; all arguments are fake."""
+    """A walk that lets saved tensors go, computes numbers and keeps collective ops in order; its arguments are fake."""
 
     def __init__(self, program: TorchProgram, *costs: Any) -> None:
         super().__init__(program, *costs)

@@ -112,8 +112,8 @@ class _Compiler:
     def compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
         """Return the graph as a function that takes its arguments in a list, which it empties.
 
-        Saved tensors are freed after their last reader in the backward pass; what the caller has anyway (parameters,
-        inputs, results, gradients that come in) is not.
+        In the backward pass saved tensors and gradients that come in are freed after their last reader; what the
+        caller has anyway (parameters, inputs, results of the forward pass) is not.
         """
         name = get_aot_graph_name()
         try:
@@ -151,11 +151,7 @@ class _Compiler:
         storages = [value.untyped_storage() if isinstance(value, torch.Tensor) else None for value in inputs]
         if kind == "backward":
             held = {storage._cdata for storage in self.callers}
-            names = [node.name for node in module.graph.find_nodes(op="placeholder")]
-            return [
-                storage is None or storage._cdata in held or "tangents" in name
-                for name, storage in zip(names, storages, strict=True)
-            ]
+            return [storage is None or storage._cdata in held for storage in storages]
         self.callers = [storage for storage in storages if storage is not None]
         self.callers += _storages_returned(module)
         return [True] * len(inputs)

@@ -29,6 +29,7 @@ if _typing.TYPE_CHECKING:
     from .core.graph import CostGraph
     from .core.graph_builder import GraphBuilder
     from .core.problem import Problem
+    from .core.programs.pytorch.inductor_hook import inductor
     from .core.programs.pytorch.optimize import optimize
     from .core.result import Result
     from .core.schedule import Schedule
@@ -53,6 +54,7 @@ __all__ = [
     "compare",
     "from_networkx",
     "import_model",
+    "inductor",
     "methods",
     "optimize",
     "read_graph",
@@ -77,6 +79,7 @@ _MODULES = {
     "graph": ["CostGraph"],
     "graph_builder": ["GraphBuilder"],
     "problem": ["Problem"],
+    "programs.pytorch.inductor_hook": ["inductor"],
     "programs.pytorch.optimize": ["optimize"],
     "result": ["Result"],
     "schedule": ["Schedule"],

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
-from functorch.compile import get_aot_graph_name, min_cut_rematerialization_partition
 from torch import fx
+from torch._dynamo import exc
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.logging_utils import get_aot_graph_name
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 
 from ...costs.simulator import input_peak
 from ...errors import GraphError, ProgramError, UsageError
+from ...graph import CostGraph
+from ...graph_builder import GraphBuilder
+from ...problem import Problem
 from ...problem_settings import ProblemSettings, problem_settings
-from ...search.method_spec import parse_method
+from ...search.method_spec import check_supported, parse_method
 from ...search.registry import DEFAULT_METHOD
 from ...solve import solve
 from ...units import format_bytes, parse_seconds, whole_number
@@ -61,7 +67,10 @@ def backend(
     UsageError
         If a mode or an option is unknown, or a value is not understood.
     """
-    settings, search = _Options.read(mode, options or {})
+    try:
+        settings, search = _Options.read(mode, options or {})
+    except UsageError as error:
+        raise _shown(error) from None
     compiler = _Compiler(settings, search)
     compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=partial(compiler.compile, kind="forward"),
@@ -71,6 +80,16 @@ def backend(
         keep_inference_input_mutations=True,
     )(module, inputs)
     return compiled
+
+
+def _shown(error: UsageError) -> Exception:
+    """Return an error that TorchDynamo passes on as it is, from our caller on, where its version has such errors."""
+    shortened = getattr(exc, "ShortenTraceback", None)
+    if shortened is None:
+        return error
+    frame = inspect.currentframe()
+    kind = type("UsageError", (UsageError, shortened), {"__module__": UsageError.__module__})
+    return cast(Exception, kind(str(error), first_useful_frame=frame.f_back if frame else None))
 
 
 @dataclass(frozen=True)
@@ -98,8 +117,18 @@ class _Options:
         evaluations = None if given.evaluations is None else whole_number(given.evaluations, "evaluations", 1)
         if seconds is None and evaluations is None:
             seconds = SECONDS[mode or "default"]
+        if not isinstance(given.method, str):
+            raise UsageError(f"a method is a name such as '{DEFAULT_METHOD}', not {given.method!r}")
+        spec = parse_method(given.method)
+        check_supported(spec, Problem(_one_op()), evaluations)
         budget = {"time_limit": seconds, "evaluations": evaluations, "seed": whole_number(given.seed, "seed", 0)}
-        return ProblemSettings(**settings), {"method": parse_method(given.method), **budget}
+        return ProblemSettings(**settings), {"method": spec, **budget}
+
+
+def _one_op() -> CostGraph:
+    builder = GraphBuilder("one op")
+    builder.add_op("op")
+    return builder.build()
 
 
 class _Compiler:

@@ -46,6 +46,9 @@ def aot_graph(name: str, module: fx.GraphModule, inputs: Sequence[Any], kept: Se
     ProgramError
         If no fixed list of supported ops stands for it; the message names the node.
     """
+    for node in module.graph.nodes:
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise ProgramError(f"{name}: node '{node.name}' ({node.target}) runs a graph or an op of its own")
     check_flat(module.graph, name)
     with foreign_code(name, "the graph cannot be imported"), silent():
         roles = tuple("input" if keeps else "saved" for keeps in kept)

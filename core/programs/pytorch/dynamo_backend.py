@@ -20,16 +20,13 @@ from torch._guards import TracingContext
 
 from ...costs.simulator import input_peak
 from ...errors import GraphError, ProgramError, UsageError
-from ...graph import CostGraph
-from ...graph_builder import GraphBuilder
-from ...problem import Problem
 from ...problem_settings import ProblemSettings, problem_settings
-from ...search.method_spec import check_supported, parse_method
 from ...search.registry import DEFAULT_METHOD
 from ...solve import solve
 from ...units import format_bytes, parse_seconds, whole_number
 from .aot_importer import SAVED, aot_graph
 from .node_order import in_order
+from .order_method import order_method
 
 Boxed = Callable[[list[Any]], Any]
 SECONDS = {"default": 1.0, "max-autotune": 10.0}
@@ -117,18 +114,8 @@ class _Options:
         evaluations = None if given.evaluations is None else whole_number(given.evaluations, "evaluations", 1)
         if seconds is None and evaluations is None:
             seconds = SECONDS[mode or "default"]
-        if not isinstance(given.method, str):
-            raise UsageError(f"a method is a name such as '{DEFAULT_METHOD}', not {given.method!r}")
-        spec = parse_method(given.method)
-        check_supported(spec, Problem(_one_op()), evaluations)
         budget = {"time_limit": seconds, "evaluations": evaluations, "seed": whole_number(given.seed, "seed", 0)}
-        return ProblemSettings(**settings), {"method": spec, **budget}
-
-
-def _one_op() -> CostGraph:
-    builder = GraphBuilder("one op")
-    builder.add_op("op")
-    return builder.build()
+        return ProblemSettings(**settings), {"method": order_method(given.method, evaluations), **budget}
 
 
 class _Compiler:

@@ -25,6 +25,7 @@ from ...search.registry import DEFAULT_METHOD
 from ...solve import solve
 from ...units import format_bytes, parse_seconds
 from ..graph_files.inductor import buffer_graph
+from .order_method import order_method
 
 HOOK = "_post_fusion_custom_pass"
 LEAST_SECONDS, SECONDS_PER_NODE = 0.02, 1.5e-4
@@ -132,8 +133,9 @@ class _Kernels:
         by_name = {node.get_name(): node for node in self.nodes}
         number = {name: op for op, name in enumerate(graph.op_names)}
         first = [0] if graph.num_ops > len(self.nodes) else []
+        spec = order_method(method)
         initial = Schedule.single_device(np.array([*first, *(number[node.get_name()] for node in self.stock)]))
-        result = solve(Problem(graph), method, time_limit=seconds, initial=initial)
+        result = solve(Problem(graph), spec, time_limit=seconds, initial=initial if spec.method.searches else None)
         names = [graph.op_names[op] for op in result.schedule.op_order().tolist()]
         order = [by_name[name] for name in names if name in by_name]
         is_better = self.estimate(order) < self.stock_peak
@@ -221,6 +223,7 @@ def inductor(
     previous = getattr(config, HOOK)
     if previous is not None and not isinstance(previous, PeakMemoryOrder):
         raise UsageError(f"torch._inductor.config.{HOOK} is taken by {previous!r}; set it to None first")
+    order_method(method)
     graphs: list[InductorGraph] = []
     order = PeakMemoryOrder(method, None if time_limit is None else parse_seconds(time_limit), graphs)
     setattr(config, HOOK, order if enabled else None)

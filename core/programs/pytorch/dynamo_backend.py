@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -27,6 +28,7 @@ from ...units import format_bytes, parse_seconds, whole_number
 from .aot_importer import SAVED, aot_graph
 from .node_order import in_order
 from .order_method import order_method
+from .ordered_graph import OrderedGraph
 
 Boxed = Callable[[list[Any]], Any]
 SECONDS = {"default": 1.0, "max-autotune": 10.0}
@@ -46,7 +48,7 @@ def backend(
     The forward and backward graphs are those of `backend="aot_eager"`, with the same partition between them (minimum
     cut), and so are the results, bit for bit: only the order of ops differs, and only where that lowers the peak that
     is counted. Sizes are known without a run, so an op's own workspace is not counted. A graph that cannot be scheduled
-    keeps its order, with a warning. Each graph's peaks are logged by the logger `schedopt.torch_compile`.
+    keeps its order, with a warning. The logger `schedopt.torch_compile` is told each `OrderedGraph`.
 
     Parameters
     ----------
@@ -139,17 +141,17 @@ class _Compiler:
         return _boxed(module)
 
     def _ordered(self, name: str, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> fx.GraphModule:
+        start = time.monotonic()
         graph = aot_graph(name, module, inputs, self._kept(module, inputs, kind))
         if graph.num_ops < 2:
             return module
         problem = self.settings.problem(graph)
         before = input_peak(graph)
         result = solve(problem, **self.search)
-        log.info(
-            "%s: %d ops, peak %s in program order, %s now, no order needs less than %s",
-            *(name, graph.num_ops, format_bytes(before), format_bytes(result.peak_memory)),
-            format_bytes(result.lower_bound),
-        )
+        seconds = time.monotonic() - start
+        peak, bound = int(result.peak_memory), int(result.lower_bound)
+        ops = graph.num_ops - graph.op_names.count(SAVED)
+        log.info("%s", OrderedGraph(name, ops, before, min(before, peak), bound, seconds))
         if result.status == "infeasible":
             assert problem.memory_limit is not None
             warnings.warn(

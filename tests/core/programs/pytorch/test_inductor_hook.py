@@ -7,9 +7,10 @@ import shutil
 import pytest
 import schedopt
 import torch
-from schedopt.core.programs.pytorch import inductor_hook
+from schedopt.core.programs.pytorch import inductor_order
 from schedopt.core.programs.pytorch.allocator import peak_of
-from schedopt.core.programs.pytorch.inductor_hook import HOOK, PeakMemoryOrder
+from schedopt.core.programs.pytorch.inductor_hook import HOOK
+from schedopt.core.programs.pytorch.inductor_order import PeakMemoryOrder
 from torch import nn
 from torch._inductor import config, memory
 from torch._inductor.utils import fresh_inductor_cache
@@ -56,12 +57,12 @@ def test_a_better_order_is_found_taken_and_told(caplog):
             peaks.append(peak_of(lambda run=compiled: run(x), "cpu")[1])
             assert len(graphs) == int(enabled)
     (graph,) = graphs
-    assert graph.nodes == 9 and graph.seconds > 0
+    assert graph.ops == 9 and graph.seconds > 0
     assert graph.peak == graph.bound == 64 * 4 * (400 + 8)
     assert graph.stock_peak > graph.peak
     assert torch.equal(*results)
     assert peaks[1] < peaks[0]
-    assert "9 kernels, peak 166 KiB by Inductor, 102 KiB now, no order needs less than 102 KiB" in caplog.text
+    assert "9 ops, peak 166 KiB as it was, 102 KiB now, no order needs less than 102 KiB" in caplog.text
 
 
 def test_an_order_that_is_as_good_stays_as_it_is(monkeypatch):
@@ -75,7 +76,7 @@ def test_an_order_that_is_as_good_stays_as_it_is(monkeypatch):
             given.append((order, nodes))
             return order
 
-    monkeypatch.setattr(inductor_hook, "PeakMemoryOrder", Spy)
+    monkeypatch.setattr(inductor_order, "PeakMemoryOrder", Spy)
     with torch.no_grad(), schedopt.inductor(method="input") as graphs:
         torch.compile(model)(x)
     assert graphs[0].peak == graphs[0].stock_peak
@@ -141,7 +142,7 @@ def test_a_version_without_the_hook_is_told(monkeypatch, name):
 
 def test_buffers_that_are_counted_otherwise_leave_the_order_alone(monkeypatch, caplog):
     """A bound of another graph would be untrue, so there is none."""
-    monkeypatch.setattr(inductor_hook, "input_peak", lambda graph: -1)
+    monkeypatch.setattr(inductor_order, "input_peak", lambda graph: -1)
     model, x = Humps(), torch.randn(64, 16)
     with torch.no_grad(), schedopt.inductor() as graphs:
         found = torch.compile(model)(x)

@@ -50,7 +50,8 @@ def inductor(
     method
         How to search for an order, as in `schedopt.solve`.
     time_limit
-        Of the search per graph, as "2s"; by default 0.15 ms per kernel, and 20 ms for less than 134 of them.
+        Of the search per graph, as "2s"; by default all together takes 0.2 ms per kernel, of which a search gets what
+        Inductor's heuristics leave, and 20 ms at least.
 
     Returns
     -------

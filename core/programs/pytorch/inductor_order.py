@@ -7,25 +7,29 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import numpy as np
 from torch._functorch._aot_autograd.logging_utils import get_aot_graph_name
 from torch._inductor import config, custom_graph_pass, memory
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from ....version import VERSION
+from ...costs.bounds import lower_bound
 from ...costs.simulator import input_peak
 from ...errors import FormatError, GraphError
 from ...graph import CostGraph
 from ...problem import Problem
-from ...schedule import Schedule
-from ...solve import solve
+from ...search.method_spec import MethodSpec
+from ...search.search import Search
+from ...search.warm_up import warm_up
+from ...solve import run, strengthen_bound
 from ..graph_files.inductor import buffer_graph
 from .order_method import order_method
 from .ordered_graph import OrderedGraph
 
-LEAST_SECONDS, SECONDS_PER_NODE = 0.02, 1.5e-4
-"""What a search takes at most, by default."""
+SECONDS_PER_NODE = 2e-4
+"""What a graph takes by default, Inductor's heuristics included."""
+LEAST_SECONDS, LEAST_PER_NODE = 0.02, 2.5e-5
+"""What a search may take whatever the rest took: the larger of the two."""
 log = logging.getLogger("schedopt.inductor")
 _SchedulerPass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", object)  # without one nothing is cached
 
@@ -36,7 +40,7 @@ class PeakMemoryOrder(_SchedulerPass):  # type: ignore[misc]
     Parameters
     ----------
     method, seconds
-        How to search, and for how long; None for `SECONDS_PER_NODE`, but at least `LEAST_SECONDS`.
+        How to search, and for how long; by default what `SECONDS_PER_NODE` leaves.
     graphs
         Takes the records.
     """
@@ -55,13 +59,20 @@ class PeakMemoryOrder(_SchedulerPass):  # type: ignore[misc]
         """Return the nodes in a better order, or as they are where Inductor's own is as good."""
         start = time.monotonic()
         kernels = _Kernels(nodes)
-        seconds = self.seconds or max(LEAST_SECONDS, SECONDS_PER_NODE * len(nodes))
-        order, bound = nodes, 0
+        order, peak, bound = nodes, kernels.stock_peak, 0
+        if self.seconds is None:
+            least = max(LEAST_SECONDS, LEAST_PER_NODE * len(nodes))
+            deadline = max(start + SECONDS_PER_NODE * len(nodes), time.monotonic() + least)
+        else:
+            deadline = time.monotonic() + self.seconds
         try:
-            order, bound = kernels.improved(self.method, seconds)
+            better, bound = kernels.found(order_method(self.method), deadline)
         except (FormatError, GraphError) as error:
             log.warning("%s keeps its order: %s", kernels.name, error)
-        peak = min(kernels.estimate(order), kernels.stock_peak)
+        else:
+            estimate = kernels.estimate(better)
+            if estimate < peak and kernels.is_valid(better):
+                order, peak = better, estimate
         record = OrderedGraph(kernels.name, len(nodes), kernels.stock_peak, peak, bound, time.monotonic() - start)
         self.graphs.append(record)
         log.info("%s", record)
@@ -74,7 +85,7 @@ class _Kernels:
     def __init__(self, nodes: list[Any]) -> None:
         scheduler = V.graph.scheduler
         inputs = OrderedSet(V.graph.graph_inputs.keys())
-        self.nodes, self.outputs = nodes, OrderedSet(V.graph.get_output_names())
+        self.outputs = OrderedSet(V.graph.get_output_names())
         self.name = get_aot_graph_name()
         none_if_off: dict[str, Any] = {} if config.reorder_for_peak_memory else {"methods": []}
         with config.patch(reorder_for_peak_memory_debug=False):
@@ -88,33 +99,42 @@ class _Kernels:
         """Return the peak of an order by Inductor's own estimate."""
         return int(memory.estimate_peak_memory(order, self.freeable, self.outputs)[0])
 
-    def improved(self, method: str, seconds: float) -> tuple[list[Any], int]:
-        """Return an order whose peak is below that of Inductor's, or else the given one, and the bound on any."""
+    def is_valid(self, order: list[Any]) -> bool:
+        """Whether every kernel is there and comes after those that Inductor has it wait for."""
+        place = {node: at for at, node in enumerate(order)}
+        return len(place) == len(self.stock) and all(
+            place[earlier] < place[node] for node in self.stock for earlier in node.mpi_node.pred_nodes
+        )
+
+    def found(self, spec: MethodSpec, deadline: float) -> tuple[list[Any], int]:
+        """Return the best order found, from that of Inductor on, and the bytes that none needs less than.
+
+        Inductor's estimate and `is_valid` say whether it is one; the verifier of `solve` takes as long as all else.
+        """
         graph = self._graph()
-        if input_peak(graph) != self.estimate(self.nodes):
+        if input_peak(graph) != self.stock_peak:
             raise GraphError("its buffers are counted otherwise than this version of schedopt knows")
-        by_name = {node.get_name(): node for node in self.nodes}
-        number = {name: op for op, name in enumerate(graph.op_names)}
-        first = [0] if graph.num_ops > len(self.nodes) else []
-        spec = order_method(method)
-        initial = Schedule.single_device(np.array([*first, *(number[node.get_name()] for node in self.stock)]))
-        result = solve(Problem(graph), spec, time_limit=seconds, initial=initial if spec.method.searches else None)
-        names = [graph.op_names[op] for op in result.schedule.op_order().tolist()]
-        order = [by_name[name] for name in names if name in by_name]
-        is_better = self.estimate(order) < self.stock_peak
-        return order if is_better else self.nodes, int(result.lower_bound)
+        problem = Problem(graph)
+        warm_up(problem, spec)
+        search = Search(problem, deadline=deadline, lower_bound=lower_bound(problem))
+        run(search, spec)
+        strengthen_bound(search)
+        assert search.best is not None
+        by_name = {node.get_name(): node for node in self.stock}
+        names = [graph.op_names[op] for op in search.best.op_order().tolist()]
+        return [by_name[name] for name in names if name in by_name], int(search.lower_bound)
 
     def _graph(self) -> CostGraph:
         buffers = [
             _described(each, each.mpi_buffer.size_free, True, self.outputs, ()) for each in self.freeable.values()
         ]
         after = {}
-        for node in self.nodes:
+        for node in self.stock:
             reads = [buffer.get_name() for buffer in node.mpi_node.pred_buffers]
             after[node.get_name()] = [earlier.get_name() for earlier in node.mpi_node.pred_nodes]
             for made in node.get_outputs():
                 buffers.append(_described(made, made.mpi_buffer.size_alloc, False, self.outputs, reads))
-        nodes = [{"name": node.get_name(), "buffer_names": list(node.get_buffer_names())} for node in self.nodes]
+        nodes = [{"name": node.get_name(), "buffer_names": list(node.get_buffer_names())} for node in self.stock]
         return buffer_graph({"nodes": nodes, "buffers": buffers}, self.name, self.name, after)
 
 

@@ -115,7 +115,9 @@ class _Kernels:
         if input_peak(graph) != self.stock_peak:
             raise GraphError("its buffers are counted otherwise than this version of schedopt knows")
         problem = Problem(graph)
+        loading = time.monotonic()
         warm_up(problem, spec)
+        deadline += time.monotonic() - loading
         search = Search(problem, deadline=deadline, lower_bound=lower_bound(problem))
         run(search, spec)
         strengthen_bound(search)

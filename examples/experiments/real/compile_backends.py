@@ -1,7 +1,7 @@
 """Real models under `torch.compile`: PyTorch's own backends, and the same graphs in schedopt's order.
 
 usage: python examples/experiments/real/compile_backends.py MODEL... [--output FILE, default compile_backends.csv]
-       [--runs N, default 3] [--time-limit SECONDS per graph, for the backend schedopt]
+       [--runs N, default 3] [--time-limit SECONDS per graph, for the backend schedopt] [--ways WAY..., default all]
 
 A model is a function of models.py (which says what to install) or `module:function`, which returns a model and the
 arguments of one call; one in training mode is trained for a step (the sum of the means of its float outputs, backward;
@@ -54,6 +54,7 @@ def main():
     parser.add_argument("--output", type=Path, default=Path("compile_backends.csv"))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--time-limit", type=float)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--way", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.way:
@@ -64,12 +65,12 @@ def main():
         rows.writeheader()
         for model in options.models:
             digests = {}
-            for way in WAYS:
+            for way in options.ways:
                 row = in_fresh_process(model, way, options)
                 digests[way] = row.pop("digest")
                 reference = REFERENCE.get(way)
                 row |= {"model": model, "way": way}
-                row["equal"] = digests[way] == digests[reference] if reference else ""
+                row["equal"] = digests[way] == digests[reference] if reference in digests else ""
                 rows.writerow(row)
                 file.flush()
                 print(*(f"{column} {row[column]}" for column in COLUMNS if row[column] != ""), flush=True)

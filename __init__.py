@@ -32,6 +32,7 @@ if _typing.TYPE_CHECKING:
     from .core.graph import CostGraph
     from .core.graph_builder import GraphBuilder
     from .core.problem import Problem
+    from .core.programs.pytorch.inductor_hook import inductor
     from .core.result import Result
     from .core.schedule import Schedule
 
@@ -57,6 +58,7 @@ __all__ = [
     "fit",
     "from_networkx",
     "import_model",
+    "inductor",
     "methods",
     "optimize",
     "read_graph",
@@ -84,6 +86,7 @@ _MODULES = {
     "graph_builder": ["GraphBuilder"],
     "problem": ["Problem"],
     "front_door.optimizing": ["optimize"],
+    "programs.pytorch.inductor_hook": ["inductor"],
     "result": ["Result"],
     "schedule": ["Schedule"],
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from ...graph import CostGraph
 from ...problem import Problem
 from ...schedule import Schedule
 from .equality import check_equal
+from .node_order import in_order
 from .program import STEP, TorchProgram
 from .tracing import foreign_code, silent
 
@@ -81,7 +81,7 @@ def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx
     graph
         Its graph, whose edges say what an order must keep: reads, writes in place, random ops.
     order
-        The graph's ops in the order they shall run. A `getitem` follows the op that it belongs to.
+        The graph's ops in the order they shall run; see `in_order`.
 
     Raises
     ------
@@ -89,24 +89,7 @@ def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx
         If this is no order of the graph; the message names the op.
     """
     verify(Problem(graph), Schedule.single_device(np.array(order)))
-    old = program.module.graph
-    nodes = {node.name: node for node in old.nodes}
-    new = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-
-    def add(node: fx.Node) -> None:
-        copies[node] = new.node_copy(node, copies.__getitem__)
-        for user in node.users:
-            if user.target is getitem and user.users:
-                add(user)
-
-    for node in old.nodes:
-        if node.op in ("placeholder", "get_attr"):
-            add(node)
-    for op in order:
-        add(nodes[graph.op_names[op]])
-    add(old.output_node())
-    return fx.GraphModule(program.module, new)
+    return in_order(program.module, [graph.op_names[op] for op in order])
 
 
 def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> ExportedProgram:

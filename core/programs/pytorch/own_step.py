@@ -6,6 +6,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +23,6 @@ from .rehearsal import Enough, rehearse
 from .segment import Segment, Tree
 from .sources import as_call
 from .step_graph import StepNames, arguments_of, step_graph
-from .tracing import silent
 
 
 class _Plan(NamedTuple):
@@ -62,6 +62,7 @@ class PlannedStep(nn.Module):
         self._name = step_name(function)
         self._tree = Tree()
         self._plans = 0
+        self._notes: list[str] = []
         self._at_limit = False
         self._parts = 0
         self._most_parts = 1
@@ -71,6 +72,7 @@ class PlannedStep(nn.Module):
             self._only = bind(inspect.signature(function), args, kwargs).facts
         self._trained = list(PythonState(function).parameters().values())
         rehearse(function, args, kwargs, self._name, self._tree, self._take)
+        self._say_notes()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Do one step, and return what the function returns; its tensors have no graph of autograd.
@@ -96,6 +98,7 @@ class PlannedStep(nn.Module):
             self._drop_valueless()
             raise
         self._most_parts = max(self._most_parts, self._parts)
+        self._say_notes()
         return recorder.settle(returned)
 
     def _drop_valueless(self) -> None:
@@ -141,10 +144,16 @@ class PlannedStep(nn.Module):
         """Make a plan for what was recorded."""
         graph = step_graph(segment, wanted, names.of_held())
         program = TorchProgram(self._name, **graph._asdict(), training=STEP)
-        with as_traced(grad=True), silent():
-            plan = self._keep(segment, wanted, in_order(program, self._settings))
+        settings = replace(self._settings, note=self._notes.append)
+        with as_traced(grad=True):
+            plan = self._keep(segment, wanted, in_order(program, settings))
         self._plans += 1
         return plan
+
+    def _say_notes(self) -> None:
+        """Pass on what was noted while plans were made, when what the step itself prints may be silenced."""
+        while self._notes:
+            self._settings.note(self._notes.pop(0))
 
     def _keep(self, segment: Segment, wanted: Sequence[int], module: fx.GraphModule) -> _Plan:
         plan = _Plan(tuple(wanted), module)

@@ -71,7 +71,11 @@ class PlannedStep(nn.Module):
         if settings.dynamic is False:
             self._only = bind(inspect.signature(function), args, kwargs).facts
         self._trained = list(PythonState(function).parameters().values())
-        rehearse(function, args, kwargs, self._name, self._tree, self._take)
+        try:
+            rehearse(function, args, kwargs, self._name, self._tree, self._take)
+        except ProgramError:
+            if not self._plans:  # else the first step is as it should be, and the second on zeros is not
+                raise
         self._say_notes()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

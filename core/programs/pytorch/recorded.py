@@ -19,6 +19,7 @@ UNMARKED_WRITES = {
     aten.cudnn_batch_norm: ("running_mean", "running_var"),
     aten.miopen_batch_norm: ("running_mean", "running_var"),
 }
+_RESIZING = (aten.resize_, aten.resize_as_, aten.set_)
 # What these give has a shape and type that no number among their arguments changes, as that of a pointwise op.
 _FILLED = (aten.full, aten.full_like, aten.new_full, aten.fill, aten.addmm, aten.baddbmm, aten.scalar_tensor)
 
@@ -60,8 +61,26 @@ class Deferred(torch.Tensor):
         return func(*args, **kwargs)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        """Return the text of the value, or say that it is still to come."""
-        return f"tensor(..., {self.dtype})" if self.value is None else repr(self.value)
+        """Return the text of the values."""
+        return repr(self.values())
+
+    def __format__(self, format_spec: str) -> str:
+        """Return the values as text."""
+        return format(self.values(), format_spec)
+
+    def numpy(self, *, force: bool = False) -> Any:  # type: ignore[override]
+        """Return the values as an array of NumPy."""
+        return self.values().numpy(force=force)
+
+    def tolist(self) -> Any:
+        """Return the values as lists of numbers."""
+        return self.values().tolist()
+
+    def values(self) -> torch.Tensor:  # type: ignore[override]
+        """Return the values; a recording runs the ops before them."""
+        if self.value is None:
+            torch.equal(self, self)  # what gives a number cannot wait
+        return _value(self)
 
 
 def _value(tensor: Deferred) -> torch.Tensor:
@@ -137,7 +156,7 @@ class Sort:
         types = [str(a.type) for a in schema.arguments]
         is_number = [any(t in kind for t in ("number", "Scalar", "float", "Tensor")) for kind in types]
         self.numbers = {key for at in places if free and is_number[at] for key in (at, names[at])}
-        self.changes_shape = torch.Tag.inplace_view in tags
+        self.changes_shape = torch.Tag.inplace_view in tags or op.overloadpacket in _RESIZING
         self.is_random = torch.Tag.nondeterministic_seeded in tags
         self.returns = bool(schema.returns)
         self.without_tensors = not any("Tensor" in kind for kind in (*kinds, *types))

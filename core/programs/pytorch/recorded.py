@@ -68,13 +68,17 @@ class Deferred(torch.Tensor):
         """Return the values as text."""
         return format(self.values(), format_spec)
 
-    def numpy(self, *, force: bool = False) -> Any:  # type: ignore[override]
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
         """Return the values as an array of NumPy."""
-        return self.values().numpy(force=force)
+        return self.values().numpy(*args, **kwargs)
 
     def tolist(self) -> Any:
         """Return the values as lists of numbers."""
         return self.values().tolist()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return what a pickle holds: a plain tensor."""
+        return self.values().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     def values(self) -> torch.Tensor:  # type: ignore[override]
         """Return the values; a recording runs the ops before them."""

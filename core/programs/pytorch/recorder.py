@@ -37,6 +37,8 @@ from .source_lines import SourceRecorder
 
 # Reads and writes of the generator's state, before which recorded ops have to draw their numbers.
 _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed", "seed")
+# Methods of tensors that read their memory without a call of an op.
+_READING = ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "data_ptr")
 _DYNAMIC = (DataDependentOutputException, DynamicOutputShapeException)
 
 Run = Callable[[Segment, list[int]], dict[int, torch.Tensor]]
@@ -82,6 +84,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 for name in set(_OF_GENERATOR) & set(dir(module)):
                     stack.callback(setattr, module, name, getattr(module, name))
                     setattr(module, name, self._after_draws(getattr(module, name)))
+            for name in _READING:
+                stack.callback(_set_method, name, vars(torch.Tensor).get(name))
+                _set_method(name, self._after_all(getattr(torch.Tensor, name)))
             stack.enter_context(self)
             yield
 
@@ -163,6 +168,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         return call
 
+    def _after_all(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            self.flush()
+            with _disable_current_modes():
+                return method(self.segment.value(tensor), *args, **kwargs)
+
+        return call
+
     def _can_run(self, sort: Sort, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
         """Whether an op is arithmetic on single numbers in the CPU's memory, none of which waits for another op.
 
@@ -183,6 +196,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _run(self, func: Any, sort: Sort, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         """Run an op on the values."""
         values = {id(tensor): self.segment.value(tensor) for tensor in tensors}
+        for tensor in tensors:
+            if isinstance(tensor, Deferred):
+                tensor.value = values[id(tensor)]
         if sort.writes and self.undo is not None:
             self.undo += [_restoring(value) for value in values.values() if value is not None]
         real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda leaf: values[id(leaf)], (args, kwargs))
@@ -330,6 +346,14 @@ def _tensor_keys(key: Any) -> list[TensorKey]:
     if isinstance(key, TensorKey):
         return [key]
     return [found for part in key for found in _tensor_keys(part)] if isinstance(key, tuple) else []
+
+
+def _set_method(name: str, method: Callable[..., Any] | None) -> None:
+    """Set a method of tensors, or leave it to the class above."""
+    if method is None:
+        delattr(torch.Tensor, name)
+    else:
+        setattr(torch.Tensor, name, method)
 
 
 def _restoring(tensor: torch.Tensor) -> Callable[[], Any]:

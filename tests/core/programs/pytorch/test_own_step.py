@@ -345,13 +345,16 @@ def test_trying_a_step_changes_nothing():
         global COUNT
         COUNT += 1
         next(numbers)
-        more.append(random.random() + np.random.rand())
+        more.append(random.random() + np.random.rand())  # noqa: NPY002 - what a step may draw from
         trained.model.extra = x
         trained.model.register_buffer("late", torch.ones(1))
         trained.model.bias.requires_grad_(False)
         return trained.step(x)
 
-    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist(), COUNT
+    def drawn():
+        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist(), COUNT  # noqa: NPY002
+
+    states = drawn()
     before, modules = copy.deepcopy(trained.state()), dict(vars(trained.model))
     versions = [parameter._version for parameter in trained.model.parameters()]
     optimized(step, trained.args)
@@ -360,7 +363,7 @@ def test_trying_a_step_changes_nothing():
     assert dict(vars(trained.model)) == modules
     assert trained.model.bias.requires_grad
     assert [parameter._version for parameter in trained.model.parameters()] == versions
-    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist(), COUNT) == states
+    assert drawn() == states
 
 
 def test_gradients_that_are_dropped_after_the_update_are_freed_in_its_midst():
@@ -441,8 +444,8 @@ def test_too_many_sequences_of_ops_run_in_program_order_with_one_warning():
                 assert_same(planned(x[:rows]), eager.step(x[:rows]))
     assert_same(eager.state(), mine.state())
     assert [str(w.message) for w in caught if "plan_limit" in str(w.message)] == [
-        "step: 2 sequences of ops have a plan, and plan_limit=2 allows no more; further ones run in program order: give "
-        "inputs of fewer shapes, or a higher limit"
+        "step: 2 sequences of ops have a plan, and plan_limit=2 allows no more; further ones run in program order: "
+        "give inputs of fewer shapes, or a higher limit"
     ]
 
 
@@ -477,9 +480,31 @@ def test_a_function_has_its_own_training():
 
 
 def test_values_that_python_reads_are_there():
+    weight = torch.zeros(2)
+
     def step(x):
         doubled = x * 2
-        return doubled.tolist(), doubled.numpy().sum(), repr(doubled + 1), f"{doubled.sum():.1f}"
+        read = [doubled.tolist(), doubled.numpy().sum(), repr(doubled + 1), f"{doubled.sum():.1f}"]
+        for value in (weight.tolist, weight.numpy, weight.detach().tolist, lambda: np.asarray(weight)):
+            weight.add_(x)
+            read.append(list(value()))
+        return read
 
     planned = optimized(step, torch.ones(2))
-    assert planned(torch.ones(2)) == ([2.0, 2.0], 4.0, "tensor([3., 3.])", "4.0")
+    assert weight.tolist() == [0, 0]
+    assert planned(torch.ones(2)) == [[2, 2], 4, "tensor([3., 3.])", "4.0", [1, 1], [2, 2], [3, 3], [4, 4]]
+    assert "numpy" not in vars(torch.Tensor)
+
+
+def test_a_step_may_save_its_model(tmp_path):
+    eager, mine = Trained(), Trained()
+
+    def saving(trained):
+        def step(x):
+            loss = trained.step(x)
+            torch.save([trained.model.state_dict(), trained.optimizer.state_dict(), loss.detach()], tmp_path / "at.pt")
+            return torch.load(tmp_path / "at.pt")
+
+        return step
+
+    check(eager, mine, batches_of(3), saving)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 aten = torch.ops.aten
 # Calls that give their argument again (no autograd here).
@@ -78,13 +79,16 @@ class Deferred(torch.Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Return what a pickle holds: a plain tensor."""
-        return self.values().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+        values = self.values()
+        with _disable_current_modes():
+            return values.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     def values(self) -> torch.Tensor:  # type: ignore[override]
         """Return the values; a recording runs the ops before them."""
         if self.value is None:
             torch.equal(self, self)  # what gives a number cannot wait
-        return _value(self)
+        with _disable_current_modes():
+            return _value(self).data
 
 
 def _value(tensor: Deferred) -> torch.Tensor:

@@ -38,7 +38,10 @@ from .source_lines import SourceRecorder
 # Reads and writes of the generator's state, before which recorded ops have to draw their numbers.
 _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed", "seed")
 # Methods of tensors that read their memory without a call of an op.
-_READING = ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "data_ptr")
+_READING = (
+    *((torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "data_ptr")),
+    (torch.nn.Parameter, "__reduce_ex__"),
+)
 _DYNAMIC = (DataDependentOutputException, DynamicOutputShapeException)
 
 Run = Callable[[Segment, list[int]], dict[int, torch.Tensor]]
@@ -84,9 +87,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 for name in set(_OF_GENERATOR) & set(dir(module)):
                     stack.callback(setattr, module, name, getattr(module, name))
                     setattr(module, name, self._after_draws(getattr(module, name)))
-            for name in _READING:
-                stack.callback(_set_method, name, vars(torch.Tensor).get(name))
-                _set_method(name, self._after_all(getattr(torch.Tensor, name)))
+            for kind, name in _READING:
+                stack.callback(_set_method, kind, name, vars(kind).get(name))
+                _set_method(kind, name, self._after_all(getattr(kind, name)))
             stack.enter_context(self)
             yield
 
@@ -123,6 +126,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if sort.gives_values:
             self.flush()
             return self._run(func, sort, tensors, args, kwargs)
+        if sort.changes_shape and all(self._is_new(tensor) for tensor in tensors):
+            return self._run(func, sort, tensors, args, kwargs)
         if sort.changes_shape:
             raise ProgramError(f"op {func} changes the shape of a tensor in place; use the op that returns a new one")
         try:
@@ -146,7 +151,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.made.clear()
         while made:
             _become_plain(made.pop())
-        return pytree.tree_map_only(Deferred, lambda tensor: tensor.value, returned)
+        return pytree.tree_map_only(
+            Deferred, lambda tensor: tensor.value if tensor.value is None else tensor.value.data, returned
+        )
 
     def recover(self) -> None:
         """After an error of the step's own code: run the ops before it. After one of an op: forget what they were for.
@@ -192,6 +199,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if storage in self.segment.written or (sort.writes and storage in self.segment.read):
                 return False
         return True
+
+    def _is_new(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor has values, and no recorded op works on it."""
+        return not isinstance(tensor, Deferred) and self.segment.number(tensor) is None
 
     def _run(self, func: Any, sort: Sort, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         """Run an op on the values."""
@@ -335,6 +346,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return pytree.tree_map(tensor_of, node.returned)
 
 
+def _plain(tensor: Deferred) -> torch.Tensor | None:
+    """Return the values of a tensor that cannot become plain; None if its ops have failed."""
+    return None if tensor.value is None else tensor.value.data
+
+
 def _become_plain(tensor: Deferred) -> None:
     """Make a tensor what its value is, in place, if nothing but Python refers to it."""
     if tensor.value is not None and tensor._use_count() == 1:  # type: ignore[attr-defined]
@@ -348,12 +364,12 @@ def _tensor_keys(key: Any) -> list[TensorKey]:
     return [found for part in key for found in _tensor_keys(part)] if isinstance(key, tuple) else []
 
 
-def _set_method(name: str, method: Callable[..., Any] | None) -> None:
-    """Set a method of tensors, or leave it to the class above."""
+def _set_method(kind: type, name: str, method: Callable[..., Any] | None) -> None:
+    """Set a method of a class of tensors, or leave it to the class above."""
     if method is None:
-        delattr(torch.Tensor, name)
+        delattr(kind, name)
     else:
-        setattr(torch.Tensor, name, method)
+        setattr(kind, name, method)
 
 
 def _restoring(tensor: torch.Tensor) -> Callable[[], Any]:

@@ -190,7 +190,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         if sort.is_random or not tensors:
             on_cpu = torch.device(kwargs.get("device") or "cpu").type == "cpu"
-            return not sort.is_random and sort.takes_size and on_cpu and len(args[0]) == 0
+            return not sort.is_random and sort.takes_size and on_cpu and (len(args[0]) == 0 or 0 in args[0])
         for tensor in tensors:
             value = self.segment.value(tensor)
             if value is None or not (sort.gives_values or (value.dim() == 0 and value.device.type == "cpu")):

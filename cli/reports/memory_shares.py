@@ -25,9 +25,7 @@ def module_table(shares: MemoryShares) -> Table:
     """Return the bytes of the largest modules; one that holds much of the peak is split into its own."""
     from ...core.costs.memory_by_role import largest_modules
 
-    modules = {
-        path or "(inputs, and what no module makes)": size for path, size in largest_modules(shares.modules).items()
-    }
+    modules = {path or "(the model itself, and inputs)": size for path, size in largest_modules(shares.modules).items()}
     names = list(modules)
     shown = {name: modules[name] for name in names[:_MODULES_SHOWN]}
     if rest := names[_MODULES_SHOWN:]:

@@ -88,11 +88,12 @@ def optimize(
     ...     torch.equal(optimized(inputs), model(inputs))
     True
     """
+    import torch
     from torch import nn
 
     from ..programs.pytorch.optimize import PlannedModel
     from ..programs.pytorch.own_step import PlannedStep
-    from ..programs.pytorch.plans import PlanSettings
+    from ..programs.pytorch.plans import Planned, PlanSettings
 
     if not isinstance(model, nn.Module) and (not callable(model) or isinstance(model, type)):
         raise UsageError(
@@ -101,6 +102,9 @@ def optimize(
         )
     if training != "none" and not isinstance(model, nn.Module):
         raise UsageError(f"a function does its own update; leave out training={training!r}, or give the module")
+    if isinstance(model, (Planned, PlannedStep, torch.jit.ScriptModule)):
+        what = "compiled by TorchScript" if isinstance(model, torch.jit.ScriptModule) else "optimized already"
+        raise UsageError(f"the model is {what}; optimize the module that it was made of")
     if dynamic:
         raise UsageError("dynamic=True is not supported: a plan is for fixed shapes; leave it out for one per shape")
     settings = PlanSettings(
@@ -111,7 +115,7 @@ def optimize(
         dynamic=dynamic,
         plan_limit=whole_number(plan_limit, "plan_limit", 1),
         verify=verify,
-        note=print if verbose else lambda text: None,
+        note=print if verbose else None,
     )
     if not isinstance(model, nn.Module):
         return PlannedStep(model, inputs, settings)

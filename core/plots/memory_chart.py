@@ -103,17 +103,10 @@ def _bands(
 
 
 def _made_by(timeline: Timeline, holding: Holding) -> str:
-    """Return a tensor with the module that makes it, if known."""
+    """Return a tensor with the module and line that make it, if known."""
     graph = timeline.problem.graph
-    modules, name = graph.annotations.modules, graph.tensor_name(holding.tensor)
-    module = modules[int(graph.tensor_producer[holding.tensor])] if modules else ""
-    return f"{name} ({module})" if module else name
-
-
-def _running(timeline: Timeline, step: int) -> str:
-    """Return what runs in a step, with its module and line, if known."""
-    item, name = int(timeline.schedule.items[step]), timeline.step_name(step)
-    source = timeline.problem.graph.annotations.source_of(item) if item >= 0 else ""
+    source = graph.annotations.source_of(int(graph.tensor_producer[holding.tensor]))
+    name = graph.tensor_name(holding.tensor)
     return f"{name} ({source})" if source else name
 
 
@@ -123,7 +116,7 @@ def _mark_peak(axes: Axes, timeline: Timeline, unit: float) -> None:
     share = step / (timeline.steps + 1)
     side = "left" if share < 0.4 else "right" if share > 0.6 else "center"
     text = f"peak {format_bytes(peak)} at step {step:,} of {timeline.steps:,}"
-    name = plain(_running(timeline, timeline.peak_step), 56)
+    name = plain(timeline.step_label(timeline.peak_step), 56)
     axes.text(step, 1.035 * peak / unit, f"{text}, {name}", ha=side, va="bottom", fontsize="small")
 
 
@@ -182,5 +175,5 @@ def _weights_under(axes: Axes, timelines: Sequence[Timeline], unit: float) -> li
 
 def _described(timeline: Timeline, name: str, memory: IntArray, step: int) -> str:
     """Write a line's name with its peak: how much, when and at which op."""
-    running = plain(_running(timeline, step), 56)
+    running = plain(timeline.step_label(step), 56)
     return f"{plain(name, 32)}: peak {format_bytes(int(memory[step]))} at step {step + 1:,}, {running}"

@@ -35,6 +35,7 @@ from .equality import check_equal
 from .importer import graph_of
 from .program import STEP, TorchProgram, load_program
 from .tracing import foreign_code, silent
+from .without_data import refuse_without_data
 
 
 def apply(
@@ -77,6 +78,7 @@ def apply(
     if not output.endswith(".pt2"):
         raise UsageError(f"{output}: a PyTorch program is written as an exported program; the name must end in .pt2")
     program = load_program(model, options.training, options.shapes, note, options.device)
+    refuse_without_data(program.name, program.arguments)
     graph = graph_of(program)
     reordered = export_in_order(program, graph, read_order(schedule, graph, force=force))
     file = io.BytesIO()

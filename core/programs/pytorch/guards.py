@@ -89,18 +89,22 @@ def text_of(fact: Any) -> str:
 
 def difference(expected: Facts, given: Facts) -> str | None:
     """Return the first difference as `expected x: float32[1, 8], got float32[4, 8]`; None if there is none."""
-    for (name, one), (other_name, other) in zip(expected, given, strict=False):
-        if name != other_name:
-            return f"expected {name}: {text_of(one)}, got {other_name}: {text_of(other)}"
+    wanted, found = dict(expected), dict(given)
+    for name, one in wanted.items():
+        if name not in found:
+            return f"expected {name}: {text_of(one)}, got nothing"
+        other = found[name]
         if one != other:
             texts = text_of(one), text_of(other)
             if texts[0] == texts[1] and isinstance(one, TensorFact):
                 texts = f"{texts[0]} {_layout(one)}", f"{texts[1]} {_layout(other)}"
             return f"expected {name}: {texts[0]}, got {texts[1]}"
-    for name, fact in expected[len(given) :]:
-        return f"expected {name}: {text_of(fact)}, got nothing"
-    for name, fact in given[len(expected) :]:
-        return f"expected nothing, got {name}: {text_of(fact)}"
+    for name, other in found.items():
+        if name not in wanted:
+            return f"expected no {name}, got {text_of(other)}"
+    for name, other_name in zip(wanted, found, strict=True):
+        if name != other_name:
+            return f"expected {name} before {other_name}"
     return None
 
 
@@ -174,7 +178,7 @@ def _drop_defaults(bound: inspect.BoundArguments) -> None:
 def _input_facts(names: Sequence[str], leaves: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     before: list[tuple[str, torch.Tensor, int, int]] = []
     for name, leaf in zip(names, leaves, strict=True):
-        if not isinstance(leaf, torch.Tensor):
+        if not _is_tensor(leaf):
             fact = plain_fact(leaf)
             if fact is None:
                 raise UsageError(_unknown(name, leaf))
@@ -199,6 +203,11 @@ def _input_facts(names: Sequence[str], leaves: Sequence[Any]) -> Iterator[tuple[
                 break
         before.append((name, leaf, start, end))
         yield name, tensor_fact(leaf, shares)
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether PyTorch's own kernels run on it: not so for fake and distributed tensors, and others of that kind."""
+    return isinstance(value, torch.Tensor) and type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
@@ -235,12 +244,6 @@ class State(NamedTuple):
 
     facts: Facts
     tensors: Mapping[str, torch.Tensor]
-
-
-def changed(before: Facts, after: Facts) -> frozenset[str]:
-    """Return the names of what differs."""
-    one, other = dict(before), dict(after)
-    return frozenset(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
 def autocast_devices() -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
@@ -24,10 +24,12 @@ from ...graph_builder import GraphBuilder
 from ...units import format_bytes
 from ..options import ImportOptions
 from ..roofline import Roofline
+from .calls import given, is_random, tensors_in
+from .calls import written as written_by
 from .program import TorchProgram, load_program
-from .recorded import UNMARKED_WRITES
 from .residents import Residents
 from .source_lines import node_label, sources_of
+from .tracing import fake_mode, fake_of
 
 aten = torch.ops.aten
 # The CPU's attention does the FLOPs of the one that PyTorch counts.
@@ -147,7 +149,7 @@ class _Import:
         self.program = program
         self.roofline = roofline
         self.measured = measured
-        self.mode = FakeTensorMode(allow_fallback_kernels=False)
+        self.mode = fake_mode(program.arguments)
         self.ops: list[_Op] = []
         self.values: dict[fx.Node, Any] = {}
         self.ports: dict[fx.Node, list[tuple[int, int]]] = {}
@@ -182,7 +184,7 @@ class _Import:
         self.ports[node] = []
         self.values[node] = argument
         if isinstance(argument, torch.Tensor):
-            self.values[node] = fake = self.mode.from_tensor(argument)
+            self.values[node] = fake = fake_of(self.mode, argument)
             self.residents.hold(self._storage(fake, node), name, role, fake.untyped_storage().nbytes())
 
     def _take(self, node: fx.Node) -> None:
@@ -197,9 +199,9 @@ class _Import:
         target = node.target
         assert isinstance(target, torch._ops.OpOverload)
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
-        given = _given(target, args, kwargs)
-        read = {self._storage(tensor, node) for tensor in _tensors(given)}
-        changed = _tensors(_written(target, given))
+        values = given(target, args, kwargs)
+        read = {self._storage(tensor, node) for tensor in tensors_in(values)}
+        changed = tensors_in(written_by(target, values))
         written = {self._storage(tensor, node): tensor.untyped_storage().nbytes() for tensor in changed}
         result = self._run(target, args, kwargs)
         if written != {self._storage(tensor, node): tensor.untyped_storage().nbytes() for tensor in changed}:
@@ -212,10 +214,10 @@ class _Import:
         inputs = [port for source in node.all_input_nodes for port in self.ports[source]]
         sizes, aliases = self._outputs(node, op, result, inputs)
 
-        made = _tensors([result])
+        made = tensors_in([result])
         is_view = bool(made) and not written and all(self._storage(tensor, node) in read for tensor in made)
         control = set() if is_view and not self.views_wait else self._wait(op, read, written.keys())
-        if _is_random(target, given):
+        if is_random(target, values):
             if self.last_random is not None:
                 control.add(self.last_random)
             self.last_random = op
@@ -241,8 +243,8 @@ class _Import:
         if not target._schema.returns:  # it only writes to its arguments, and may have no fake
             return None
         with self.mode:
-            if target.overloadpacket in _REDUCED_IN_PLACE and (given := _given(target, args, kwargs))["reduction"]:
-                return target(**{**given, "reduction": 0}).as_strided((), ())
+            if target.overloadpacket in _REDUCED_IN_PLACE and (values := given(target, args, kwargs))["reduction"]:
+                return target(**{**values, "reduction": 0}).as_strided((), ())
             results = target(*args, **kwargs)
             if target is aten.mkldnn_rnn_layer_backward.default:
                 results = [result.clone() for result in results]
@@ -298,13 +300,13 @@ class _Import:
         result: Any,
     ) -> float:
         """Return microseconds; an op whose FLOPs PyTorch does not count does one per element that it makes."""
-        made = _tensors([result])
+        made = tensors_in([result])
         packet = _SAME_FLOPS.get(target.overloadpacket, target.overloadpacket)
         if packet in flop_registry:
             flops = flop_registry[packet](*args, **kwargs, out_val=result)
         else:
             flops = sum(tensor.numel() for tensor in made)
-        moved = sum(map(_moved, {id(tensor): tensor for tensor in _tensors((args, kwargs, made))}.values()))
+        moved = sum(map(_moved, {id(tensor): tensor for tensor in tensors_in((args, kwargs, made))}.values()))
         return self.roofline.microseconds(flops, moved)
 
     def _storage(self, tensor: torch.Tensor, node: fx.Node) -> int:
@@ -317,18 +319,6 @@ class _Import:
         return int(tensor.untyped_storage()._cdata)
 
 
-def _given(target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value of each argument of a call by its name, defaults included."""
-    parameters = target._schema.arguments
-    defaults = {parameter.name: parameter.default_value for parameter in parameters if parameter.has_default_value()}
-    return {**defaults, **{parameter.name: value for parameter, value in zip(parameters, args, strict=False)}, **kwargs}
-
-
-def _tensors(values: Any) -> list[torch.Tensor]:
-    """Return the tensors in any nest of values."""
-    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-
-
 def _zeros(fake: FakeTensor) -> torch.Tensor:
     """Return a real tensor like a fake one."""
     return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
@@ -337,17 +327,3 @@ def _zeros(fake: FakeTensor) -> torch.Tensor:
 def _moved(tensor: torch.Tensor) -> int:
     """Return the bytes that reading a tensor moves: an expanded one has fewer than its shape says."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
-
-
-def _written(target: torch._ops.OpOverload[Any, Any], given: Mapping[str, Any]) -> list[Any]:
-    """Return the arguments that a call writes to."""
-    marked = [a.name for a in target._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    if given.get("training"):
-        marked += UNMARKED_WRITES.get(target.overloadpacket, ())
-    return [given[name] for name in marked if name in given]
-
-
-def _is_random(target: torch._ops.OpOverload[Any, Any], given: Mapping[str, Any]) -> bool:
-    """Whether a call draws from the random number generator."""
-    idle = given.get("train") is False or given.get("training") is False or given.get("dropout_p") == 0.0
-    return torch.Tag.nondeterministic_seeded in target.tags and not idle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -69,9 +69,9 @@ class ModelGuard:
             self._layouts = [(tensor, _layout(tensor)) for tensor in [*tensors.values(), *loose]]
         return self._state
 
-    def leave_out(self, names: frozenset[str]) -> None:
+    def leave_out(self, names: Iterable[str]) -> None:
         """Take attributes that the model itself changes when it runs, a counter say, for no facts."""
-        self._written |= names
+        self._written |= {f"attribute {name}" for name in names}
         self._forget()
 
     def _is_as_seen(self) -> bool:
@@ -161,11 +161,13 @@ def _attributes(module: nn.Module, before: str) -> Iterator[tuple[str, Any]]:
         if key not in _NO_FACTS:
             fact = tuple(value) if key in _HOOKS else _attribute_fact(value)
             if fact is not None:
-                yield before + key, fact
+                yield f"attribute {before}{key}", fact
 
 
 def _attribute_fact(value: Any) -> Any:
     """Return the fact of a module's attribute: of plain values, tensors, and tuples and lists of these; else None."""
+    if isinstance(value, nn.Parameter):  # a second reference to it, as layers of `nn.LSTM` have
+        return None
     if isinstance(value, torch.Tensor):
         return SameTensor(value), tensor_fact(value) if value.layout is torch.strided else None
     if isinstance(value, (tuple, list)):

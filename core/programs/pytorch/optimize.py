@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from ...errors import UsageError
-from .guards import Inputs, State, TensorFact, changed
+from .guards import Inputs, State, TensorFact
+from .model_attributes import Attributes
 from .model_guard import ModelGuard
 from .plans import Planned, PlanSettings, Traced
 from .program import TorchProgram, program_of
@@ -79,6 +81,7 @@ class ModelTracer:
         self.model = model
         self.training = training
         self._guard = ModelGuard(model)
+        self._written: set[str] = set()
 
     @property
     def name(self) -> str:
@@ -95,28 +98,26 @@ class ModelTracer:
         return self._guard.state()
 
     def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TorchProgram:
-        """Trace the model, and undo what its own code does to its attributes meanwhile: it does it to fakes."""
-        modules = list(self.model.modules())
-        before = self.state().facts
-        attributes = [dict(vars(module)) for module in modules]
-        registries = [(dict(module._buffers), dict(module._modules)) for module in modules]
+        """Trace the model, and find out which of its attributes its own code sets."""
+        at_call: list[Attributes] = []
+        written: set[str] = set()
+        # Around the call itself: before it, PyTorch puts fakes in the place of parameters; after it, torch.export
+        # undoes some of what was written, and not all.
+        hooks = [
+            self.model.register_forward_pre_hook(lambda *_: at_call.append(Attributes(self.model))),
+            self.model.register_forward_hook(lambda *_: written.update(at_call.pop().replaced())),
+        ]
         try:
-            return program_of(self.model, Call(args, kwargs), self.training)
+            program = program_of(self.model, Call(args, kwargs), self.training)
         finally:
-            written = changed(before, self.state().facts)
-            for module, values, (buffers, children) in zip(modules, attributes, registries, strict=True):
-                module.__dict__.clear()
-                module.__dict__.update(values)
-                module._buffers.clear()
-                module._buffers.update(buffers)
-                module._modules.clear()
-                module._modules.update(children)
-            if written:
-                name = type(self.model).__name__
-                warnings.warn(
-                    f"{name} sets {', '.join(sorted(written))} as it runs, which its plan does not", stacklevel=2
-                )
-            self._guard.leave_out(written)
+            for hook in hooks:
+                hook.remove()
+        if new := written - self._written:
+            names = ", ".join(sorted(new))
+            warnings.warn(f"{type(self.model).__name__} sets {names} as it runs, which its plans do not", stacklevel=2)
+            self._written |= new
+            self._guard.leave_out(new)
+        return program
 
 
 class ForwardTracer(ModelTracer):
@@ -153,7 +154,8 @@ class ForwardTracer(ModelTracer):
         if exported is None:
             raise TypeError("a forward program is an exported program")
         signature, structure = exported.graph_signature, exported.call_spec.out_spec
-        places = {name: place for place, name in enumerate(signature.user_inputs)}
+        given = [spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
+        places = {name: place for place, name in enumerate(given)}
 
         def result(returned: Sequence[Any], leaves: Sequence[Any], tensors: Mapping[str, torch.Tensor]) -> Any:
             outputs = []
@@ -203,19 +205,22 @@ class StepTracer(ModelTracer):
         program = self._program(args, kwargs)
         slots = _slots(program)
         layouts = {}
-        for (role, target, _), value in zip(slots, program.arguments, strict=True):
+        for (role, name, _), value in zip(slots, program.arguments, strict=True):
             if role == "state":
-                layouts[target] = _Layout(value.shape, value.dtype, value.device)
-                self._optimizer.setdefault(target, value)
+                layouts[name] = _Layout(value.shape, value.dtype, value.device)
+                self._optimizer.setdefault(name, value)
         state = self._state_for(layouts)
-        values = tuple(state.get(slot.target, value) for slot, value in zip(slots, program.arguments, strict=True))
+        values = tuple(
+            state[slot.name] if slot.role == "state" else value
+            for slot, value in zip(slots, program.arguments, strict=True)
+        )
 
         def arguments(leaves: Sequence[Any], tensors: Mapping[str, torch.Tensor]) -> list[Any]:
             given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
             return _fill(slots, given, tensors, self._state_for(layouts))
 
         def result(loss: torch.Tensor, leaves: Sequence[Any], tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-            self._counts.update((target, self._counts.get(target, 0) + 1) for target in layouts)
+            self._counts.update((name, self._counts.get(name, 0) + 1) for name in layouts)
             return loss
 
         return Traced(replace(program, arguments=values), arguments, result)
@@ -225,31 +230,31 @@ class StepTracer(ModelTracer):
 
         Adam's correction of its averages depends on how often they were updated, for which its program has one count.
         """
-        counts = {self._counts.get(target, 0): target for target in layouts if target != STEP_COUNT}
+        counts = {self._counts.get(name, 0): name for name in layouts if name != STEP_COUNT}
         if STEP_COUNT in layouts and len(counts) > 1:
-            about = " and ".join(f"'{target}' {count} times" for count, target in list(counts.items())[:2])
+            about = " and ".join(f"'{name}' {count} times" for count, name in list(counts.items())[:2])
             raise UsageError(
                 f"{self.training} has updated {about}, and counts for all parameters of a step at once; freeze or use "
                 "the same parameters in each step, or optimize a step function with an optimizer of its own"
             )
-        for target, (shape, dtype, device) in layouts.items():
-            value = self._optimizer[target]
+        for name, (shape, dtype, device) in layouts.items():
+            value = self._optimizer[name]
             if value.shape != shape:
                 raise UsageError(
-                    f"the state '{target}' of {self.training} is of shape {list(value.shape)}, and its parameter is of "
+                    f"the state '{name}' of {self.training} is of shape {list(value.shape)}, and its parameter is of "
                     f"shape {list(shape)} now; optimize the model again"
                 )
-            self._optimizer[target] = value.to(device, dtype)
+            self._optimizer[name] = value.to(device, dtype)
         if STEP_COUNT in layouts:
             self._optimizer[STEP_COUNT].fill_(max(counts, default=0))
-        return {target: self._optimizer[target] for target in layouts}
+        return {name: self._optimizer[name] for name in layouts}
 
 
 class _Slot(NamedTuple):
     """An argument of a program: its role, what its holder calls it, and its value if it is a constant."""
 
     role: str
-    target: str
+    name: str
     constant: Any
 
 
@@ -261,8 +266,8 @@ class _Layout(NamedTuple):
 
 def _slots(program: TorchProgram) -> list[_Slot]:
     return [
-        _Slot(role, target, value if role == "constant" else None)
-        for role, target, value in zip(program.roles, program.names, program.arguments, strict=True)
+        _Slot(role, name, value if role == "constant" else None)
+        for role, name, value in zip(program.roles, program.names, program.arguments, strict=True)
     ]
 
 
@@ -275,15 +280,15 @@ def _fill(
     """Return what a program runs on: inputs in their order, and what the model and the optimizer hold now."""
     inputs = iter(given)
     values: list[Any] = []
-    for role, target, constant in slots:
+    for role, name, constant in slots:
         if role == "input":
             values.append(next(inputs))
         elif role == "constant":
             values.append(constant)
         elif role == "state":
-            values.append(state[target])
+            values.append(state[name])
         else:
-            values.append(tensors[target].detach())
+            values.append(tensors[name].detach())
     return values
 
 

@@ -148,7 +148,9 @@ class PlannedStep(nn.Module):
         """Make a plan for what was recorded."""
         graph = step_graph(segment, wanted, names.of_held())
         program = TorchProgram(self._name, **graph._asdict(), training=STEP)
-        settings = replace(self._settings, note=self._notes.append)
+        settings = self._settings
+        if settings.note is not None:
+            settings = replace(settings, note=self._notes.append)
         with as_traced(grad=True):
             plan = self._keep(segment, wanted, in_order(program, settings))
         self._plans += 1
@@ -156,7 +158,7 @@ class PlannedStep(nn.Module):
 
     def _say_notes(self) -> None:
         """Pass on what was noted while plans were made, when what the step itself prints may be silenced."""
-        while self._notes:
+        while self._notes and self._settings.note is not None:
             self._settings.note(self._notes.pop(0))
 
     def _keep(self, segment: Segment, wanted: Sequence[int], module: fx.GraphModule) -> _Plan:

@@ -7,6 +7,7 @@ where none fits (trace, measure, solve, reorder, verify), and runs it on the ten
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import fx, nn
 
-from ...errors import ProgramError, UsageError
+from ...errors import ProgramError, SchedoptError, UsageError
 from ...problem import Problem
 from ...result import Result
 from ...solve import solve
@@ -92,7 +93,7 @@ class PlanSettings:
     verify
         Whether results are compared, bit for bit, with those in program order.
     note
-        Called with one line per plan: peak memory before and after, and its bound.
+        Called, if given, with one line per plan: peak memory before and after, and its bound.
     """
 
     method: str = "auto"
@@ -102,7 +103,7 @@ class PlanSettings:
     dynamic: bool | None = None
     plan_limit: int = PLAN_LIMIT
     verify: bool = True
-    note: Callable[[str], None] = lambda text: None
+    note: Callable[[str], None] | None = None
 
 
 class Plan(NamedTuple):
@@ -111,7 +112,7 @@ class Plan(NamedTuple):
     Parameters
     ----------
     structure, facts
-        Of the calls that it stands for.
+        Of the calls that it stands for; facts of the inputs, of what is called, and of PyTorch's settings.
     module
         The program in the order found.
     arguments, result
@@ -121,7 +122,7 @@ class Plan(NamedTuple):
     """
 
     structure: Any
-    facts: Facts
+    facts: tuple[Facts, ...]
     module: fx.GraphModule
     arguments: Arguments
     result: Finish
@@ -153,7 +154,7 @@ class Planned(nn.Module):
         self._tracer = tracer
         self._settings = settings
         self._plans: list[Plan] = []
-        self._only: Facts | None = None  # with dynamic=False: what each call must be like
+        self._only: tuple[Facts, ...] | None = None  # with dynamic=False: what each call must be like
         plan = self._plan_for(bind(tracer.signature, args, kwargs), tracer.state())
         if settings.dynamic is False:
             self._only = plan.facts
@@ -179,23 +180,24 @@ class Planned(nn.Module):
     def _plan_for(self, inputs: Inputs, state: State) -> Plan:
         """Return the plan for a call; make it if there is none and it may be made."""
         self._tracer.check(inputs)
-        facts = (*inputs.facts, *state.facts, *settings_facts())
+        facts = inputs.facts, state.facts, settings_facts()
         for plan in self._plans:
             if plan.facts == facts and plan.structure == inputs.structure:
                 return plan
         self._refuse_or_go_on(facts)
         try:
-            self._plans.append(self._made_for(inputs))
-        except ProgramError as error:
-            if not self._plans:
-                raise
-            raise ProgramError(f"{self._difference(facts)}; no plan can be made for that: {error}") from error
-        return self._plans[-1]
+            plan = self._made_for(inputs)
+        except SchedoptError as error:  # `from None`: below it lies PyTorch's own, which are long and say less
+            if isinstance(error, ProgramError) and self._plans:
+                error = ProgramError(f"{self._difference(facts)}; no plan can be made for that: {error}")
+            raise error.with_traceback(None) from None
+        self._plans.append(plan)
+        return plan
 
-    def _refuse_or_go_on(self, facts: Facts) -> None:
+    def _refuse_or_go_on(self, facts: tuple[Facts, ...]) -> None:
         """Raise `UsageError` if no further plan may be made."""
         ours, count = self._settings, len(self._plans)
-        if self._only is not None and (found := difference(self._only, facts)):
+        if self._only is not None and (found := difference(sum(self._only, ()), sum(facts, ()))):
             raise UsageError(f"{found}; it was made with dynamic=False")
         if count >= ours.plan_limit:
             raise UsageError(
@@ -203,15 +205,18 @@ class Planned(nn.Module):
                 "allows no more: give inputs of fewer shapes, or a higher limit"
             )
 
-    def _difference(self, facts: Facts) -> str:
-        return difference(self._plans[-1].facts, facts) or "inputs are nested otherwise than before"
+    def _difference(self, facts: tuple[Facts, ...]) -> str:
+        return difference(sum(self._plans[-1].facts, ()), sum(facts, ())) or "inputs are nested otherwise than before"
 
     def _made_for(self, inputs: Inputs) -> Plan:
         """Trace the call and put the program in order."""
         with torch.inference_mode(False), torch.enable_grad():  # as anywhere else: a trace depends on these, too
-            traced = self._tracer.trace(inputs.args, inputs.kwargs)
+            args, kwargs = inputs.args, inputs.kwargs
+            if any(isinstance(leaf, torch.Tensor) and leaf.is_inference() for leaf in inputs.leaves):
+                args, kwargs = copy.deepcopy((args, kwargs))  # autograd takes no tensors of inference mode
+            traced = self._tracer.trace(args, kwargs)
         # The tracer knows by now which attributes the model itself writes, which are no facts any more.
-        facts = (*inputs.facts, *self._tracer.state().facts, *settings_facts())
+        facts = inputs.facts, self._tracer.state().facts, settings_facts()
         grad = traced.program.training != "none"
         with as_traced(grad):
             module = in_order(traced.program, self._settings)
@@ -231,9 +236,9 @@ def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
     Raises
     ------
     ProgramError, ScheduleError
-        If it has an op that is not supported, or its results would not be those of program order.
+        If it has an op that is not supported or no data, or its results would not be those of program order.
     """
-    graph = graph_of(program, measured=measured_costs(program, _device_of(program)))
+    graph = graph_of(program, measured=measured_costs(program, _device_of(program), timed_runs=0))
     result = solve(
         Problem(graph),
         settings.method,
@@ -244,7 +249,8 @@ def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
     module = reorder(program, graph, result.schedule.op_order().tolist())
     if settings.verify:
         check_equal(program, module, program.arguments)
-    settings.note(_summary(program.name, result))
+    if settings.note is not None:
+        settings.note(_summary(program.name, result))
     return module
 
 

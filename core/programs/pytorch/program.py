@@ -18,11 +18,13 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from ...errors import ProgramError, UsageError
+from .model_attributes import untouched
 from .outputs import known_outputs
 from .rehearsal import graph_of_step
 from .sources import as_call, call_function, read_exported, specialised
 from .tracing import check_flat, foreign_code, rename, silent, trace
 from .training import training_step
+from .without_data import placed
 
 Note = Callable[[str], None]
 TRAINING = ("none", "sgd", "adam")
@@ -109,7 +111,8 @@ def load_program(
     note
         Called with each remark worth showing.
     device
-        Where to move the model and its inputs to; by default they stay.
+        Where to move the model and its inputs to; by default they stay. A model without data, on the meta device, is
+        planned for the CPU; so is one for `cuda` where there is none, with a note.
 
     Raises
     ------
@@ -126,11 +129,8 @@ def load_program(
     network, inputs = call_function(model)
     if not isinstance(network, nn.Module):
         return step_program(network, inputs, training, shapes, model.replace(":", "."), model, device)
-    if device is not None:
-        with foreign_code(model, f"the model cannot be moved to {device}"):
-            network = network.to(device)
-            inputs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
-    return _program(network, *as_call(inputs), training, shapes or {}, model.replace(":", "."), model, note)
+    call = placed(network, *as_call(inputs), device, model, note)
+    return _program(*call, training, shapes or {}, model.replace(":", "."), model, note)
 
 
 def program_of(
@@ -168,6 +168,8 @@ def program_of(
     """
     name = name or type(model).__name__
     args, kwargs = as_call(inputs)
+    if isinstance(model, nn.Module):
+        model, args, kwargs = placed(model, args, kwargs, None, name, note)
     return _program(model, args, kwargs, training, shapes or {}, name, name, note)
 
 
@@ -240,7 +242,8 @@ def _program(
     if training == "none":
         return _forward(model, args, kwargs, name, where)
     network = model.module() if isinstance(model, ExportedProgram) else model
-    step = training_step(network, args, kwargs, training, where)
+    with untouched(network):
+        step = training_step(network, args, kwargs, training, where)
     note(f"{where}: the loss is {step.loss}")
     return TorchProgram(
         name=f"{name}-{training}",
@@ -253,16 +256,25 @@ def _program(
     )
 
 
+def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> ExportedProgram:
+    with (
+        foreign_code(where, "the model cannot be exported"),
+        silent(),
+        untouched(model),
+        known_outputs(model, where, every=True),
+    ):
+        exported = torch.export.export(model, args, kwargs, strict=False)
+    check_flat(exported.graph, where)
+    return exported
+
+
 def _forward(
     model: nn.Module | ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, where: str
 ) -> TorchProgram:
     """Export the model, and replace the exported graph by the ATen calls that it makes."""
-    if isinstance(model, ExportedProgram):
-        exported = model
-    else:
-        with foreign_code(where, "the model cannot be exported"), silent(), known_outputs(model, where, every=True):
-            exported = torch.export.export(model, args, kwargs, strict=False)
-        check_flat(exported.graph, where)
+    exported = model
+    if not isinstance(exported, ExportedProgram):
+        exported = _exported(exported, args, kwargs, where)
         args, kwargs = exported.example_inputs
     signature = exported.graph_signature
     owned = {**exported.constants, **exported.state_dict}

@@ -11,15 +11,11 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .calls import UNMARKED_WRITES
+
 aten = torch.ops.aten
 # Calls that give their argument again (no autograd here).
 WITHOUT_EFFECT = (aten.detach.default, aten.alias.default, aten.lift_fresh.default)
-# In training these write to arguments that their schemas do not mark as written.
-UNMARKED_WRITES = {
-    aten.native_batch_norm: ("running_mean", "running_var"),
-    aten.cudnn_batch_norm: ("running_mean", "running_var"),
-    aten.miopen_batch_norm: ("running_mean", "running_var"),
-}
 _RESIZING = (aten.resize_, aten.resize_as_, aten.set_)
 # What these give has a shape and type that no number among their arguments changes, as that of a pointwise op.
 _FILLED = (aten.full, aten.full_like, aten.new_full, aten.fill, aten.addmm, aten.baddbmm, aten.scalar_tensor)

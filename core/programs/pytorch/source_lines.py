@@ -26,13 +26,14 @@ _META = "schedopt_source"
 _KEPT = ("nn_module_stack", "stack_trace")
 _GENERATED = "<eval_with_key>"
 _TORCH = str(Path(torch.__file__).parent)
-_NOT_THE_USERS = (_TORCH, str(Path(__file__).parents[3]), str(importlib.__path__[0]), "<")
+_NOT_THE_USERS = (_TORCH, str(Path(__file__).parents[2]), str(importlib.__path__[0]), "<")
 _BACKWARD = torch.autograd.__file__
 _OPTIMIZERS = str(Path(_TORCH, "optim"))
 _MODULE_CALL = nn.Module._call_impl.__code__
 _TRACE_LINE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 _ASSIGNED = re.compile(r"\s*(\w+)")
 _REPEATED_CALL = re.compile(r"@\d+")
+_Exported = tuple[tuple[str, str], fx.Node]
 
 
 class Source(NamedTuple):
@@ -142,7 +143,8 @@ class SourceRecorder:
         self.outermost = outermost
         self.made: list[int] = []
         self.makers: list[Source] = []
-        self.exported: dict[int, dict[str, fx.Node]] = {}
+        self.exported: dict[tuple[CodeType, int], _Exported | None] = {}
+        self.named: dict[Any, dict[str, fx.Node]] = {}
 
     def record(self, node: fx.Node) -> None:
         """Note where a new node comes from; it is made while its call runs."""
@@ -176,10 +178,10 @@ class SourceRecorder:
             if frame.f_code is _MODULE_CALL:
                 module = module or self.paths.get(id(frame.f_locals["self"]), "")
             elif file.startswith(_GENERATED):
-                original = self._exported_node(frame)
-                if original is not None:
-                    path, at = _exported_source(original)
-                    return Source(module or path, line or at, phase), original
+                exported = self._exported(frame)
+                if exported is not None and any(exported[0]):  # Dynamo's own graphs say nothing
+                    path, at = exported[0]
+                    return Source(module or path, line or at, phase), exported[1]
             elif file == _BACKWARD:
                 return Source(module, line, "backward"), None
             elif file.startswith(_OPTIMIZERS):
@@ -189,16 +191,34 @@ class SourceRecorder:
             frame = frame.f_back
         return Source(module, line, phase), None
 
-    def _exported_node(self, frame: FrameType) -> fx.Node | None:
+    def _exported(self, frame: FrameType) -> _Exported | None:
         """Return the node of an exported graph whose line of generated code runs; its variable has the node's name."""
-        module = frame.f_locals.get("self")
-        if not isinstance(module, fx.GraphModule):
-            return None
-        if id(module) not in self.exported:
-            self.exported[id(module)] = {node.name: node for node in module.graph.nodes}
-        code = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
-        assigned = _ASSIGNED.match(code)
-        return self.exported[id(module)].get(assigned[1]) if assigned else None
+        place = frame.f_code, frame.f_lineno
+        if place not in self.exported:
+            module = frame.f_locals.get("self")
+            if isinstance(module, fx.GraphModule) and module not in self.named:
+                self.named[module] = {node.name: node for node in module.graph.nodes}
+            node = self.named.get(module, {}).get(_assigned_in(frame))
+            self.exported[place] = None if node is None else (_exported_source(node), node)
+        return self.exported[place]
+
+
+def user_line(frame: FrameType) -> str:
+    """Return the line of the user's code that a frame runs, itself or by an exported graph; empty if it runs none."""
+    file = frame.f_code.co_filename
+    if _is_users(file):
+        return f"{Path(file).name}:{frame.f_lineno}"
+    module = frame.f_locals.get("self") if file.startswith(_GENERATED) else None
+    if not isinstance(module, fx.GraphModule):
+        return ""
+    name = _assigned_in(frame)
+    return next((_exported_source(node)[1] for node in module.graph.nodes if node.name == name), "")
+
+
+def _assigned_in(frame: FrameType) -> str:
+    """Return the variable that the line of generated code which a frame runs assigns to."""
+    assigned = _ASSIGNED.match(linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals))
+    return assigned[1] if assigned else ""
 
 
 def _exported_source(node: fx.Node) -> tuple[str, str]:
@@ -212,7 +232,7 @@ def _exported_source(node: fx.Node) -> tuple[str, str]:
 
 @cache
 def _is_users(file: str) -> bool:
-    """Whether a file is neither PyTorch's, nor ours, nor Python's import system."""
+    """Whether a file of code is neither PyTorch's, nor ours, nor Python's import system."""
     return not file.startswith(_NOT_THE_USERS)
 
 

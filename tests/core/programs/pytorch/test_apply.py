@@ -19,10 +19,9 @@ from schedopt.core.programs.pytorch import apply as torch_apply
 from schedopt.core.programs.pytorch.allocator import peak_of
 from schedopt.core.programs.pytorch.apply import apply, reorder
 from schedopt.core.programs.pytorch.costs import measured_costs
-from schedopt.core.programs.pytorch.equality import check_equal
+from schedopt.core.programs.pytorch.equality import check_equal, digests_of_run
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.programs.pytorch.run import digests_of_run
 from schedopt.core.schedule import Schedule
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_leaves
@@ -74,7 +73,7 @@ def test_what_is_no_order_of_the_program_is_refused(training):
     order = graph.input_order.tolist()
     with pytest.raises(ScheduleError, match=f"op '{graph.op_names[order[-1]]}'"):
         reorder(program, graph, [order[-1], *order[:-1]])
-    with pytest.raises(ScheduleError, match=f"op '{graph.op_names[order[-1]]}' never runs"):
+    with pytest.raises(ScheduleError, match=f"op '{graph.op_names[order[-1]]}'.* never runs"):
         reorder(program, graph, order[:-1])
     with pytest.raises(ScheduleError, match="runs twice"):
         reorder(program, graph, [*order, order[0]])
@@ -91,7 +90,8 @@ def test_what_is_no_order_of_the_program_is_refused(training):
                 needed.add(op)
         if earlier not in needed:  # this order breaks one rule alone: `later` waits for `earlier`
             hasty = [op for op in order if op in needed] + [op for op in order if op not in needed]
-            with pytest.raises(ScheduleError, match=f"op '{graph.op_names[later]}' runs .*{graph.op_names[earlier]}:"):
+            text = f"op '{graph.op_names[later]}'.* runs .*{graph.op_names[earlier]}:"
+            with pytest.raises(ScheduleError, match=text):
                 reorder(program, graph, hasty)
             refused.add(graph.op_names[later].rstrip("_0123456789"))
     assert {"add", "bernoulli"} <= refused, "no write in place or no random op was tried"
@@ -243,7 +243,7 @@ def test_conjugate_results_are_compared():
     program = program_of(Conjugated(), torch.randn(3, 4))
     graph = graph_of(program)
     check_equal(program, reorder(program, graph, random_order(graph, 0)), program.arguments)
-    one, other = (digests_of_run(program.module, [torch.full((3, 4), by)], False) for by in (1.0, 2.0))
+    one, other = (digests_of_run("conjugated", program.module, [torch.full((3, 4), by)], False) for by in (1.0, 2.0))
     assert all(a != b for a, b in zip(one, other, strict=True))
 
 

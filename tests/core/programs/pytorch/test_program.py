@@ -376,7 +376,7 @@ def test_functions_return_a_model_and_its_inputs(folder, function):
         ("program_nets:value", "program_nets:value: module 'program_nets' has no function 'value'"),
         (
             "program_nets:number",
-            "program_nets:number: number\\(\\) must return a tuple \\(torch.nn.Module, example inputs\\)",
+            "program_nets:number: number\\(\\) must return a tuple \\(torch.nn.Module, example inputs\\), or ",
         ),
         ("program_nets:broken", "program_nets:broken: broken\\(\\) failed at program_nets.py:7: no weights here$"),
         ("no_such_nets:build", "no_such_nets:build: there is no module 'no_such_nets' here or in the environment"),

@@ -13,7 +13,11 @@ ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="An .onnx or .pt2 file, or module:function that returns a PyTorch model.")
 ]
 TrainingOption = Annotated[
-    str, typer.Option("--training", help="none, or a training step of PyTorch with its optimizer: sgd or adam.")
+    str,
+    typer.Option(
+        "--training",
+        help="none, or a training step of PyTorch with its optimizer: sgd, adam, or adam:learning_rate=0.01.",
+    ),
 ]
 ShapeOption = Annotated[
     Optional[list[str]],  # noqa: UP045 - Typer reads it at run time on Python 3.10

@@ -13,7 +13,7 @@ import torch
 from torch import fx, nn
 
 from ...errors import ProgramError, ScheduleError, UsageError
-from .guards import Facts, bind, difference
+from .guards import Facts, bind, difference, settings_facts
 from .plans import PlanSettings, as_traced, in_order
 from .program import STEP, TorchProgram
 from .python_state import PythonState
@@ -60,7 +60,7 @@ class PlannedStep(nn.Module):
         self._function = function
         self._settings = settings
         self._name = step_name(function)
-        self._tree = Tree()
+        self._trees: dict[Facts, Tree] = {}
         self._plans = 0
         self._notes: list[str] = []
         self._at_limit = False
@@ -72,7 +72,7 @@ class PlannedStep(nn.Module):
             self._only = bind(inspect.signature(function), args, kwargs).facts
         self._trained = list(PythonState(function).parameters().values())
         try:
-            rehearse(function, args, kwargs, self._name, self._tree, self._take)
+            rehearse(function, args, kwargs, self._name, self._tree(), self._take)
         except ProgramError:
             if not self._plans:  # else the first step is as it should be, and the second on zeros is not
                 raise
@@ -92,7 +92,7 @@ class PlannedStep(nn.Module):
                 raise UsageError(f"{found}; it was made with dynamic=False")
         self._parts = 0
         names = StepNames(self._function, args, kwargs, self._trained)
-        recorder = Recorder(self._tree, lambda segment, wanted: self._run(segment, wanted, names), [])
+        recorder = Recorder(self._tree(), lambda segment, wanted: self._run(segment, wanted, names), [])
         try:
             with recorder.recording():
                 returned = self._function(*args, **kwargs)
@@ -111,6 +111,10 @@ class PlannedStep(nn.Module):
             for parameter, entries in list(optimizer.state.items()):
                 if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
                     del optimizer.state[parameter]
+
+    def _tree(self) -> Tree:
+        """Return what was recorded under PyTorch's settings of now, such as the default dtype, which shapes follow."""
+        return self._trees.setdefault(settings_facts(), Tree())
 
     def _take(self, segment: Segment, wanted: Sequence[int], names: StepNames, ended: bool) -> None:
         """Plan what a rehearsal has recorded; end it where the step asks for a value, which no rehearsal can give."""
@@ -142,7 +146,9 @@ class PlannedStep(nn.Module):
                 "allows no more; further ones run in program order: give inputs of fewer shapes, or a higher limit",
                 stacklevel=2,
             )
-        return self._keep(segment, wanted, step_graph(segment, wanted, {}).module)
+        graph = step_graph(segment, wanted, {})
+        segment.last.forget()
+        return _Plan(tuple(wanted), graph.module)
 
     def _planned(self, segment: Segment, wanted: Sequence[int], names: StepNames) -> _Plan:
         """Make a plan for what was recorded."""

@@ -249,6 +249,13 @@ class RecordedOp:
             node = node.before
         return ops[::-1]
 
+    def forget(self) -> None:
+        """Take it, and what came before it, out of the tree, up to where other steps went on or have a plan."""
+        node = self
+        while node.before is not None and not node.after and not node.plans:
+            node.before.after.pop((node.op, node.key), None)
+            node = node.before
+
     def call(
         self, tensor: Callable[[TensorKey], Any], number: Callable[[], Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -15,7 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils import _pytree as pytree
 from torch.utils import swap_tensors
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, is_traceable_wrapper_subclass
 from torch.utils.weak import TensorWeakRef
 
 from ...errors import ProgramError
@@ -115,6 +115,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record an op, or run it at once where it cannot wait."""
         kwargs = kwargs or {}
+        if not isinstance(func, torch._ops.OpOverload):
+            raise ProgramError(f"{func} calls functions of its own, which cannot be recorded")
         sort = sort_of(func)
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if sort.without_tensors and not tensors:
@@ -271,8 +273,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return Constant(type(value), value) if isinstance(value, (bool, float, complex)) else value
 
     def _check(self, tensor: torch.Tensor) -> None:
-        if tensor.layout is not torch.strided or tensor.is_quantized:
-            raise ProgramError(f"a tensor of layout {tensor.layout} and type {tensor.dtype} cannot be recorded")
+        if tensor.layout is not torch.strided or tensor.is_quantized or is_traceable_wrapper_subclass(tensor):
+            raise ProgramError(
+                f"a {type(tensor).__name__} of layout {tensor.layout} and dtype {tensor.dtype} cannot be recorded; "
+                "only strided tensors can"
+            )
 
     def _infer(self, func: Any, sort: Sort, key: Any, numbers: list[Any]) -> RecordedOp:
         """Return an op that is new in the tree, with what its results are like."""
@@ -296,6 +301,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result = func(*args, **kwargs)
 
             def describe(fake: torch.Tensor) -> Result:
+                self._check(fake)
                 if id(fake) in given:
                     return Result(given[id(fake)])
                 result = Result(node.next, layout_of(fake))

@@ -307,6 +307,30 @@ def test_each_shape_and_dtype_has_a_plan_of_its_own():
     check(eager, mine, [(x.double(),) for (x,) in batches_of(2)])
 
 
+def test_the_default_dtype_is_that_of_the_call():
+    planned = optimized(lambda x: torch.zeros(3) + x, torch.ones(3))
+    assert planned(torch.ones(3)).dtype is torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert planned(torch.ones(3, dtype=torch.float32)).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_import_takes_a_step_from_the_second_on():
+    trained = Trained()
+    before = copy.deepcopy(trained.state())
+    graph = schedopt.import_model(trained.step, trained.args)
+    assert_same(trained.state(), before)
+    roles = {resident.role for resident in graph.annotations.residents}
+    assert roles == {"parameter", "input", "state"}
+    assert set(graph.annotations.phases) == {"forward", "backward", "update"}
+    with pytest.raises(
+        ProgramError, match=r"no one graph stands for the step at test_own_step.py:\d+: it reads a value"
+    ):
+        schedopt.import_model(reading(trained), trained.args)
+
+
 def test_saving_and_resuming():
     eager, mine = Trained(), Trained()
     planned = optimized(mine.step, eager.args)

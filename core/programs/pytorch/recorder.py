@@ -7,7 +7,7 @@ without recording. Ops that were recorded before are found again in a tree, and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -118,7 +118,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not isinstance(func, torch._ops.OpOverload):
             raise ProgramError(f"{func} calls functions of its own, which cannot be recorded")
         sort = sort_of(func)
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        tensors = _tensors((args, kwargs.values()) if kwargs else args)
         if sort.without_tensors and not tensors:
             return func(*args, **kwargs)
         if func is torch.ops.aten.lift_fresh.default and not isinstance(tensors[0], Deferred):
@@ -349,6 +349,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             segment.made.append(TensorWeakRef(tensor))
             return tensor
 
+        if isinstance(node.returned, Result):
+            return tensor_of(node.returned)
         return pytree.tree_map(tensor_of, node.returned)
 
 
@@ -361,6 +363,17 @@ def _become_plain(tensor: Deferred) -> None:
     """Make a tensor what its value is, in place, if nothing but Python refers to it."""
     if tensor.value is not None and tensor._use_count() == 1:  # type: ignore[attr-defined]
         swap_tensors(tensor, tensor.value.data)  # type: ignore[no-untyped-call]
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    """Return the tensors among the arguments of an op, which lists hold at most."""
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, Iterable) and not isinstance(value, str):
+            found += _tensors(value)
+    return found
 
 
 def _tensor_keys(key: Any) -> list[TensorKey]:

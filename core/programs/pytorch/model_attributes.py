@@ -50,7 +50,7 @@ def containers(attributes: Mapping[str, Any], seen: set[int]) -> Iterator[tuple[
 
     Those whose `id` is in `seen` are left out, and those returned put there.
     """
-    waiting = list(reversed(attributes.items()))
+    waiting = list(attributes.items())[::-1]
     while waiting:
         name, value = waiting.pop()
         held = held_by(value)

@@ -3,12 +3,14 @@
 usage: python examples/experiments/real/compile_backends.py [MODEL..., default all of everyday.py]
        [--output FILE, default compile_backends.csv; rows that are there are not run again]
        [--runs N, default 5] [--time-limit SECONDS per graph, for optimize and the backend] [--ways WAY..., default all]
+       [--without-kernels: Inductor's own are not compiled and do nothing; what is allocated stays, results do not]
 
 A model is a function of models.py (which says what to install) or `module:function`, which returns a model and the
 arguments of one call. One in training mode does a step of SGD (forward, backward, update, gradients dropped; the loss
 is its result's `loss`, or the sum of the means of its float outputs); another is called without gradients. Six ways,
-each in a fresh process with empty caches: eager, optimize (of a training model: the whole step), aot_eager, schedopt
-(the backend), inductor, and inductor with `schedopt.inductor()`. A row per way:
+each in a fresh process that compiles its graphs (Inductor's kernels are compiled once for both of its ways): eager,
+optimize (of a training model: the whole step), aot_eager, schedopt (the backend), inductor, and inductor with
+`schedopt.inductor()`. A row per way:
 
 - `peak`: MiB that PyTorch's allocator holds at most during a step, beside what is there before (parameters, inputs),
 - `held`: MiB that is there before,
@@ -20,7 +22,7 @@ each in a fresh process with empty caches: eager, optimize (of a training model:
   eager's, schedopt's of aot_eager's, the hook's of inductor's; `digest` is what tells them apart,
 - `error`: the last line of what failed.
 
-One to ten minutes per model, most of it Inductor's compiler.
+One to ten minutes per model, most of it the C++ compiler of Inductor's kernels.
 """
 
 import argparse
@@ -64,16 +66,18 @@ def main():
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--time-limit", type=float)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--without-kernels", action="store_true")
     parser.add_argument("--way", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.way:
-        print(json.dumps(measured(options.models[0], options.way, options.runs, options.time_limit)))
+        print(json.dumps(measured(options.models[0], options)))
         return
     models = options.models or everyday()
     for model in models:
-        for way in options.ways:
-            if (model, way) not in rows_of(options.output):
-                add(options.output, {"model": model, "way": way, **in_fresh_process(model, way, options)})
+        with tempfile.TemporaryDirectory() as cache:
+            for way in options.ways:
+                if (model, way) not in rows_of(options.output):
+                    add(options.output, {"model": model, "way": way, **in_fresh_process(model, way, options, cache)})
     print_tables(models, rows_of(options.output))
 
 
@@ -108,28 +112,31 @@ def add(path, row):
     print(*shown, file=sys.stderr, flush=True)
 
 
-def in_fresh_process(model, way, options):
-    """Return the row of one way, run with one thread and caches of its own."""
+def in_fresh_process(model, way, options, cache):
+    """Return the row of one way, run with one thread."""
     command = [sys.executable, __file__, model, "--way", way, "--runs", str(options.runs)]
+    command += ["--without-kernels"] * options.without_kernels
     if options.time_limit:
         command += ["--time-limit", str(options.time_limit)]
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]}
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measured(name, way, runs, time_limit):
+def measured(name, options):
     """Return what one way takes: a row without the names."""
     import torch
     from schedopt.core.programs.pytorch.allocator import peak_of
 
     records = Records()
-    model, inputs, step, added = prepared(name, way, time_limit)
+    model, inputs, step, added = prepared(name, options.way, options.time_limit)
+    is_empty = options.without_kernels and options.way.startswith("inductor")
+    if is_empty:
+        leave_out_kernels()
     seconds = []
-    for _ in range(runs + 1):
+    for _ in range(options.runs + 1):
         torch.manual_seed(0)
         start = time.perf_counter()
         result = step()
@@ -143,8 +150,8 @@ def measured(name, way, runs, time_limit):
         "peak": mebibytes(peak),
         "held": mebibytes(size_of([*kept, inputs])),
         "first": round(seconds[0], 2),
-        "step": round(statistics.median(seconds[1:]), 4),
-        "digest": digest([result, *kept]),
+        "step": "" if is_empty else round(statistics.median(seconds[1:]), 4),
+        "digest": "" if is_empty else digest([result, *kept]),
     }
     if largest:
         counted = {"counted": largest.peak, "stock": largest.stock_peak, "bound": largest.bound}
@@ -182,6 +189,13 @@ def prepared(name, way, time_limit):
             return program(*args, **kwargs)
 
     return model, inputs, step, added
+
+
+def leave_out_kernels():
+    """Let Inductor's own kernels do nothing, and be compiled by nobody."""
+    from torch._inductor.async_compile import AsyncCompile
+
+    AsyncCompile.cpp_pybinding = lambda *_: lambda *_: None
 
 
 def training_step(model, call):
@@ -270,8 +284,8 @@ def line(model, old, new, eager):
         f"{1 - peak / before:.1%}",
         f"{counted[0]} → {counted[1]}",
         counted[2],
-        f"{1000 * float(old['step']):,.0f} → {1000 * float(new['step']):,.0f}",
-        new["added"] or "-",
+        " → ".join(f"{1000 * float(row['step']):,.0f}" for row in (old, new) if row["step"]) or "-",
+        f"{float(new['added']):.1f}" if new["added"] else "-",
         {"True": "yes", "False": "no"}.get(new["equal"], "-"),
     )
     return f"| {name} | {' | '.join(cells)} |"

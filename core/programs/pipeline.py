@@ -151,7 +151,7 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
         rows = runner.measure(graph, {result.method: order}, job.repeats, observer.note, observer.on_run)
         is_interrupted = not is_complete(rows, 2, job.repeats)
         _check_equal(job.model, rows)
-    stage("comparing the results and writing the program")
+    stage("comparing results, writing the program")
     runner.write(graph, order, job.output, observer.note)
     if job.schedule is not None:
         write_atomically(job.schedule, result.json())

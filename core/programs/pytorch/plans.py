@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,10 +29,12 @@ from .costs import measured_costs
 from .equality import check_equal
 from .guards import Facts, Inputs, State, autocast_devices, bind, difference, settings_facts
 from .importer import graph_of
+from .ordered_graph import OrderedGraph
 from .program import TorchProgram
 
 PLAN_LIMIT = 8
 """Plans kept for one model: as `torch._dynamo.config.recompile_limit`."""
+log = logging.getLogger("schedopt.optimize")
 
 
 Arguments = Callable[[Sequence[Any], Mapping[str, torch.Tensor]], Sequence[Any]]
@@ -231,13 +235,14 @@ class Planned(nn.Module):
 
 
 def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
-    """Measure, solve, reorder and verify a program.
+    """Measure, solve, reorder and verify a program; the logger `schedopt.optimize` is told its `OrderedGraph`.
 
     Raises
     ------
     ProgramError, ScheduleError
         If it has an op that is not supported or no data, or its results would not be those of program order.
     """
+    start = time.monotonic()
     graph = graph_of(program, measured=measured_costs(program, _device_of(program), timed_runs=0))
     result = solve(
         Problem(graph),
@@ -251,6 +256,8 @@ def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
         check_equal(program, module, program.arguments)
     if settings.note is not None:
         settings.note(_summary(program.name, result))
+    before, peak, bound = int(result.input_value), int(result.value), int(result.lower_bound)
+    log.info("%s", OrderedGraph(program.name, graph.num_ops, before, peak, bound, time.monotonic() - start))
     return module
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -18,6 +19,7 @@ from .units import format_bytes, format_microseconds
 
 Task = Literal["memory", "runtime"]
 MAX_DEVICES = 64
+RUNTIME_TOLERANCE = 1e-12  # sums of runtimes in another order differ in their last bits
 _KINDS: dict[str, tuple[Any, str]] = {
     "devices": (Integral, "a whole number"),
     "memory_limit": ((Integral, NoneType), "a whole number of bytes or None"),
@@ -44,6 +46,10 @@ class Problem:
         Bytes per second between two devices, or None for infinite.
     latency
         Microseconds that every transfer adds, control transfers included.
+    recompute
+        Whether a schedule may run an op several times, on one device.
+    runtime_limit
+        Microseconds that a schedule may take, or None; with `recompute` alone, for nothing else adds time.
 
     Raises
     ------
@@ -64,6 +70,8 @@ class Problem:
     memory_limit: int | None = None
     bandwidth: float | None = None
     latency: float = 0.0
+    recompute: bool = False
+    runtime_limit: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.graph, CostGraph):
@@ -84,10 +92,24 @@ class Problem:
             raise UsageError(f"the bandwidth must be positive, not {self.bandwidth} bytes per second")
         if not 0 <= self.latency <= sys.float_info.max:
             raise UsageError(f"the latency must not be negative, not {self.latency} us")
+        self._check_recompute()
         graph = self.graph
         total = sum(int(a.sum()) for a in (graph.tensor_size, graph.workspace, graph.persistent))
         if total * self.devices > INT64_MAX:
             raise UsageError(f"{graph.name}: all bytes times {self.devices} devices exceed 2^63 - 1")
+
+    def _check_recompute(self) -> None:
+        if not isinstance(self.recompute, bool):
+            raise UsageError(f"the recompute of a Problem is true or false, not {self.recompute!r}")
+        if self.recompute and self.devices > 1:
+            raise UsageError(f"recomputation is decided for one device, not for {self.devices}")
+        if self.runtime_limit is None:
+            return
+        if not self.recompute:
+            raise UsageError("a limit of the runtime is for recomputation alone; without it one device takes the same")
+        total = float(self.graph.runtime.sum())
+        if not isinstance(self.runtime_limit, Real) or not total <= self.runtime_limit <= sys.float_info.max:
+            raise UsageError(f"the limit of the runtime must be at least the {total:g} us of all ops")
 
     def __repr__(self) -> str:
         settings = [field for field in fields(self) if field.name != "graph"]
@@ -119,13 +141,19 @@ class Problem:
         """Return what the task minimises, of the two."""
         return peak if self.task == "memory" else runtime
 
-    def is_feasible(self, peak: int) -> bool:
-        """Whether a peak keeps the memory limit."""
-        return self.memory_limit is None or peak <= self.memory_limit
+    def is_feasible(self, peak: int, runtime: float = 0.0) -> bool:
+        """Whether a peak keeps the memory limit, and a runtime its own."""
+        keeps_runtime = self.runtime_limit is None or runtime <= self.runtime_limit * (1 + RUNTIME_TOLERANCE)
+        return keeps_runtime and (self.memory_limit is None or peak <= self.memory_limit)
 
     def fitness(self, peak: int, runtime: float) -> tuple[int, float]:
-        """Return `(excess bytes, value)`: feasible schedules rank first, then by excess."""
+        """Return `(excess, value)`: feasible schedules rank first, then by excess.
+
+        The excess is bytes above the memory limit, or microseconds above that of the runtime, rounded up.
+        """
         excess = 0 if self.memory_limit is None else max(0, peak - self.memory_limit)
+        if self.runtime_limit is not None and not self.is_feasible(0, runtime):
+            excess = max(excess, math.ceil(runtime - self.runtime_limit))
         return excess, self.value(peak, runtime)
 
     def format_value(self, value: float) -> str:

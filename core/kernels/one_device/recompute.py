@@ -359,10 +359,10 @@ def _move(g: RunGraph, s: Runs, a: Annealing, current: int, moves_first: bool) -
 @kernel
 def _is_repeat(s: Runs, current: int, step: int) -> bool:
     op = s.items[current, step]
-    for before in range(step):
-        if s.items[current, before] == op:
-            return True
-    return False
+    before = 0
+    while s.items[current, before] != op:
+        before += 1
+    return before < step
 
 
 @kernel
@@ -373,7 +373,9 @@ def _may_pass(g: RunGraph, s: Runs, current: int, op: int, other: int) -> bool:
     for k in range(g.pred_ptr[op], g.pred_ptr[op + 1]):
         if g.preds[k] == other:
             return False
+    is_apart = True
     for k in range(g.succ_ptr[op], g.succ_ptr[op + 1]):
         if g.succs[k] == other:
-            return False
-    return True
+            is_apart = False
+            break
+    return is_apart

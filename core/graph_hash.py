@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 
 import numpy as np
 
+from .annotations import NO_ANNOTATIONS
 from .files.costgraph import format_graph
 from .graph import CostGraph
 
@@ -14,11 +16,12 @@ from .graph import CostGraph
 def graph_hash(graph: CostGraph) -> str:
     """Return the SHA-256 of what a graph holds, but for its name.
 
-    It is that of the graph as binary CostGraphDef, which has whole microseconds; other runtimes, which no
-    file can hold, are added.
+    It is that of the fields of the ops as binary CostGraphDef, which have whole microseconds; runtimes that are none
+    are added. Annotations do not matter.
     """
-    digest = hashlib.sha256(format_graph(graph, "binary"))
-    if np.any(graph.runtime != np.round(graph.runtime)):
+    rounded = np.round(graph.runtime)
+    digest = hashlib.sha256(format_graph(replace(graph, runtime=rounded, annotations=NO_ANNOTATIONS), "binary"))
+    if np.any(graph.runtime != rounded):
         digest.update(graph.runtime.tobytes())
     return digest.hexdigest()
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ...core.graph import CostGraph
     from ...core.programs.options import ImportOptions
 
-_NOTED_ROUNDING = 0.01
-
 
 def import_model(
     model: Annotated[
@@ -22,12 +20,18 @@ def import_model(
         typer.Argument(
             metavar="MODEL",
             help="An .onnx file; a PyTorch program: .pt2, or module:function that returns (model, example inputs); "
-            "Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or networkx node-link JSON graph.",
+            "PyTorch's execution trace; Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or "
+            "networkx node-link JSON graph.",
         ),
     ],
     output: Annotated[
         str,
-        typer.Option("--output", "-o", help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; - writes text to stdout."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
+            "- writes text to standard output.",
+        ),
     ] = "-",
     training: TrainingOption = "none",
     shape: ShapeOption = None,
@@ -58,22 +62,19 @@ def import_model(
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
-    """Import a model as a graph: ONNX, PyTorch, Inductor's buffers, DOT, networkx JSON."""
+    """Import a model as a graph: ONNX, PyTorch, its traces, Inductor's buffers, DOT, networkx."""
     import dataclasses
     from json import dumps
 
     from ...core.errors import UsageError
-    from ...core.files.atomic import check_writable
-    from ...core.files.costgraph import encoding_of, write_graph
+    from ...core.programs.graph_files.writing import check_target, write_graph_file
     from ...core.programs.importers import kind_of, read_model
     from ...core.units import parse_bytes
     from ..console import Talk, write
 
     if json and output == "-":
         raise UsageError("--json prints to standard output, where the graph goes; name an output file by --output")
-    encoding_of(output)
-    if output != "-":
-        check_writable(output)
+    check_target(output)
     options = dataclasses.replace(
         _with_rates(import_options(training, shape, device), flops, memory_bandwidth),
         costs=costs,
@@ -83,8 +84,8 @@ def import_model(
     talk = Talk(quiet)
     imported = read_model(model, options, talk.note)
     summary = {"graph": imported.name, "kind": kind_of(model), **_summary(imported), "output": output}
-    _remarks(talk, imported, summary)
-    write_graph(imported, output)
+    talk.note(_described(imported, summary))
+    write_graph_file(imported, output)
     if json:
         write(dumps(summary))
     elif output != "-":
@@ -121,19 +122,13 @@ def _summary(graph: CostGraph) -> dict[str, Any]:
     }
 
 
-def _remarks(talk: Any, graph: CostGraph, summary: dict[str, Any]) -> None:
-    """Say what was imported, and what writing runtimes as whole microseconds changes."""
-    from ...core.units import format_bytes, format_microseconds
+def _described(graph: CostGraph, summary: dict[str, Any]) -> str:
+    """Say what was imported."""
+    from ...core.units import format_bytes
 
     persistent = summary["persistent_bytes"]
-    talk.note(
+    return (
         f"{graph.name}: {summary['ops']:,} ops, {summary['tensors']:,} tensors of "
         f"{format_bytes(summary['tensor_bytes'])}{f', {format_bytes(persistent)} persistent' if persistent else ''}; "
         f"peak {format_bytes(summary['input_peak'])} in program order"
     )
-    total, written = summary["runtime_us"], float(graph.runtime.round().sum())
-    if abs(total - written) > _NOTED_ROUNDING * total:
-        talk.note(
-            f"{graph.name}: the format holds whole microseconds, so the sum of the runtimes goes from "
-            f"{format_microseconds(total)} to {format_microseconds(written)}"
-        )

@@ -8,16 +8,16 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import count, filterfalse
+from itertools import chain, count, filterfalse
 from pathlib import Path
 from typing import Any, Literal
 
-from ..arrays import INT64_MAX
 from ..errors import FormatError, UsageError
 from ..graph import CostGraph
 from ..graph_builder import GraphBuilder
 from .atomic import write_atomically
-from .costgraph_text import FINAL_MARK, Node, parse_lines, text_lines
+from .costgraph_remarks import REMARKS, remarks_of, rounded_runtimes, with_remarks
+from .costgraph_text import FINAL_MARK, Node, cost_lines, parse_lines, text_lines
 from .reading import read_bytes
 
 Encoding = Literal["text", "binary"]
@@ -92,14 +92,13 @@ def parse_graph(
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise FormatError(f"{where}: not UTF-8 text at byte {error.start}") from error
-        nodes = parse_lines(text)
-        if nodes is None:
-            nodes = _read_message(_parse_text(text, where), dropped)
+        read = parse_lines(text, REMARKS) or _read_message(_parse_text(text, where), dropped)
     else:
-        nodes = _read_message(_parse_binary(data, where), dropped)
+        read = _read_message(_parse_binary(data, where), dropped)
+    nodes, remarks = read
     if not nodes:
         raise FormatError(f"{where}: the graph is empty: a CostGraphDef without nodes")
-    graph = _build(nodes, name, where, note)
+    graph = with_remarks(_build(nodes, name, where, note), remarks, where, note)
     if any(node.is_final and not node.outputs for node in nodes):
         dropped.add("is_final of an op without outputs")
     if dropped:
@@ -207,9 +206,10 @@ def _parse_binary(data: bytes, where: str) -> Any:
     return message
 
 
-def _read_message(message: Any, dropped: set[str]) -> list[Node]:
-    """Return the nodes of a message, and add to `dropped` the fields it has that the model does not hold."""
-    if message.cost:
+def _read_message(message: Any, dropped: set[str]) -> tuple[list[Node], list[str]]:
+    """Return a message's nodes and remarks, and add to `dropped` the fields it has that the model does not hold."""
+    remarks = [cost.dimension for cost in message.cost if cost.dimension.startswith(REMARKS)]
+    if len(remarks) < len(message.cost):
         dropped.add("cost")
     nodes = []
     for node in message.node:
@@ -235,7 +235,7 @@ def _read_message(message: Any, dropped: set[str]) -> list[Node]:
                 is_mark,
             )
         )
-    return nodes
+    return nodes, remarks
 
 
 def _written_nodes(graph: CostGraph) -> Iterator[Node]:
@@ -253,7 +253,7 @@ def _written_nodes(graph: CostGraph) -> Iterator[Node]:
     aliases = graph.alias_of.tolist()
     control = graph.is_control.tolist()
     final = graph.is_final.tolist()
-    runtime = [min(round(value), INT64_MAX) for value in graph.runtime.tolist()]
+    runtime = rounded_runtimes(graph)
     pinned: list[int] = []
     for op, name in enumerate(graph.op_names):
         arguments = [t for t in reads[read_ptr[op] : read_ptr[op + 1]] if not control[t]]
@@ -299,14 +299,17 @@ def _binary(graph: CostGraph) -> bytes:
             node.input_info.add(preceding_node=producer, preceding_port=port)
         for size, alias in written.outputs:
             node.output_info.add(size=size, alias_input_port=alias)
+    if remarks := remarks_of(graph):
+        message.cost.add(dimension=remarks)
     data: bytes = message.SerializeToString(deterministic=True)
     return data
 
 
 def format_graph(graph: CostGraph, encoding: Encoding = "text", compress: bool = False) -> bytes:
-    """Return the graph as CostGraphDef bytes, the same for the same graph; runtimes are rounded to microseconds."""
+    """Return the graph with all that it holds as CostGraphDef bytes, the same for the same graph."""
     if encoding == "text":
-        data = "".join(line for node in _written_nodes(graph) for line in text_lines(node)).encode()
+        lines = chain.from_iterable(map(text_lines, _written_nodes(graph)))
+        data = "".join(chain(lines, cost_lines(remarks_of(graph)))).encode()
     else:
         data = _binary(graph)
     return gzip.compress(data, mtime=0) if compress else data
@@ -329,7 +332,7 @@ def encoding_of(path: str | Path) -> tuple[Encoding, bool]:
 
 
 def write_graph(graph: CostGraph, path: str | Path, encoding: Encoding | None = None) -> None:
-    """Write a graph as CostGraphDef, text or binary, plain or gzip; runtimes are rounded to microseconds.
+    """Write a graph as CostGraphDef, text or binary, plain or gzip; reading it gives the same graph.
 
     Parameters
     ----------

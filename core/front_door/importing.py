@@ -40,8 +40,8 @@ def import_model(
     ----------
     model
         A PyTorch module or exported program with example `inputs`, or a text: the path of an `.onnx` or `.pt2` file, of
-        Inductor's buffer graph, a DOT or a networkx node-link JSON file; or `module:function`, which returns a PyTorch
-        model and its example inputs.
+        an execution trace of PyTorch, Inductor's buffer graph, a DOT or a networkx node-link JSON file; or
+        `module:function`, which returns a PyTorch model and its example inputs.
     inputs
         What a PyTorch module is called with: a tuple of arguments, a dict of keywords, or one tensor.
     training

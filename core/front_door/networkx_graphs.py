@@ -29,7 +29,9 @@ def from_networkx(
     - `size` (or `output_size`): bytes of its output, or a list, one per port;
     - `runtime`: microseconds;
     - `workspace`, `persistent`: bytes while it runs, and bytes resident throughout;
-    - `final`: whether its outputs are kept to the end, for all or per port.
+    - `final`: whether its outputs are kept to the end, for all or per port;
+    - `module`, `line`, `phase`: texts that say where it comes from, as `encoder.layer.0`, `model.py:31` and `forward`,
+      `backward` or `update`.
 
     An edge is a tensor that its target reads:
 

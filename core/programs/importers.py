@@ -7,8 +7,10 @@ since PyTorch and ONNX take seconds to load.
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -49,6 +51,11 @@ IMPORTERS = {
         "a PyTorch model", f"{_PACKAGE}.pytorch.importer:read", _ROOFLINE | {"training", "shapes", "device"}
     ),
     "onnx": Importer("an ONNX model", f"{_PACKAGE}.onnx.importer:read", _ROOFLINE | {"shapes"}),
+    "execution-trace": Importer(
+        "an execution trace of PyTorch",
+        f"{_PACKAGE}.execution_traces.importer:read",
+        frozenset(("flops", "memory_bandwidth")),
+    ),
     "inductor": Importer("a buffer graph of Inductor", f"{_PACKAGE}.graph_files.inductor:read", frozenset(("graph",))),
     "dot": Importer("a DOT graph", f"{_PACKAGE}.graph_files.dot:read", frozenset(("default_size",))),
     "node-link": Importer(
@@ -58,8 +65,8 @@ IMPORTERS = {
 _FLAGS = {"shapes": "--shape"}
 _BY_SUFFIX = {".onnx": "onnx", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}
 _READABLE = (
-    "an .onnx or .pt2 file, module:function, Inductor's buffer JSON or TORCH_TRACE folder, "
-    "networkx node-link .json, or .dot"
+    "an .onnx or .pt2 file, module:function, an execution trace of PyTorch, Inductor's buffer JSON or TORCH_TRACE "
+    "folder, networkx node-link .json, or .dot"
 )
 
 
@@ -138,7 +145,12 @@ def _kind_by_content(path: Path) -> str:
             head = file.read(_LOOKED_AT)
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if re.match(rb"(\xef\xbb\xbf)?\s*[{\[]", head):
+    if re.match(rb"\x80[\x02-\x05]", head) or path.suffix in (".pickle", ".pkl"):
+        raise FormatError(
+            f"{path}: a pickle runs code when it is read, so it is not imported; record an execution trace instead "
+            "(torch.profiler.ExecutionTraceObserver)"
+        )
+    if re.match(rb"(\xef\xbb\xbf)?\s*[{\[]|\x1f\x8b", head):
         return _kind_of_json(path)
     if re.match(rb"[A-Z]\d{4} \d\d:\d\d:\d\d", head):
         return "inductor"
@@ -150,11 +162,16 @@ def _kind_by_content(path: Path) -> str:
 def _kind_of_json(path: Path) -> str:
     """Tell apart two kinds of JSON by the names of their members, so that a truncated file is told by its reader."""
     try:
-        text = path.read_text("utf-8", errors="replace")
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8", errors="replace")
         document: Any = json.loads(text)
         names = set(document) if isinstance(document, dict) else set()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise FormatError(f"{path}: the gzip data is truncated or damaged ({error})") from error
     except (ValueError, RecursionError):
         names = set(re.findall(r'"(\w+)"\s*:', text))
+    if "schema" in names and "nodes" in names:
+        return "execution-trace"
     if "buffers" in names or "buffer_names" in names:
         return "inductor"
     if "steps" in names:

@@ -2,10 +2,10 @@
 
 A node is an op. Its attributes: `size` (or `output_size`), bytes of its output, or a list, one per port; `runtime`,
 microseconds; `workspace` and `persistent`, bytes; `final`, whether its outputs are kept to the end, for all or per
-port. An edge is a tensor that its target reads: port `port` (0) of its source. An edge with a `size` is a tensor of
-its own, which edges of the same source and `port` share. An edge with `alias`, a port of its target or a list of
-them, makes these views of its tensor. An edge with `control` true is an order without a tensor. Units may be written:
-`4KiB`, `5ms`. What is not given is 0 or false.
+port; `module`, `line` and `phase`, texts that say where it comes from. An edge is a tensor that its target reads: port
+`port` (0) of its source. An edge with a `size` is a tensor of its own, which edges of the same source and `port` share.
+An edge with `alias`, a port of its target or a list of them, makes these views of its tensor. An edge with `control`
+true is an order without a tensor. Units may be written: `4KiB`, `5ms`. What is not given is 0, false or empty.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...annotations import NO_ANNOTATIONS, PHASES, Annotations
 from ...errors import FormatError, UsageError
 from ...graph import CostGraph
 from ...graph_builder import GraphBuilder
 from ...units import parse_bytes, parse_microseconds
 
 Attributes = Mapping[str, Any]
-NODE_ATTRIBUTES = ("size", "output_size", "runtime", "workspace", "persistent", "final")
+NODE_ATTRIBUTES = ("size", "output_size", "runtime", "workspace", "persistent", "final", "module", "line", "phase")
 EDGE_ATTRIBUTES = ("size", "port", "alias", "control")
 _DRAWING_ATTRIBUTES = re.compile(
     r"arrow\w+|\w*color\w*|font\w+|head\w+|label\w*|same(head|tail)|tail\w+|[hl]?(href|url|URL|head|tail|p)|[xyz]|xlabel|xlp"
@@ -31,6 +32,8 @@ _DRAWING_ATTRIBUTES = re.compile(
     r"|margin|minlen|name|nojustify|ordering|orientation|penwidth|peripheries|pos|rank|rects|regular|shape|sides|skew"
     r"|style|target|title|tooltip|weight|width"
 )
+_REMARKS = {"module": "modules", "line": "lines", "phase": "phases"}
+"""The field of `Annotations` for each attribute that is a remark."""
 _EXPECTED = {
     "final": "true or false",
     "control": "true or false",
@@ -126,16 +129,20 @@ def cost_graph(written: AttributedGraph, path: str, default_size: int | None, no
             workspace=_value(attributes, "workspace", _bytes, 0, where),
             persistent=_value(attributes, "persistent", _bytes, 0, where),
         )
-    graph = builder.build()
+    graph = builder.build(_annotations(written))
     _remark(written, graph, path, note)
     return graph
 
 
 def written_graph(graph: CostGraph) -> AttributedGraph:
-    """Return the nodes and edges that stand for a graph: `cost_graph` makes it again, with ids from 0 on."""
+    """Return the nodes and edges that stand for a graph: `cost_graph` makes it again, with ids from 0 on.
+
+    Of the annotations, modules, lines and phases are attributes; the others, which are of no one op, are left out.
+    """
     producer = graph.tensor_producer.tolist()
     start = graph.output_ptr.tolist()
     read_start, reads = graph.read_ptr.tolist(), graph.read_tensor.tolist()
+    remarks = [(name, texts) for name, field in _REMARKS.items() if (texts := getattr(graph.annotations, field))]
     nodes: dict[str, Attributes] = {}
     edges = []
     for op, name in enumerate(graph.op_names):
@@ -151,6 +158,7 @@ def written_graph(graph: CostGraph) -> AttributedGraph:
                 node[key] = value
         if graph.is_final[ports].any():
             node["final"] = [bool(graph.is_final[tensor]) for tensor in ports]
+        node.update((attribute, texts[op]) for attribute, texts in remarks if texts[op])
         nodes[name] = node
         views = defaultdict(list)
         for port, tensor in enumerate(ports):
@@ -164,6 +172,23 @@ def written_graph(graph: CostGraph) -> AttributedGraph:
                 attributes["alias"] = views.pop(tensor)
             edges.append(Edge(graph.op_names[source], name, attributes))
     return AttributedGraph(nodes, edges)
+
+
+def _annotations(written: AttributedGraph) -> Annotations:
+    modules, lines, phases = (_remarks(written, name) for name in _REMARKS)
+    return Annotations(modules, lines, phases) or NO_ANNOTATIONS
+
+
+def _remarks(written: AttributedGraph, name: str) -> tuple[str, ...]:
+    remarks = tuple(_remark_of(attributes, name) or "" for attributes in written.nodes.values())
+    return remarks if any(remarks) else ()
+
+
+def _remark_of(attributes: Attributes, name: str) -> str | None:
+    """Return a node's `module`, `line` or `phase`, or None where another tool means something else by it."""
+    value = attributes.get(name, "")
+    is_meant = isinstance(value, str) and (name != "phase" or value in PHASES)
+    return value if is_meant else None
 
 
 class _Ports:
@@ -296,6 +321,9 @@ def _truth(value: Any) -> bool:
 
 def _remark(written: AttributedGraph, graph: CostGraph, path: str, note: Callable[[str], None]) -> None:
     unknown = {*_unknown(written.nodes.values(), NODE_ATTRIBUTES)}
+    unknown.update(
+        name for name in _REMARKS if any(_remark_of(attributes, name) is None for attributes in written.nodes.values())
+    )
     unknown.update(_unknown((edge.attributes for edge in written.edges), EDGE_ATTRIBUTES))
     if unknown:
         note(

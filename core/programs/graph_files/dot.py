@@ -78,6 +78,8 @@ def _quoted(text: str) -> str:
 
 def _attribute_list(attributes: Attributes) -> str:
     def written(value: Any) -> str:
+        if isinstance(value, str):
+            return _quoted(value)
         items = value if isinstance(value, list) else [value]
         return _quoted(",".join(str(item).lower() if isinstance(item, bool) else repr(item) for item in items))
 

@@ -18,6 +18,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from ...errors import ProgramError, UsageError
+from .outputs import known_outputs
 from .sources import as_call, call_function, read_exported, specialised
 from .tracing import check_flat, foreign_code, rename, silent, trace
 from .training import training_step
@@ -198,7 +199,7 @@ def _forward(
     if isinstance(model, ExportedProgram):
         exported = model
     else:
-        with foreign_code(where, "the model cannot be exported"), silent():
+        with foreign_code(where, "the model cannot be exported"), silent(), known_outputs(model, where, every=True):
             exported = torch.export.export(model, args, kwargs, strict=False)
         check_flat(exported.graph, where)
         args, kwargs = exported.example_inputs

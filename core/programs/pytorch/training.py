@@ -10,6 +10,7 @@ from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 from ...errors import ProgramError
+from .outputs import known_outputs
 from .tracing import Held, foreign_code, lift_constants, rename, silent, trace
 
 LEARNING_RATE = {"sgd": 0.01, "adam": 0.001}
@@ -74,7 +75,11 @@ def training_step(
             _update(optimizer, [values[key] for key in trained], gradients, list(remaining))
         return loss.detach()
 
-    with foreign_code(where, "the training step cannot be traced"), silent():
+    with (
+        foreign_code(where, "the training step cannot be traced"),
+        silent(),
+        known_outputs(model, where, every=False),
+    ):
         module, _ = trace(step, [value.tensor for value in held], where)
     kept = []
     for node, value in zip(list(module.graph.find_nodes(op="placeholder")), held, strict=True):

@@ -94,12 +94,22 @@ def test_json_says_what_was_imported(run, dot_file, tmp_path):
     }
 
 
-def test_runtimes_that_rounding_changes_are_said(run, tmp_path):
+def test_times_below_a_microsecond_stay_what_they_are(run, tmp_path):
     path = tmp_path / "quick.dot"
     path.write_text(DOT.replace("runtime=2", "runtime=0.3"))
-    assert "whole microseconds, so the sum of the runtimes goes from 0.6 us to 0 us" in run("import", path).stderr
-    path.write_text(DOT.replace("runtime=2", "runtime=200.3"))
-    assert "whole microseconds" not in run("import", path).stderr
+    for name in ("quick.pb", "quick.pbtxt.gz"):
+        run("import", path, "-o", tmp_path / name)
+        assert read_graph(tmp_path / name).runtime.tolist() == [0.3, 0.3]
+    solved = run("solve", tmp_path / "quick.pb", "--task", "runtime", "--devices", "1", "--json")
+    assert json.loads(solved.stdout)["runtime_us"] == 0.6
+
+
+def test_import_writes_what_convert_does(run, diamond_file, diamond, tmp_path):
+    for name in ("out.dot", "out.gv", "out.json"):
+        run("convert", diamond_file, tmp_path / name)
+        assert run("import", tmp_path / name, "-o", tmp_path / f"again.{name}").exit_code == 0
+        assert run("import", tmp_path / f"again.{name}", "-o", tmp_path / "again.pb").exit_code == 0
+        assert read_graph(tmp_path / "again.pb") == diamond
 
 
 def test_convert_writes_what_import_reads(run, diamond_file, diamond, tmp_path):
@@ -186,7 +196,7 @@ def test_a_missing_file_is_said(run, here, model):
         (("--memory-bandwidth", "1GB"), "has no time unit; write it like 10GB/s"),
         (("--default-size", "big"), "default size 'big' is not understood"),
         (("--shape", "n"), "--shape 'n' is not understood"),
-        (("--output", "x.dot"), "the name must end in"),
+        (("--output", "x.onnx"), "x.onnx: the name must end in .pbtxt, .pb, .pbtxt.gz, .pb.gz, .dot, .gv, .json"),
         (("--output", "no/x.pb"), "no/x.pb: the folder does not exist"),
         (("--json",), "name an output file"),
     ],
@@ -279,6 +289,18 @@ def test_a_python_function_gives_its_models_graph(run_on, tmp_path):
     assert shown["persistent_bytes"] == 4 * (8 * 4 + 4 + 16 * 8)
     step = json.loads(run_on("simple", "--training", "sgd", "--json", "-o", tmp_path / "s.pb").stdout)
     assert step["ops"] > shown["ops"]
+
+
+def test_a_recurrent_model_is_scheduled_by_its_real_times(run, tmp_path):
+    """Each of its ops takes less than half a microsecond, and would be over at once if times were rounded."""
+    pytest.importorskip("torch")
+    path = tmp_path / "lstm.pbtxt"
+    shown = json.loads(run("import", "models.torch_models:recurrent", "-o", path, "--json").stdout)
+    graph = read_graph(path)
+    assert 0 < graph.runtime.max() < 0.5
+    assert graph.runtime.sum() == shown["runtime_us"]
+    solved = json.loads(run("solve", path, "--task", "runtime", "--devices", "2", "--json").stdout)
+    assert graph.runtime.max() <= solved["runtime_us"] < shown["runtime_us"]
 
 
 def test_the_roofline_is_that_of_the_options(run_on, tmp_path):

@@ -157,11 +157,7 @@ def test_names_of_any_kind_survive(name, encoding):
         assert parse_graph(format_graph(graph, encoding), "g") == graph
 
 
-def test_runtimes_are_rounded_and_the_largest_stay_readable():
-    builder = GraphBuilder("g")
-    for name, runtime in (("a", 2.5), ("b", 3.49)):
-        builder.add_op(name, runtime=runtime)
-    assert parse_graph(format_graph(builder.build()), "g").runtime.tolist() == [2, 3]
+def test_the_largest_runtimes_stay_readable():
     largest = f"node {{ compute_cost: {INT64_MAX} }}".encode()
     data = format_graph(parse_graph(largest, "g"))
     assert f"compute_cost: {INT64_MAX}\n".encode() in data

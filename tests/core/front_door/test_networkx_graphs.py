@@ -51,6 +51,18 @@ def test_networkx_attributes_may_be_texts_tuples_and_arrays():
     assert (graph.runtime.tolist(), graph.workspace.tolist()) == ([2000.0, 0.0], [0, 1000])
 
 
+def test_networkx_nodes_say_where_ops_come_from():
+    model = nx.DiGraph()
+    model.add_node("a", size=1, module="encoder", line="model.py:3", phase="forward")
+    model.add_node("b", size=1)
+    graph = schedopt.from_networkx(model)
+    assert (graph.annotations.modules, graph.annotations.phases) == (("encoder", ""), ("forward", ""))
+    assert graph.annotations.source_of(0) == "encoder, model.py:3"
+    nodes = schedopt.to_networkx(graph).nodes
+    assert nodes["a"] == {"size": [1], "module": "encoder", "line": "model.py:3", "phase": "forward"}
+    assert nodes["b"] == {"size": [1]}
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [

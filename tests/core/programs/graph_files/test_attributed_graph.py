@@ -1,11 +1,13 @@
 """DOT and node-link JSON: exact round trips, what attributes mean, what tools write, and every way to be wrong."""
 
 import json
+from dataclasses import replace
 
 import naive
 import networkx as nx
 import numpy as np
 import pytest
+from schedopt.core.annotations import PHASES, Annotations
 from schedopt.core.errors import FormatError, GraphError
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.programs.graph_files import dot, node_link
@@ -15,6 +17,12 @@ FORMATS = {
     ".dot": (dot.read, dot.format_dot),
     ".json": (node_link.read, node_link.format_node_link),
 }
+
+DOT_OF_OTHERS = "digraph { node [size=1 runtime=1]; a [phase=liquid]; b [phase=backward]; a -> b }"
+JSON_OF_OTHERS = json.dumps(
+    {"nodes": [{"id": 0, "size": 1, "phase": 2, "module": "m"}, {"id": 1, "size": 1, "phase": "backward", "module": 3}]}
+    | {"edges": []}
+)
 
 
 @pytest.fixture
@@ -104,6 +112,35 @@ def test_networkx_reads_what_is_written_and_is_read_again(read, seed, key):
     assert again.is_final.tolist() == graph.is_final.tolist()
 
 
+TEXTS = ("", "encoder.layer.0", "my model.py:31", "a,b", 'quo"te\\', "it's\nnew", "true", "12", "名")
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("seed", range(10))
+def test_modules_lines_and_phases_of_ops_stay(read, seed, suffix):
+    rng = np.random.default_rng([61, seed])
+    graph = random_graph(seed)
+    modules, lines, phases = (
+        tuple(texts[int(at)] for at in rng.integers(0, len(texts), graph.num_ops)) for texts in (TEXTS, TEXTS, PHASES)
+    )
+    annotations = Annotations(modules, lines, () if seed % 3 else phases)
+    text = FORMATS[suffix][1](replace(graph, annotations=annotations))
+    again, notes = read(text)
+    assert again == graph
+    for name in ("modules", "lines", "phases"):
+        written = getattr(annotations, name)
+        assert getattr(again.annotations, name) == (written if any(written) else ())
+    assert not any("ignored" in note for note in notes)
+
+
+@pytest.mark.parametrize("text", [DOT_OF_OTHERS, JSON_OF_OTHERS])
+def test_what_other_tools_call_a_phase_or_a_module_is_ignored_with_a_note(read, text):
+    graph, notes = read(text)
+    assert graph.annotations.phases == ("", "backward")
+    assert graph.annotations.modules == (("m", "") if text is JSON_OF_OTHERS else ())
+    assert any("were ignored: " in note and "phase; it reads" in note for note in notes)
+
+
 # What attributes mean -------------------------------------------------------------------------------------------
 
 
@@ -151,7 +188,7 @@ def test_remarks(read):
     _, notes = read('digraph { a -> b; node [size=1]; a [size=1 label="A" flops=3 fillcolor=red]; b [size=2 kind=x] }')
     assert [note.split(": ", 1)[1] for note in notes] == [
         "attributes that schedopt does not use were ignored: flops, kind; it reads size, output_size, runtime, "
-        "workspace, persistent, final of nodes and size, port, alias, control of edges",
+        "workspace, persistent, final, module, line, phase of nodes and size, port, alias, control of edges",
         "no node has a runtime, so every op takes 0 us",
     ]
     graph, notes = read("digraph { b [size=1 runtime=1]; a [size=1]; a -> b }")

@@ -1,0 +1,199 @@
+"""What CostGraphDef has no field for: runtimes that are no whole microseconds, and annotations.
+
+A file holds them as one text among its aggregated costs, an entry `cost { dimension: "schedopt/graph {...}" }` without
+a cost: every tool reads the file, and whatever it takes from the fields of the ops means what it always meant. The
+text is JSON in ASCII, with these members, of which only the first two are needed:
+
+- `version`: 1;
+- `ops`: the first 16 digits of the SHA-256 of the names of the ops, as a JSON list;
+- `runtimes`: microseconds per op, to the last bit; those of the file's `compute_cost` are these, rounded;
+- `modules`, `lines`, `phases`: `{"texts": [...], "ops": [...]}`, distinct texts, and per op which of them;
+- `residents`: `{"persistent": ..., "tensors": [[name, role, size, op, readers, writers], ...]}`, where `persistent` are
+  the first 16 digits of the SHA-256 of the persistent bytes per op, as 64-bit little-endian integers;
+- `imported`: how the graph was imported.
+
+Remarks are no costs: a file whose remarks are damaged, or which was edited so that they may not be true any more, is
+read without them, and a note says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..annotations import NO_ANNOTATIONS, Annotations, Resident
+from ..arrays import INT64_MAX, FloatArray, frozen
+from ..errors import GraphError, UsageError
+from ..graph import CostGraph
+
+REMARKS = "schedopt/graph "
+"""What the `dimension` that holds them begins with."""
+
+_VERSION = 1
+_PER_OP = ("modules", "lines", "phases")
+_MEMBERS = frozenset(("version", "ops", "runtimes", *_PER_OP, "residents", "imported"))
+
+
+def rounded_runtimes(graph: CostGraph) -> list[int]:
+    """Return the runtimes in whole microseconds, as `compute_cost` holds them, shape `(ops,)`."""
+    return [min(int(value), INT64_MAX) for value in np.rint(graph.runtime).tolist()]
+
+
+def remarks_of(graph: CostGraph) -> str:
+    """Return the text for the runtimes and annotations of a graph that fields cannot hold; empty if there are none.
+
+    Raises
+    ------
+    UsageError
+        If `annotations.imported` holds what JSON cannot.
+    """
+    annotations = graph.annotations
+    document: dict[str, Any] = {}
+    if np.any(graph.runtime != np.rint(graph.runtime)):
+        document["runtimes"] = [int(value) if value.is_integer() else value for value in graph.runtime.tolist()]
+    for member in _PER_OP:
+        if values := getattr(annotations, member):
+            texts = {text: place for place, text in enumerate(dict.fromkeys(values))}
+            document[member] = {"texts": list(texts), "ops": [texts[value] for value in values]}
+    if annotations.residents:
+        tensors = [
+            [r.name, r.role, int(r.size), int(r.op), list(map(int, r.readers)), list(map(int, r.writers))]
+            for r in annotations.residents
+        ]
+        document["residents"] = {"persistent": _persistent_digest(graph), "tensors": tensors}
+    if annotations.imported:
+        document["imported"] = dict(annotations.imported)
+    if not document:
+        return ""
+    document = {"version": _VERSION, "ops": _names_digest(graph.op_names), **document}
+    try:
+        return REMARKS + json.dumps(document, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{graph.name}: the annotations hold what no file can: {error}") from error
+
+
+def with_remarks(graph: CostGraph, texts: Sequence[str], where: str, note: Callable[[str], None]) -> CostGraph:
+    """Return a graph read from the fields of its file with what its remarks say of it.
+
+    Parameters
+    ----------
+    graph
+        The graph, with whole runtimes.
+    texts
+        Each `dimension` of the file that begins with `REMARKS`; one, or none.
+    where
+        What notes call the file.
+    note
+        Called with what was dropped, and why.
+    """
+    if not texts:
+        return graph
+    try:
+        document = _document(texts, graph)
+        runtimes = _runtimes(document, graph, where, note)
+        annotations = _annotations(document, graph, where, note)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, GraphError) as error:
+        reason = str(error) if isinstance(error, _UntrueError) else "they are damaged"
+        note(
+            f"{where}: modules, lines and the like, and times below a microsecond, were dropped from the file: {reason}"
+        )
+        return graph
+    return replace(graph, runtime=runtimes, annotations=annotations)
+
+
+class _UntrueError(ValueError):
+    """Remarks that are of another graph or version; the message says why they are dropped."""
+
+
+def _document(texts: Sequence[str], graph: CostGraph) -> dict[str, Any]:
+    if len(texts) > 1:
+        raise _UntrueError(f"it has {len(texts)} entries of them")
+    document = json.loads(texts[0].removeprefix(REMARKS), parse_constant=_refuse)
+    if not isinstance(document, dict):
+        raise TypeError(document)
+    if document["version"] != _VERSION or not _MEMBERS.issuperset(document):
+        raise _UntrueError("another version of schedopt wrote them")
+    if document["ops"] != _names_digest(graph.op_names):
+        raise _UntrueError("the ops are no longer those that they were written for")
+    return document
+
+
+def _runtimes(document: dict[str, Any], graph: CostGraph, where: str, note: Callable[[str], None]) -> FloatArray:
+    """Return the exact runtimes, but for ops whose `compute_cost` is no longer what they round to."""
+    if "runtimes" not in document:
+        return graph.runtime
+    written = _listed(document["runtimes"], graph.num_ops, int, float)
+    exact = np.array(written, np.float64)
+    if not (np.isfinite(exact).all() and exact.min() >= 0):
+        raise ValueError(written)
+    changed = np.flatnonzero(np.rint(exact) != graph.runtime)
+    if len(changed):
+        others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        note(
+            f"{where}: compute_cost of op '{graph.op_names[changed[0]]}'{others} was changed after its time below a "
+            "microsecond was written, and is taken as it is"
+        )
+        exact[changed] = graph.runtime[changed]
+    return frozen(exact, np.float64)
+
+
+def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: Callable[[str], None]) -> Annotations:
+    per_op = {member: _per_op(document[member], graph.num_ops) for member in _PER_OP if member in document}
+    residents: tuple[Resident, ...] = ()
+    if "residents" in document:
+        written = document["residents"]
+        residents = tuple(map(_resident, _listed(written["tensors"])))
+        if written["persistent"] != _persistent_digest(graph):
+            note(
+                f"{where}: the names of the resident tensors were dropped from the file: "
+                "persistent_memory_size was changed after they were written"
+            )
+            residents = ()
+    imported = document.get("imported", {})
+    if not isinstance(imported, dict):
+        raise TypeError(imported)
+    annotations = Annotations(**per_op, residents=residents, imported=imported)
+    annotations.check(graph.num_ops, where)
+    return annotations or NO_ANNOTATIONS
+
+
+def _per_op(written: Any, ops: int) -> tuple[str, ...]:
+    texts, places = _listed(written["texts"], None, str), _listed(written["ops"], ops, int)
+    if not 0 <= min(places) <= max(places) < len(texts):
+        raise ValueError(places)
+    return tuple(map(texts.__getitem__, places))
+
+
+def _resident(written: Any) -> Resident:
+    name, role, size, op, readers, writers = _listed(written)
+    _listed([name, role], None, str)
+    _listed([size, op], None, int)
+    if op < -1:
+        raise ValueError(op)
+    return Resident(name, role, size, op, *(tuple(_listed(each, None, int)) for each in (readers, writers)))
+
+
+def _listed(value: Any, count: int | None = None, *kinds: type) -> list[Any]:
+    """Return a list, of so many items and of these kinds, as it is; raise ValueError if it is something else."""
+    if not isinstance(value, list) or (count is not None and len(value) != count):
+        raise ValueError(value)
+    if kinds and not set(map(type, value)).issubset(kinds):
+        raise ValueError(value)
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _names_digest(names: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]
+
+
+def _persistent_digest(graph: CostGraph) -> str:
+    return hashlib.sha256(graph.persistent.astype("<i8").tobytes()).hexdigest()[:16]

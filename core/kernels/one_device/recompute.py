@@ -154,7 +154,7 @@ def _prune(g: RunGraph, s: Runs, at: int) -> bool:
             s.items[at, kept] = op
             kept += 1
     s.length[at] = kept
-    return kept < length
+    return bool(kept < length)
 
 
 @kernel
@@ -362,7 +362,7 @@ def _is_repeat(s: Runs, current: int, step: int) -> bool:
     before = 0
     while s.items[current, before] != op:
         before += 1
-    return before < step
+    return bool(before < step)
 
 
 @kernel

@@ -6,7 +6,7 @@ Every run makes its outputs anew; a reader reads the latest run before it. The r
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -170,7 +170,7 @@ def new_runs(g: RunGraph, capacity: int) -> Runs:
 
 
 @kernel
-def price_runs(g: RunGraph, s: Runs, at: int, limit: int) -> tuple[float, int, float]:
+def price_runs(g: RunGraph, s: Runs, at: int, limit: int) -> tuple[float, Any, float]:
     """Price sequence `at`.
 
     Returns

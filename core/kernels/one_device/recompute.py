@@ -143,13 +143,13 @@ def _prune(g: RunGraph, s: Runs, at: int) -> bool:
     for step in range(length):
         op = s.items[at, step]
         s.done[op] -= 1  # how many more runs there are
-        is_useless = s.used[at, step] == 0 and s.count[at, op] > 1
+        is_useless = s.used[at, step] == 0 and s.times[at, op] > 1
         if is_useless and s.done[op] == 0:
             for k in range(g.made_ptr[op], g.made_ptr[op + 1]):
                 if g.is_final[g.made[k]]:
                     is_useless = False
         if is_useless:
-            s.count[at, op] -= 1
+            s.times[at, op] -= 1
         else:
             s.items[at, kept] = op
             kept += 1
@@ -316,7 +316,7 @@ def _delete(s: Runs, a: Annealing, current: int) -> bool:
     start = _below(a, length)
     for k in range(length):
         step = start + k if start + k < length else start + k - length
-        if s.count[current, s.items[current, step]] > 1:
+        if s.times[current, s.items[current, step]] > 1:
             _copy(s, current, 0, step, 0)
             _copy(s, current, step + 1, length, -1)
             s.length[1 - current] = length - 1

@@ -89,7 +89,7 @@ def run_graph(graph: CostGraph) -> RunGraph:
     )
 
 
-def _sorted_csr(keys: IndexArray, values: IndexArray, count: int) -> tuple[IndexArray, IndexArray]:
+def _sorted_csr(keys: Any, values: Any, count: int) -> tuple[IndexArray, IndexArray]:
     order = np.lexsort((values, keys))
     return csr(keys[order], values[order], count)
 
@@ -101,7 +101,7 @@ class Runs(NamedTuple):
     ----------
     items, length
         Shapes `(2, capacity)` and `(2,)`: ops, and how many.
-    count
+    times
         Shape `(2, ops)`: how often each op runs.
     memory
         Shape `(2, capacity)`: bytes that each run takes.
@@ -121,7 +121,7 @@ class Runs(NamedTuple):
 
     items: IndexArray
     length: IndexArray
-    count: IndexArray
+    times: IndexArray
     memory: IntArray
     used: IndexArray
     buffers: IndexArray
@@ -150,7 +150,7 @@ def new_runs(g: RunGraph, capacity: int) -> Runs:
     return Runs(
         items=np.zeros((2, capacity), index),
         length=np.zeros(2, index),
-        count=np.zeros((2, ops), index),
+        times=np.zeros((2, ops), index),
         memory=np.zeros((2, capacity), np.int64),
         used=np.zeros((2, capacity), index),
         buffers=np.zeros(2, index),
@@ -181,12 +181,12 @@ def price_runs(g: RunGraph, s: Runs, at: int, limit: int) -> tuple[float, Any, f
     """
     length = s.length[at]
     for op in range(g.runtime.size):
-        s.count[at, op] = 0
+        s.times[at, op] = 0
         s.done[op] = 0
     for tensor in range(g.size.size):
         s.here[tensor] = -1
     for step in range(length):
-        s.count[at, s.items[at, step]] += 1
+        s.times[at, s.items[at, step]] += 1
         s.change[step] = 0
         s.used[at, step] = 0
     s.change[length] = 0
@@ -236,7 +236,7 @@ def _place(g: RunGraph, s: Runs, at: int) -> bool:
             s.use_buffer[at, uses] = buffer
             uses += 1
         s.done[op] += 1
-        is_last = s.done[op] == s.count[at, op]
+        is_last = s.done[op] == s.times[at, op]
         for k in range(g.made_ptr[op], g.made_ptr[op + 1]):
             tensor = g.made[k]
             if g.alias[tensor] >= 0:

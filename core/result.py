@@ -94,8 +94,8 @@ class Result:
 
     @property
     def is_feasible(self) -> bool:
-        """Whether the schedule keeps the memory limit."""
-        return self.problem.is_feasible(self.simulation.peak)
+        """Whether the schedule keeps the memory limit, and that of the runtime."""
+        return self.problem.is_feasible(self.simulation.peak, self.simulation.runtime)
 
     @cached_property
     def input_value(self) -> float:
@@ -148,6 +148,7 @@ class Result:
             "memory_limit": problem.memory_limit,
             "bandwidth": problem.bandwidth,
             "latency_us": problem.latency,
+            **({"recompute": True, "runtime_limit_us": problem.runtime_limit} if problem.recompute else {}),
             "seed": self.seed,
             "repeatable": self.is_repeatable,
             "peak_memory": max(peaks),

@@ -7,9 +7,11 @@ of a larger graph, and what holds for graphs holds for it: prices, lifetimes, dr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from ..annotations import Annotations
 from ..errors import ScheduleError
 from ..graph import CostGraph
 from ..graph_builder import GraphBuilder
@@ -75,7 +77,43 @@ def unrolled(graph: CostGraph, order: Sequence[int]) -> CostGraph:
             persistent=int(graph.persistent[op]) if times[op] == 1 else 0,
         )
         latest[op] = step
-    return builder.build()
+    return builder.build(_annotations(graph.annotations, order))
+
+
+def original_tensors(graph: CostGraph, order: Sequence[int]) -> list[int]:
+    """Return for each tensor of the graph of the runs which tensor of the graph it is, data tensors before control."""
+    control = set(np.flatnonzero(graph.is_control).tolist())
+    runs = unrolled(graph, order)
+    tensors: list[int] = []
+    for step, op in enumerate(order):
+        made = [tensor for tensor in graph.outputs(op) if tensor not in control]
+        waited = [tensor for tensor in graph.outputs(op) if tensor in control]
+        tensors += (made + waited)[: len(runs.outputs(step))]
+    return tensors
+
+
+def _annotations(known: Annotations, order: Sequence[int]) -> Annotations:
+    """Return the annotations of the runs; what is resident is read and written by every run of an op."""
+    runs_of: dict[int, list[int]] = {}
+    for step, op in enumerate(order):
+        runs_of.setdefault(int(op), []).append(step)
+
+    def runs(ops: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(step for op in ops for step in runs_of[op]))
+
+    def texts(values: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(values[op] for op in order) if values else ()
+
+    return Annotations(
+        modules=texts(known.modules),
+        lines=texts(known.lines),
+        phases=texts(known.phases),
+        residents=tuple(
+            replace(r, op=runs_of[r.op][0] if r.op >= 0 else -1, readers=runs(r.readers), writers=runs(r.writers))
+            for r in known.residents
+        ),
+        imported=known.imported,
+    )
 
 
 def _last_runs(graph: CostGraph, order: Sequence[int]) -> dict[int, int]:

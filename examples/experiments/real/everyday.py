@@ -9,11 +9,10 @@ timm, transformers and diffusers need these packages; nothing is downloaded.
 import dataclasses
 
 import torch
+from models import BidirectionalLSTM, WithLoss
 from torch import nn
 from torch.nn import functional as f
 from torch.utils.checkpoint import checkpoint
-
-from models import BidirectionalLSTM, WithLoss
 
 NAMES = (
     "unet",

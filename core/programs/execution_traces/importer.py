@@ -129,13 +129,9 @@ class _Import:
         op = len(self.ops)
         sizes, workspace = _inner_memory(node, made)
         control = self.accesses.add(op, [id(s) for s in reads.values()], {id(reads[at]) for at in writes})
-        for kind, follows in (
-            ("random", operators.is_random(node)),
-            ("collective", node.name.startswith(_COLLECTIVES)),
-        ):
-            if follows:
-                control |= {self.last[kind]} if kind in self.last else set()
-                self.last[kind] = op
+        for kind in _ordered_kinds(node):
+            control |= {self.last[kind]} if kind in self.last else set()
+            self.last[kind] = op
         inputs = [storage.place for storage in reads.values() if storage.place is not None]
         rewritten = [(reads[at], inputs.index(found)) for at in writes if (found := reads[at].place) is not None]
         for at, storage in reads.items():

@@ -24,12 +24,12 @@ if _typing.TYPE_CHECKING:
     from .core.front_door.importing import import_model
     from .core.front_door.methods import methods
     from .core.front_door.networkx_graphs import from_networkx, to_networkx
+    from .core.front_door.optimizing import optimize
     from .core.front_door.solving import solve
     from .core.front_door.verifying import verify
     from .core.graph import CostGraph
     from .core.graph_builder import GraphBuilder
     from .core.problem import Problem
-    from .core.programs.pytorch.optimize import optimize
     from .core.result import Result
     from .core.schedule import Schedule
 
@@ -77,7 +77,7 @@ _MODULES = {
     "graph": ["CostGraph"],
     "graph_builder": ["GraphBuilder"],
     "problem": ["Problem"],
-    "programs.pytorch.optimize": ["optimize"],
+    "front_door.optimizing": ["optimize"],
     "result": ["Result"],
     "schedule": ["Schedule"],
 }

@@ -201,6 +201,11 @@ class CostGraph:
         """Return `op:port`, or `op:control` for a control tensor."""
         return self.tensor_names[tensor]
 
+    def op_label(self, op: int) -> str:
+        """Return an op as messages name it: `'mm_3' (encoder.layer.0.attention, model.py:31)`, as far as known."""
+        source = self.annotations.source_of(op)
+        return f"'{self.op_names[op]}' ({source})" if source else f"'{self.op_names[op]}'"
+
     def outputs(self, op: int) -> range:
         """Return the tensors that `op` produces, its control tensor included."""
         return range(int(self.output_ptr[op]), int(self.output_ptr[op + 1]))

@@ -106,6 +106,6 @@ def _summary(timeline: Timeline) -> dict[str, object]:
 def _line(timeline: Timeline) -> str:
     from ...core.units import format_bytes
 
-    at = f"step {timeline.peak_step + 1:,} of {timeline.steps:,}, {timeline.step_name(timeline.peak_step)}"
+    at = f"step {timeline.peak_step + 1:,} of {timeline.steps:,}, {timeline.step_label(timeline.peak_step)}"
     where = f" on device {timeline.fullest_device}" if timeline.problem.devices > 1 else ""
     return f"{timeline.label}: peak {format_bytes(timeline.simulation.peak)}{where} at {at}"

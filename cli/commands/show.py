@@ -53,12 +53,14 @@ def _show_graph(graph: Any, json: bool) -> None:
     from rich.table import Table
 
     from ...core.costs.graph_summary import summarise
+    from ...core.costs.memory_by_role import resident_roles
     from ...core.units import format_bytes, format_microseconds
     from ..console import show, write
 
     summary = summarise(graph)
+    roles = resident_roles(graph) if graph.annotations.residents else {}
     if json:
-        write(dumps(dataclasses.asdict(summary)))
+        write(dumps({**dataclasses.asdict(summary), **({"persistent_by_role": roles} if roles else {})}))
         return
     table = Table(show_header=False)
     table.add_column("")
@@ -68,6 +70,8 @@ def _show_graph(graph: Any, json: bool) -> None:
     table.add_row("edges", f"{summary.edges:,}")
     table.add_row("bytes in tensors", format_bytes(summary.tensor_bytes))
     table.add_row("persistent bytes", format_bytes(summary.persistent_bytes))
+    for role, size in roles.items():
+        table.add_row(f"  {role}", format_bytes(size))
     table.add_row("total runtime", format_microseconds(summary.total_runtime))
     table.add_row("depth (longest path)", f"{summary.depth:,} ops")
     table.add_row("width (largest antichain)", f"{summary.width:,} ops")
@@ -120,21 +124,32 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
     import dataclasses
     from json import dumps
 
+    from ...core.costs.memory_by_role import memory_shares
     from ...core.costs.peak_holders import alive_at_peak
     from ...core.costs.verifier import verify
     from ...core.files.costgraph import read_graph
     from ...core.files.schedule_json import read_schedule
     from ...core.units import format_bytes
     from ..console import show, write
+    from ..reports.memory_shares import module_table, phase_table, role_table
 
     loaded = read_schedule(schedule_path, read_graph(graph_path, talk.note), force=force)
     verify(loaded.problem, loaded.schedule, enforce_limit=False)
     peak = alive_at_peak(loaded.problem, loaded.schedule)
+    known = loaded.problem.graph.annotations
+    shares = memory_shares(loaded.problem, loaded.schedule) if known else None
     if json:
-        write(dumps(dataclasses.asdict(peak)))
+        write(dumps({**dataclasses.asdict(peak), **(dataclasses.asdict(shares) if shares else {})}))
         return
     where = f"device {peak.device} at step {peak.step + 1:,} of {len(loaded.schedule):,}"
-    show(_peak_table(peak, top), f"peak {format_bytes(peak.memory)} on {where}, running {peak.runs}")
+    source = f" ({peak.source})" if peak.source else ""
+    show(_peak_table(peak, top), f"peak {format_bytes(peak.memory)} on {where}, running {peak.runs}{source}")
+    if shares is not None:
+        show(role_table(shares), "the peak by role")
+        if known.modules:
+            show(module_table(shares), "the peak by module")
+        if len(shares.phases) > 1:
+            show(phase_table(shares), "the peak of each phase")
 
 
 def _peak_table(peak: Peak, top: int) -> Table:
@@ -143,25 +158,30 @@ def _peak_table(peak: Peak, top: int) -> Table:
 
     from ...core.units import format_bytes
 
+    named = any(holder.role or holder.source for holder in peak.holders)
     table = Table("held by")
     table.add_column("bytes", justify="right")
     table.add_column("share", justify="right")
+    if named:
+        table.add_column("what")
+        table.add_column("made by")
     table.add_column("until")
 
-    def add(name: str, size: int, until: str) -> None:
+    def add(name: str, size: int, until: str, role: str = "", source: str = "") -> None:
         share = f"{100 * size / max(1, peak.memory):.1f}%"
-        table.add_row(escape(name), format_bytes(size), share, escape(until))
+        origin = (escape(role), escape(source)) if named else ()
+        table.add_row(escape(name), format_bytes(size), share, *origin, escape(until))
 
     for holder in peak.holders[:top]:
         names = ", ".join(holder.waiting[:_NAMES_SHOWN])
         more = len(holder.waiting) - _NAMES_SHOWN
         until = names + (f" and {more} more" if more > 0 else "") if names else "its end: final, sent or unused"
-        add(holder.name, holder.size, until)
+        add(holder.name, holder.size, until, holder.role, holder.source)
     rest = peak.holders[top:]
     if rest:
         add(f"{len(rest)} more", sum(holder.size for holder in rest), "")
     if peak.workspace:
-        add(f"workspace of {peak.runs}", peak.workspace, "this step")
+        add(f"workspace of {peak.runs}", peak.workspace, "this step", source=peak.source)
     if peak.persistent:
         add("persistent bytes (weights)", peak.persistent, "the end")
     return table

@@ -6,16 +6,27 @@ from dataclasses import dataclass
 
 from ..problem import Problem
 from ..schedule import Schedule
+from .memory_by_role import tensor_roles
 from .timeline import timeline_of
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Bytes alive at the peak: the tensor that holds them, and the ops that still wait for it or its views."""
+    """Bytes alive at the peak: the tensor that holds them, and the ops that still wait for it or its views.
+
+    Parameters
+    ----------
+    name, size, waiting
+        The tensor; bytes; names of ops.
+    role, source
+        What it is, such as `saved activations`, and the module and line that make it; empty if not known.
+    """
 
     name: str
     size: int
     waiting: tuple[str, ...]
+    role: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -26,8 +37,8 @@ class Peak:
     ----------
     step, device, memory
         Its place in the schedule, the device, and the bytes on it.
-    runs
-        The op that runs, or the tensor that is transferred.
+    runs, source
+        The op that runs, or the tensor that is transferred; the op's module and line, empty if not known.
     workspace, persistent
         Bytes that the op takes while it runs, and that the device holds throughout.
     holders
@@ -41,6 +52,7 @@ class Peak:
     workspace: int
     persistent: int
     holders: tuple[Holder, ...]
+    source: str = ""
 
 
 def alive_at_peak(problem: Problem, schedule: Schedule) -> Peak:
@@ -49,11 +61,15 @@ def alive_at_peak(problem: Problem, schedule: Schedule) -> Peak:
     timeline = timeline_of(graph.name, problem, schedule)
     step, device = timeline.peak_step, timeline.fullest_device
     item = int(schedule.items[step])
+    known = graph.annotations
+    roles = tensor_roles(graph) if known.phases else [""] * graph.num_tensors
     holders = []
     for holding in timeline.alive(step, device):
         readers = sorted(int(schedule.items[reader]) for reader in holding.readers if reader >= step)
         names = tuple(graph.op_names[op] for op in readers if op >= 0)
-        holders.append(Holder(graph.tensor_name(holding.tensor), holding.size, names))
+        source = known.source_of(int(graph.tensor_producer[holding.tensor]))
+        name = graph.tensor_name(holding.tensor)
+        holders.append(Holder(name, holding.size, names, roles[holding.tensor], source))
     return Peak(
         step=step,
         device=device,
@@ -62,4 +78,5 @@ def alive_at_peak(problem: Problem, schedule: Schedule) -> Peak:
         workspace=int(graph.workspace[item]) if item >= 0 else 0,
         persistent=int(timeline.persistent[device]),
         holders=tuple(sorted(holders, key=lambda holder: (-holder.size, holder.name))),
+        source=known.source_of(item) if item >= 0 else "",
     )

@@ -73,6 +73,12 @@ class Timeline:
         item, graph = int(self.schedule.items[step]), self.problem.graph
         return graph.op_names[item] if item >= 0 else graph.tensor_name(~item)
 
+    def step_label(self, step: int) -> str:
+        """Return what `step_name` does, and in parentheses the op's module and line, if known."""
+        item, name = int(self.schedule.items[step]), self.step_name(step)
+        source = self.problem.graph.annotations.source_of(item) if item >= 0 else ""
+        return f"{name} ({source})" if source else name
+
     def involves(self, device: int) -> BoolArray:
         """Whether each step runs on a device, or transfers to or from it, shape `(steps,)`."""
         involved: BoolArray = (self.schedule.sources == device) | (self.schedule.targets == device)

@@ -70,7 +70,7 @@ def _check_steps(problem: Problem, schedule: Schedule) -> dict[int, int]:
     graph = problem.graph
     placement: dict[int, int] = {}
     for item, source, target in zip(schedule.items, schedule.sources, schedule.targets, strict=True):
-        what = f"op '{graph.op_names[item]}'" if 0 <= item < graph.num_ops else f"item {item}"
+        what = f"op {graph.op_label(item)}" if 0 <= item < graph.num_ops else f"item {item}"
         if item >= graph.num_ops or ~item >= graph.num_tensors:
             raise ScheduleError(f"{graph.name}: the schedule names {what}, which the graph does not have")
         if not (0 <= target < problem.devices and 0 <= source < problem.devices):
@@ -84,7 +84,7 @@ def _check_steps(problem: Problem, schedule: Schedule) -> dict[int, int]:
             placement[int(item)] = int(target)
     for op in range(graph.num_ops):
         if op not in placement:
-            raise ScheduleError(f"{graph.name}: op '{graph.op_names[op]}' never runs")
+            raise ScheduleError(f"{graph.name}: op {graph.op_label(op)} never runs")
     return placement
 
 
@@ -163,7 +163,7 @@ class Replay:
         for tensor in self.reads[op]:
             if tensor not in self.present[device]:
                 raise ScheduleError(
-                    f"{graph.name}: op '{graph.op_names[op]}' runs on device {device} "
+                    f"{graph.name}: op {graph.op_label(op)} runs on device {device} "
                     f"without its input '{graph.tensor_name(tensor)}'"
                 )
         self.clock[device] += float(graph.runtime[op])
@@ -294,7 +294,7 @@ def _is_close(claimed: float, found: float) -> bool:
 
 def _check_claim(graph: CostGraph, number: int, item: int, claim: StepClaim, found: StepClaim) -> None:
     """Compare what is claimed of a step with what was found."""
-    name = f"op '{graph.op_names[item]}'" if item >= 0 else f"transfer of '{graph.tensor_name(~item)}'"
+    name = f"op {graph.op_label(item)}" if item >= 0 else f"transfer of '{graph.tensor_name(~item)}'"
     where = f"{graph.name}: step {number}, {name}, "
     for verb, claimed, real in (("starts", claim.start, found.start), ("ends", claim.end, found.end)):
         if claimed is not None and real is not None and not _is_close(claimed, real):

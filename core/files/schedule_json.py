@@ -52,7 +52,7 @@ def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation)
     for number, (item, source, target) in enumerate(columns):
         step: dict[str, Any]
         if item >= 0:
-            step = {"op": graph.op_names[item], "device": target}
+            step = {"op": graph.op_names[item], "device": target, **_origin(graph, item)}
         else:
             step = {"tensor": graph.tensor_name(~item), "from": source, "to": target}
             step["bytes"] = int(graph.tensor_size[~item])
@@ -62,6 +62,13 @@ def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation)
         if tensors:
             step["frees"] = [graph.tensor_name(tensor) for tensor in tensors]
     return steps
+
+
+def _origin(graph: CostGraph, op: int) -> dict[str, str]:
+    """Return the module and the line of an op, as far as they are known."""
+    known = graph.annotations
+    origin = {name: values[op] for name, values in (("module", known.modules), ("line", known.lines)) if values}
+    return {name: value for name, value in origin.items() if value}
 
 
 def format_document(document: dict[str, Any]) -> str:
@@ -338,6 +345,8 @@ def _read_claims(
     claims = []
     for number, step in enumerate(steps):
         where = f"{path}: step {number}"
+        for remark in ("module", "line"):  # of an op at the time; lines move while the graph stays the same
+            _field(step, remark, str, where, "")
         names = _field(step, "frees", list, where, []) if says_what_is_freed else None
         for name in names or ():
             if not isinstance(name, str) or name not in tensors:

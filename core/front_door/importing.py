@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
@@ -21,7 +21,7 @@ COSTS = ("roofline", "measured")
 
 
 def import_model(
-    model: str | os.PathLike[str] | nn.Module | ExportedProgram,
+    model: str | os.PathLike[str] | nn.Module | ExportedProgram | Callable[..., Any],
     inputs: Any = None,
     *,
     training: str = "none",
@@ -39,9 +39,10 @@ def import_model(
     Parameters
     ----------
     model
-        A PyTorch module or exported program with example `inputs`, or a text: the path of an `.onnx` or `.pt2` file, of
-        an execution trace of PyTorch, Inductor's buffer graph, a DOT or a networkx node-link JSON file; or
-        `module:function`, which returns a PyTorch model and its example inputs.
+        A PyTorch module, an exported program, or a function that does a training step, with example `inputs`; or a
+        text: the path of an `.onnx` or `.pt2` file, of an execution trace of PyTorch, Inductor's buffer graph, a DOT or
+        a networkx node-link JSON file; or `module:function`, which returns a PyTorch model or step and its example
+        inputs.
     inputs
         What a PyTorch module is called with: a tuple of arguments, a dict of keywords, or one tensor.
     training
@@ -102,18 +103,21 @@ def _import_module(model: Any, inputs: Any, options: ImportOptions, note: Note) 
 
     from ..programs.pytorch.costs import measured_costs
     from ..programs.pytorch.importer import graph_of
-    from ..programs.pytorch.program import program_of
+    from ..programs.pytorch.program import program_of, step_program
     from ..programs.roofline import Roofline
 
-    if not isinstance(model, (nn.Module, ExportedProgram)):
+    if not isinstance(model, (nn.Module, ExportedProgram)) and (not callable(model) or isinstance(model, type)):
         raise UsageError(f"a model is a path, module:function, or a PyTorch module, not {type(model).__name__}")
     if options.default_size is not None or options.graph is not None:
         raise UsageError("default_size and graph are for graph files, not for a PyTorch module")
-    if inputs is None and isinstance(model, nn.Module):
+    if inputs is None and not isinstance(model, ExportedProgram):
         raise UsageError("a PyTorch module is imported with example inputs: import_model(model, inputs)")
     if inputs is None:
         example: Any = model.example_inputs
         inputs = max(example, key=len)  # arguments, or keywords
-    program = program_of(model, inputs, options.training, options.shapes, note=note)
+    if isinstance(model, (nn.Module, ExportedProgram)):
+        program = program_of(model, inputs, options.training, options.shapes, note=note)
+    else:
+        program = step_program(model, inputs, options.training, options.shapes)
     measured = measured_costs(program, options.device) if options.costs == "measured" else None
     return graph_of(program, Roofline(options.flops, options.memory_bandwidth), measured, note)

@@ -93,7 +93,7 @@ def _bands(
     others = memory - weights - workspace - sum(lasting, np.zeros(timeline.steps, np.int64))
     rows = [(weights, _WEIGHTS, "weights (persistent)")]
     for number, (holding, band) in enumerate(zip(named, lasting, strict=True)):
-        rows.append((band, color_of(number), plain(graph.tensor_name(holding.tensor), 40)))
+        rows.append((band, color_of(number), plain(_made_by(timeline, holding), 56)))
     rows += [(others, GREY, "other tensors"), (workspace, _WORKSPACE, "workspace of the op that runs")]
     rows = [row for row in rows if row[0].any()]
     entries: list[Patch | Line2D] = [
@@ -102,13 +102,21 @@ def _bands(
     return [row[0] for row in rows], [row[1] for row in rows], entries
 
 
+def _made_by(timeline: Timeline, holding: Holding) -> str:
+    """Return a tensor with the module and line that make it, if known."""
+    graph = timeline.problem.graph
+    source = graph.annotations.source_of(int(graph.tensor_producer[holding.tensor]))
+    name = graph.tensor_name(holding.tensor)
+    return f"{name} ({source})" if source else name
+
+
 def _mark_peak(axes: Axes, timeline: Timeline, unit: float) -> None:
     peak, step = timeline.simulation.peak, timeline.peak_step + 1
     axes.plot([step], [peak / unit], marker="v", color=PEAK, markersize=7, clip_on=False, zorder=5)
     share = step / (timeline.steps + 1)
     side = "left" if share < 0.4 else "right" if share > 0.6 else "center"
     text = f"peak {format_bytes(peak)} at step {step:,} of {timeline.steps:,}"
-    name = plain(timeline.step_name(timeline.peak_step), 40)
+    name = plain(timeline.step_label(timeline.peak_step), 56)
     axes.text(step, 1.035 * peak / unit, f"{text}, {name}", ha=side, va="bottom", fontsize="small")
 
 
@@ -167,5 +175,5 @@ def _weights_under(axes: Axes, timelines: Sequence[Timeline], unit: float) -> li
 
 def _described(timeline: Timeline, name: str, memory: IntArray, step: int) -> str:
     """Write a line's name with its peak: how much, when and at which op."""
-    running = plain(timeline.step_name(step), 48)
+    running = plain(timeline.step_label(step), 56)
     return f"{plain(name, 32)}: peak {format_bytes(int(memory[step]))} at step {step + 1:,}, {running}"

@@ -39,6 +39,7 @@ def _graph_data(graph: CostGraph) -> dict[str, Any]:
     return {
         "graph": graph.name,
         "ops": graph.op_names,
+        **_sources(graph),
         "runtime": _rounded(graph.runtime),
         "workspace": graph.workspace.tolist(),
         "persistent": graph.persistent.tolist(),
@@ -46,6 +47,13 @@ def _graph_data(graph: CostGraph) -> dict[str, Any]:
         "size": graph.tensor_size.tolist(),
         "control": np.flatnonzero(graph.is_control).tolist(),
     }
+
+
+def _sources(graph: CostGraph) -> dict[str, Any]:
+    """Return the modules and lines of the code, each once, and per op which it is; nothing if none is known."""
+    texts = [graph.annotations.source_of(op) for op in range(graph.num_ops)]
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    return {"sources": list(places), "sourceOf": [places[text] for text in texts]} if any(texts) else {}
 
 
 def _schedule_data(timeline: Timeline) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def _events(timeline: Timeline, process: int) -> Iterator[Event]:
         slice_ = {**place, "ph": "X", "name": timeline.step_name(step), "dur": ends[step] - starts[step]}
         memory = {"step": step + 1, "memory_bytes": int(timeline.simulation.step_memory[step])}
         if item >= 0:
-            yield {**slice_, "tid": target, "cat": "op", "args": {**memory, **_bytes_of_op(timeline, item)}}
+            yield {**slice_, "tid": target, "cat": "op", "args": {**memory, **_about_op(timeline, item)}}
             continue
         size = {"bytes": int(graph.tensor_size[~item]), "from": source, "to": target}
         for device in (source, target):
@@ -50,9 +50,10 @@ def _events(timeline: Timeline, process: int) -> Iterator[Event]:
         yield from _counter(timeline, process, device)
 
 
-def _bytes_of_op(timeline: Timeline, op: int) -> dict[str, int]:
-    """Return the bytes that an op reads, allocates and takes while it runs."""
+def _about_op(timeline: Timeline, op: int) -> dict[str, int | str]:
+    """Return the bytes that an op reads, allocates and takes while it runs, and where it comes from, if known."""
     graph = timeline.problem.graph
+    source = graph.annotations.source_of(op)
     pointers, tensors = graph.inputs
     made = [tensor for tensor in graph.outputs(op) if graph.alias_of[tensor] < 0]
     return {
@@ -60,6 +61,7 @@ def _bytes_of_op(timeline: Timeline, op: int) -> dict[str, int]:
         "allocated_bytes": int(graph.tensor_size[made].sum()),
         "workspace_bytes": int(graph.workspace[op]),
         "persistent_bytes": int(graph.persistent[op]),
+        **({"source": source} if source else {}),
     }
 
 

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import re
+import sys
 import tempfile
 
 from ..errors import UsageError
@@ -100,3 +101,12 @@ class SystemAllocator:
                 os.close(standard_error)
             file.seek(0)
             return int(re.findall(rb"max mmap bytes\s*=\s*(\d+)", file.read())[-1])
+
+
+def return_freed_memory() -> None:
+    """Let glibc return what is free to the system, which it keeps where something small lies above it.
+
+    Elsewhere than on Linux with glibc nothing happens.
+    """
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)

@@ -42,6 +42,11 @@ def branches_in_training():
     return model.train(), inputs
 
 
+def branches_without_data():
+    with torch.device("meta"):
+        return branches()
+
+
 def attention():
     torch.manual_seed(0)
     return nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), {"src": torch.randn(2, 24, 16)}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...annotations import Resident
 from ...graph import CostGraph
 from ...graph_builder import GraphBuilder
 from ...units import format_bytes
 from ..options import ImportOptions
 from ..roofline import Roofline
+from .annotations import annotations_of
 from .nodes import is_random, reads
 from .program import OnnxProgram, load_program
 from .shapes import ValueType
@@ -87,8 +89,8 @@ def graph_of(
         Called with each remark worth showing.
     """
     roofline = roofline or Roofline()
-    builder = GraphBuilder(Path(program.path).stem, program.path)
-    persistent = _persistent_bytes(program, note)
+    builder, annotations = GraphBuilder(Path(program.path).stem, program.path), annotations_of(program)
+    persistent = _persistent_bytes(program, annotations.residents, note)
     uses = Counter(name for node in program.nodes for name in reads(node)) + Counter(program.outputs)
     producers: dict[str, tuple[int, int]] = {}
     replaceable, last_random = set[str](), list[int]()
@@ -117,7 +119,7 @@ def graph_of(
         )
         producers.update((value, (op, port)) for port, value in enumerate(node.output) if value)
         last_random = [op] if is_random(node) else last_random
-    return builder.build()
+    return builder.build(annotations)
 
 
 def _replaceable_outputs(node: NodeProto, uses: Mapping[str, int], is_first: bool) -> list[str]:
@@ -146,19 +148,14 @@ def _reused_input(program: OnnxProgram, node: NodeProto, replaceable: Collection
     return source if before.shape == after.shape and before.bytes == after.bytes else ""
 
 
-def _persistent_bytes(program: OnnxProgram, note: Callable[[str], None]) -> list[int]:
-    """Return the bytes of constants and inputs that each op is the first to read; an unread input counts with op 0."""
-    held = {name: program.types[name].bytes for name in (*program.constants, *program.inputs)}
-    persistent = []
-    for node in program.nodes:
-        persistent.append(sum(held.pop(name, 0) for name in dict.fromkeys(reads(node))))
-    for name in program.inputs:
-        if name in held:
-            note(f"{program.path}: no node reads the input '{name}', {format_bytes(held[name])} that the caller holds")
-            persistent[0] += held[name]
-    for name in program.outputs:
-        if name in program.constants and name in held:
-            persistent[0] += held[name]
+def _persistent_bytes(program: OnnxProgram, residents: Iterable[Resident], note: Callable[[str], None]) -> list[int]:
+    """Return the bytes of constants and inputs that count with each op."""
+    persistent = [0] * len(program.nodes)
+    for resident in residents:
+        persistent[resident.op] += resident.size
+        if resident.role == "input" and not resident.readers:
+            held = format_bytes(resident.size)
+            note(f"{program.path}: no node reads the input '{resident.name}', {held} that the caller holds")
     return persistent
 
 

@@ -54,10 +54,9 @@ def trace_cpu_allocator() -> Iterator[AllocatorTrace]:
     """Record every allocation and free of this thread; the trace is filled when the block ends."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler reports its start and stop on standard error
     trace = AllocatorTrace()
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profiler:
+    with torch.autograd.profiler.profile(use_kineto=True, profile_memory=True) as profiler:
         yield trace
-    for event in profiler.profiler.kineto_results.events():  # type: ignore[union-attr]
+    for event in profiler.kineto_results.events():  # type: ignore[union-attr]
         if event.name() == "[memory]":
             trace.changes.append((event.start_ns(), event.nbytes()))
         elif event.is_user_annotation():

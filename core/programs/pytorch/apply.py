@@ -33,8 +33,9 @@ from ..options import ImportOptions
 from ..schedule_order import read_order
 from .equality import check_equal
 from .importer import graph_of
-from .program import TorchProgram, load_program
+from .program import STEP, TorchProgram, load_program
 from .tracing import foreign_code, silent
+from .without_data import refuse_without_data
 
 
 def apply(
@@ -77,6 +78,7 @@ def apply(
     if not output.endswith(".pt2"):
         raise UsageError(f"{output}: a PyTorch program is written as an exported program; the name must end in .pt2")
     program = load_program(model, options.training, options.shapes, note, options.device)
+    refuse_without_data(program.name, program.arguments)
     graph = graph_of(program)
     reordered = export_in_order(program, graph, read_order(schedule, graph, force=force))
     file = io.BytesIO()
@@ -146,7 +148,18 @@ def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int
 
 
 def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedProgram:
-    """Return a training step as an exported program of which every argument is an input."""
+    """Return a training step as an exported program of which every argument is an input.
+
+    Raises
+    ------
+    UsageError
+        If it is a function's step, whose numbers change from call to call.
+    """
+    if program.training == STEP:
+        raise UsageError(
+            f"{program.name}: a file would keep the learning rates and counts of this one step; run the step in a "
+            "better order by schedopt.optimize(step, inputs)"
+        )
     graph = module.graph
     output = graph.output_node()
     if isinstance(output.args[0], fx.Node):

@@ -6,32 +6,33 @@ Parameters, buffers and inputs are the caller's: persistent bytes, and a view of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import getitem
 from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
+from ...annotations import Annotations, Resident
 from ...errors import ProgramError
 from ...graph import CostGraph
 from ...graph_builder import GraphBuilder
 from ...units import format_bytes
 from ..options import ImportOptions
 from ..roofline import Roofline
+from .calls import given, is_random, tensors_in
+from .calls import written as written_by
 from .program import TorchProgram, load_program
+from .residents import Residents
+from .source_lines import node_label, sources_of
+from .tracing import fake_mode, fake_of
 
 aten = torch.ops.aten
-# In training these write to arguments that their schemas do not mark as written.
-_UNMARKED_WRITES = {
-    aten.native_batch_norm: ("running_mean", "running_var"),
-    aten.cudnn_batch_norm: ("running_mean", "running_var"),
-    aten.miopen_batch_norm: ("running_mean", "running_var"),
-}
+_KNOWN = ("aten", "prims")  # whose schemas say all that they do; another op may keep something to itself
 # The CPU's attention does the FLOPs of the one that PyTorch counts.
 _SAME_FLOPS = {
     aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
@@ -85,11 +86,15 @@ def graph_of(
     ProgramError
         If an op is not supported; the message names its node.
     """
-    ops, unused = _Import(program, roofline or Roofline(), measured).run()
-    if unused:
+    ops, residents = _Import(program, roofline or Roofline(), measured).run()
+    if unused := sum(resident.size for resident in residents if resident.op < 0):
         note(f"{program.name}: {format_bytes(unused)} of parameters, buffers and inputs are never read and not counted")
+    persistent = [0] * len(ops)
+    for resident in residents:
+        if resident.op >= 0:
+            persistent[resident.op] += resident.size
     builder = GraphBuilder(program.name)
-    for op in ops:
+    for number, op in enumerate(ops):
         builder.add_op(
             op.name,
             inputs=op.inputs,
@@ -99,9 +104,17 @@ def graph_of(
             is_final=op.final,
             runtime=op.runtime,
             workspace=op.workspace,
-            persistent=op.persistent,
+            persistent=persistent[number],
+            runs_once=op.runs_once,
         )
-    return builder.build()
+    return builder.build(_annotations(program, ops, residents))
+
+
+def _annotations(program: TorchProgram, ops: Sequence[_Op], residents: tuple[Resident, ...]) -> Annotations:
+    sources = sources_of(program.module.graph, program.names, program.roles)
+    found = [sources[op.name] for op in ops]
+    modules, lines, phases = map(tuple, zip(*found, strict=True)) if found else ((), (), ())
+    return Annotations(modules if any(modules) else (), lines if any(lines) else (), phases, residents)
 
 
 @dataclass
@@ -116,7 +129,7 @@ class _Op:
     final: list[bool]
     runtime: float
     workspace: int
-    persistent: int = 0
+    runs_once: bool
 
 
 @dataclass
@@ -139,26 +152,24 @@ class _Import:
         self.program = program
         self.roofline = roofline
         self.measured = measured
-        self.mode = FakeTensorMode(allow_fallback_kernels=False)
+        self.mode = fake_mode(program.arguments)
         self.ops: list[_Op] = []
         self.values: dict[fx.Node, Any] = {}
         self.ports: dict[fx.Node, list[tuple[int, int]]] = {}
         self.accesses: dict[int, _Accesses] = {}
-        self.held: set[int] = set()
+        self.residents = Residents()
         self.allocated: set[int] = set()
         self.storage_of: dict[tuple[int, int], int] = {}
-        self.unread: dict[int, int] = {}
-        self.only_viewed: dict[int, int] = {}
         self.last_random: int | None = None
         nodes = program.module.graph.nodes
         self.views_wait = any(torch.Tag.inplace_view in getattr(node.target, "tags", ()) for node in nodes)
 
-    def run(self) -> tuple[list[_Op], int]:
-        """Return the ops in program order, and the bytes of arguments that none of them reads."""
-        arguments = iter(self.program.arguments)
+    def run(self) -> tuple[list[_Op], tuple[Resident, ...]]:
+        """Return the ops in program order, and the tensors that the caller gives."""
+        given = zip(self.program.arguments, self.program.names, self.program.roles, strict=True)
         for node in self.program.module.graph.nodes:
             if node.op == "placeholder":
-                self._hold(node, next(arguments))
+                self._hold(node, *next(given))
             elif node.op == "output":
                 for returned in node.all_input_nodes:
                     for op, port in self.ports[returned]:
@@ -168,20 +179,16 @@ class _Import:
             elif node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
                 self._call(node)
             else:
-                raise ProgramError(f"{self.program.name}: node '{node.name}' ({node.target}) is no call of an ATen op")
-        for storage, op in self.only_viewed.items():
-            self.ops[op].persistent += self.unread.pop(storage)
-        return self.ops, sum(self.unread.values())
+                raise ProgramError(f"{self.program.name}: node {node_label(node)} is no call of an ATen op")
+        return self.ops, self.residents.list()
 
-    def _hold(self, node: fx.Node, argument: Any) -> None:
+    def _hold(self, node: fx.Node, argument: Any, name: str, role: str) -> None:
         """Take what the caller gives and keeps."""
         self.ports[node] = []
         self.values[node] = argument
         if isinstance(argument, torch.Tensor):
-            self.values[node] = fake = self.mode.from_tensor(argument)
-            storage = self._storage(fake, node)
-            self.held.add(storage)
-            self.unread[storage] = fake.untyped_storage().nbytes()
+            self.values[node] = fake = fake_of(self.mode, argument)
+            self.residents.hold(self._storage(fake, node), name, role, fake.untyped_storage().nbytes())
 
     def _take(self, node: fx.Node) -> None:
         """Fold `getitem` into the op that it takes from."""
@@ -195,14 +202,14 @@ class _Import:
         target = node.target
         assert isinstance(target, torch._ops.OpOverload)
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
-        given = _given(target, args, kwargs)
-        read = {self._storage(tensor, node) for tensor in _tensors(given)}
-        changed = _tensors(_written(target, given))
+        values = given(target, args, kwargs)
+        read = {self._storage(tensor, node) for tensor in tensors_in(values)}
+        changed = tensors_in(written_by(target, values))
         written = {self._storage(tensor, node): tensor.untyped_storage().nbytes() for tensor in changed}
         result = self._run(target, args, kwargs)
         if written != {self._storage(tensor, node): tensor.untyped_storage().nbytes() for tensor in changed}:
             raise ProgramError(
-                f"{self.program.name}: node '{node.name}' ({target}) exchanges or resizes the memory of its argument, "
+                f"{self.program.name}: node {node_label(node)} exchanges or resizes the memory of its argument, "
                 "which is not supported"
             )
         self.values[node] = result
@@ -210,10 +217,11 @@ class _Import:
         inputs = [port for source in node.all_input_nodes for port in self.ports[source]]
         sizes, aliases = self._outputs(node, op, result, inputs)
 
-        made = _tensors([result])
+        made = tensors_in([result])
         is_view = bool(made) and not written and all(self._storage(tensor, node) in read for tensor in made)
         control = set() if is_view and not self.views_wait else self._wait(op, read, written.keys())
-        if _is_random(target, given):
+        draws = is_random(target, values)
+        if draws:
             if self.last_random is not None:
                 control.add(self.last_random)
             self.last_random = op
@@ -223,13 +231,9 @@ class _Import:
         else:
             runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
         final = [False] * len(sizes)
-        self.ops.append(_Op(node.name, inputs, control, sizes, aliases, final, runtime, workspace))
-        for storage in read & self.unread.keys():
-            if is_view:
-                self.only_viewed.setdefault(storage, op)
-            else:
-                self.only_viewed.pop(storage, None)
-                self.ops[op].persistent += self.unread.pop(storage)
+        runs_once = bool(written) or draws or target.namespace not in _KNOWN
+        self.ops.append(_Op(node.name, inputs, control, sizes, aliases, final, runtime, workspace, runs_once))
+        self.residents.access(op, read, written, is_view)
 
     def _run(self, target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the results of a call on fakes, put right where a fake has other memory than a run.
@@ -241,9 +245,11 @@ class _Import:
             with torch.set_grad_enabled(self.program.training != "none"):
                 results = target(*pytree.tree_map_only(FakeTensor, _zeros, args), **kwargs)
             return pytree.tree_map_only(torch.Tensor, self.mode.from_tensor, results)
+        if not target._schema.returns:  # it only writes to its arguments, and may have no fake
+            return None
         with self.mode:
-            if target.overloadpacket in _REDUCED_IN_PLACE and (given := _given(target, args, kwargs))["reduction"]:
-                return target(**{**given, "reduction": 0}).as_strided((), ())
+            if target.overloadpacket in _REDUCED_IN_PLACE and (values := given(target, args, kwargs))["reduction"]:
+                return target(**{**values, "reduction": 0}).as_strided((), ())
             results = target(*args, **kwargs)
             if target is aten.mkldnn_rnn_layer_backward.default:
                 results = [result.clone() for result in results]
@@ -267,7 +273,7 @@ class _Import:
                     readable = new[storage]
                 elif storage in self.allocated:
                     alias = next(at for at, source in enumerate(inputs) if self.storage_of.get(source) == storage)
-                elif storage not in self.held:
+                elif storage not in self.residents:
                     size = leaf.untyped_storage().nbytes()
                     new[storage] = port
                 self.storage_of[op, port] = storage
@@ -299,35 +305,23 @@ class _Import:
         result: Any,
     ) -> float:
         """Return microseconds; an op whose FLOPs PyTorch does not count does one per element that it makes."""
-        made = _tensors([result])
+        made = tensors_in([result])
         packet = _SAME_FLOPS.get(target.overloadpacket, target.overloadpacket)
         if packet in flop_registry:
             flops = flop_registry[packet](*args, **kwargs, out_val=result)
         else:
             flops = sum(tensor.numel() for tensor in made)
-        moved = sum(map(_moved, {id(tensor): tensor for tensor in _tensors((args, kwargs, made))}.values()))
+        moved = sum(map(_moved, {id(tensor): tensor for tensor in tensors_in((args, kwargs, made))}.values()))
         return self.roofline.microseconds(flops, moved)
 
     def _storage(self, tensor: torch.Tensor, node: fx.Node) -> int:
         """Return what tells the storage of a tensor from all others."""
         if tensor.layout is not torch.strided:
             raise ProgramError(
-                f"{self.program.name}: node '{node.name}' has a tensor of layout {tensor.layout}; "
+                f"{self.program.name}: node {node_label(node)} has a tensor of layout {tensor.layout}; "
                 "only strided ones are supported"
             )
         return int(tensor.untyped_storage()._cdata)
-
-
-def _given(target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value of each argument of a call by its name, defaults included."""
-    parameters = target._schema.arguments
-    defaults = {parameter.name: parameter.default_value for parameter in parameters if parameter.has_default_value()}
-    return {**defaults, **{parameter.name: value for parameter, value in zip(parameters, args, strict=False)}, **kwargs}
-
-
-def _tensors(values: Any) -> list[torch.Tensor]:
-    """Return the tensors in any nest of values."""
-    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def _zeros(fake: FakeTensor) -> torch.Tensor:
@@ -338,17 +332,3 @@ def _zeros(fake: FakeTensor) -> torch.Tensor:
 def _moved(tensor: torch.Tensor) -> int:
     """Return the bytes that reading a tensor moves: an expanded one has fewer than its shape says."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
-
-
-def _written(target: torch._ops.OpOverload[Any, Any], given: Mapping[str, Any]) -> list[Any]:
-    """Return the arguments that a call writes to."""
-    marked = [a.name for a in target._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    if given.get("training"):
-        marked += _UNMARKED_WRITES.get(target.overloadpacket, ())
-    return [given[name] for name in marked if name in given]
-
-
-def _is_random(target: torch._ops.OpOverload[Any, Any], given: Mapping[str, Any]) -> bool:
-    """Whether a call draws from the random number generator."""
-    idle = given.get("train") is False or given.get("training") is False or given.get("dropout_p") == 0.0
-    return torch.Tag.nondeterministic_seeded in target.tags and not idle

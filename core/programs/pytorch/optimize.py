@@ -1,125 +1,297 @@
-"""`schedopt.optimize`: a model as a program whose ops run in an order of less peak memory."""
+"""Models and their training steps as plans: how they are traced, and which tensors a plan runs on."""
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
-from torch import fx, nn
+from torch import nn
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
 
 from ...errors import UsageError
-from ...problem import Problem
-from ...solve import solve
-from ...units import parse_seconds
-from .apply import export_in_order, reorder
-from .costs import measured_costs
-from .equality import check_equal
-from .example_call import ExampleCall
-from .importer import graph_of
+from .guards import Inputs, State, TensorFact
+from .model_attributes import Attributes
+from .model_guard import ModelGuard
+from .plans import Planned, PlanSettings, Traced
 from .program import TorchProgram, program_of
+from .sources import Call, as_call
+from .training import STEP_COUNT
+
+_SHARED = (
+    *("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"),
+    *("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
+)
 
 
-class TrainingStep(nn.Module):
-    """A training step in the order of a schedule, called as the model is; see `optimize`.
+class PlannedModel(Planned):
+    """A model, or its training step, that runs in orders of less peak memory; see `schedopt.optimize`.
 
-    Parameters
-    ----------
-    program
-        What to run; the model's own parameters and buffers are among its arguments.
-    module
-        The program in another order.
-    call
-        What the program was traced with.
-    """
-
-    def __init__(self, program: TorchProgram, module: fx.GraphModule, call: ExampleCall) -> None:
-        super().__init__()
-        self.module = module
-        self._call = call
-        self._arguments = program.arguments
-        self._roles = program.roles
-
-    @torch.enable_grad()
-    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Run one step on these inputs: update parameters and optimizer state in place and return the loss.
-
-        Raises
-        ------
-        UsageError
-            If an input has another shape or type than that which the step was made for; then nothing is updated.
-        """
-        given = iter(self._call.tensors_of(args, kwargs))
-        values = [
-            next(given) if role == "input" else value for value, role in zip(self._arguments, self._roles, strict=True)
-        ]
-        loss: torch.Tensor = self.module(*values)
-        return loss
-
-
-def _checked(model: Any, time_limit: float | str | None) -> float | None:
-    """Refuse what is no model, and return the time limit in seconds."""
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"a model is a PyTorch module, not {type(model).__name__}; optimize(model, inputs)")
-    return None if time_limit is None else parse_seconds(time_limit)
-
-
-def optimize(
-    model: nn.Module,
-    inputs: Any,
-    *,
-    training: str = "none",
-    method: str = "auto",
-    time_limit: float | str | None = None,
-    evaluations: int | None = None,
-    seed: int = 0,
-) -> nn.Module:
-    """Return the model as a program whose ops run in an order of less peak memory, with the same results.
-
-    The ops are run on the example inputs, where these are, to measure their costs. The results are bitwise those of the
-    model as it is exported; where PyTorch takes a fused path that it cannot export (`nn.MultiheadAttention` in
-    evaluation, without gradients), the model itself differs from that in the last bits.
+    Its parameters, buffers, modules and mode are the model's own, so that `parameters()`, `state_dict()`, `train()`,
+    `to()` and `load_state_dict()` are, too.
 
     Parameters
     ----------
     model
         Any module that `torch.export` can trace.
     inputs
-        Example inputs: a tuple of arguments, a dict of keywords, or one tensor. The result is for their shapes.
+        Example inputs: a tuple of arguments, a dict of keywords, or one tensor.
     training
         `none` for the forward pass; `sgd` or `adam` for a training step.
-    method, time_limit, evaluations, seed
-        As in `schedopt.solve`: how to find the order, for how long or how many complete schedules, from which seed.
-
-    Returns
-    -------
-    torch.nn.Module
-        It shares the model's parameters and is called as the model is. Forward it is a `GraphModule` that returns what
-        the model returns; call it under `torch.no_grad()`, as autograd keeps tensors that the order counts as free. In
-        training it is a `TrainingStep`: it updates the parameters in place and returns the loss.
-
-    Raises
-    ------
-    ProgramError, UsageError
-        If the model cannot be traced, or the method not used like this.
-    ScheduleError
-        If the results would differ from those in program order.
-
-    Examples
-    --------
-    >>> import torch
-    >>> model, inputs = torch.nn.Linear(8, 4).eval(), torch.ones(2, 8)
-    >>> optimized = schedopt.optimize(model, inputs, evaluations=10)
-    >>> with torch.no_grad():
-    ...     torch.equal(optimized(inputs), model(inputs))
-    True
+    settings
+        How plans are made.
     """
-    seconds = _checked(model, time_limit)
-    program = program_of(model, inputs, training)
-    graph = graph_of(program, measured=measured_costs(program))
-    found = solve(Problem(graph), method, evaluations=evaluations, time_limit=seconds, seed=seed).schedule
-    order = found.op_order().tolist()
-    module = reorder(program, graph, order)
-    check_equal(program, module, program.arguments)
-    if training != "none":
-        return TrainingStep(program, module, ExampleCall(model.forward, inputs))
-    return export_in_order(program, graph, order).module()
+
+    _model: nn.Module
+
+    def __init__(self, model: nn.Module, inputs: Any, training: str, settings: PlanSettings) -> None:
+        tracer = ForwardTracer(model) if training == "none" else StepTracer(model, training)
+        args, kwargs = as_call(inputs)
+        super().__init__(tracer, args, kwargs, settings)
+        self.__dict__["_model"] = model  # as no module of its own: its parts are, under the model's names
+        self.__dict__.update((name, model.__dict__[name]) for name in _SHARED)
+
+    @property
+    def training(self) -> bool:
+        """Whether the model is in training mode."""
+        return self._model.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        if "_model" in self.__dict__:  # else it is what every new module sets
+            self._model.training = mode
+
+
+class ModelTracer:
+    """What the tracers of a model's forward pass and of its training step have in common.
+
+    Parameters
+    ----------
+    model
+        What to trace.
+    training
+        `none`, `sgd` or `adam`.
+    """
+
+    def __init__(self, model: nn.Module, training: str) -> None:
+        self.model = model
+        self.training = training
+        self._guard = ModelGuard(model)
+        self._written: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        """The model's class, and what is done with it."""
+        return type(self.model).__name__ + f", {self.training}" * (self.training != "none")
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """What the model's `forward` is called with."""
+        return inspect.signature(self.model.forward)
+
+    def state(self) -> State:
+        """Return what a trace depends on of the model, and its parameters and buffers."""
+        return self._guard.state()
+
+    def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TorchProgram:
+        """Trace the model, and find out which of its attributes its own code sets."""
+        at_call: list[Attributes] = []
+        written: set[str] = set()
+        # Around the call itself: before it, PyTorch puts fakes in the place of parameters; after it, torch.export
+        # undoes some of what was written, and not all.
+        hooks = [
+            self.model.register_forward_pre_hook(lambda *_: at_call.append(Attributes(self.model))),
+            self.model.register_forward_hook(lambda *_: written.update(at_call.pop().replaced())),
+        ]
+        try:
+            program = program_of(self.model, Call(args, kwargs), self.training)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if new := written - self._written:
+            names = ", ".join(sorted(new))
+            warnings.warn(f"{type(self.model).__name__} sets {names} as it runs, which its plans do not", stacklevel=2)
+            self._written |= new
+            self._guard.leave_out(new)
+        return program
+
+
+class ForwardTracer(ModelTracer):
+    """The forward pass of a model.
+
+    Parameters
+    ----------
+    model
+        What to trace.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model, "none")
+
+    def check(self, inputs: Inputs) -> None:
+        """Refuse inputs that autograd follows, as the program has no backward.
+
+        Raises
+        ------
+        UsageError
+            If it is so; the message names the input.
+        """
+        name = _requiring_gradient(inputs)
+        if name is not None and torch.is_grad_enabled():
+            raise UsageError(
+                f"input '{name}' requires a gradient, which a forward program does not give; call it under "
+                "torch.no_grad(), or optimize a training step"
+            )
+
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+        """Export the model with these inputs."""
+        program = self._program(args, kwargs)
+        slots, exported, roles = _slots(program), program.exported, program.results
+        if exported is None:
+            raise TypeError("a forward program is an exported program")
+        signature, structure = exported.graph_signature, exported.call_spec.out_spec
+        given = [spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
+        places = {name: place for place, name in enumerate(given)}
+
+        def result(returned: Sequence[Any], leaves: Sequence[Any], tensors: Mapping[str, torch.Tensor]) -> Any:
+            outputs = []
+            for spec, role, value in zip(signature.output_specs, roles, returned, strict=True):
+                if role == "output":
+                    outputs.append(value)
+                else:  # of a functionalised export: the new value of what the model writes in place
+                    old = leaves[places[spec.target]] if role == "input" else tensors[spec.target]
+                    old.copy_(value)
+            return pytree.tree_unflatten(outputs, structure)
+
+        return Traced(program, lambda leaves, tensors: _fill(slots, leaves, tensors, {}), result)
+
+
+class StepTracer(ModelTracer):
+    """A training step of a model; the optimizer's state is one, whichever plan runs.
+
+    Parameters
+    ----------
+    model
+        What to trace.
+    training
+        `sgd` or `adam`.
+    """
+
+    def __init__(self, model: nn.Module, training: str) -> None:
+        super().__init__(model, training)
+        self._optimizer: dict[str, torch.Tensor] = {}
+        self._counts: dict[str, int] = {}
+
+    def check(self, inputs: Inputs) -> None:
+        """Refuse inputs that autograd follows, as the step gives gradients to parameters alone.
+
+        Raises
+        ------
+        UsageError
+            If it is so; the message names the input.
+        """
+        name = _requiring_gradient(inputs)
+        if name is not None:
+            raise UsageError(
+                f"input '{name}' requires a gradient, which a training step gives to parameters alone; detach() it"
+            )
+
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+        """Trace a training step with these inputs."""
+        program = self._program(args, kwargs)
+        slots = _slots(program)
+        layouts = {}
+        for (role, name, _), value in zip(slots, program.arguments, strict=True):
+            if role == "state":
+                layouts[name] = _Layout(value.shape, value.dtype, value.device)
+                self._optimizer.setdefault(name, value)
+        state = self._state_for(layouts)
+        values = tuple(
+            state[slot.name] if slot.role == "state" else value
+            for slot, value in zip(slots, program.arguments, strict=True)
+        )
+
+        def arguments(leaves: Sequence[Any], tensors: Mapping[str, torch.Tensor]) -> list[Any]:
+            given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            return _fill(slots, given, tensors, self._state_for(layouts))
+
+        def result(loss: torch.Tensor, leaves: Sequence[Any], tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            self._counts.update((name, self._counts.get(name, 0) + 1) for name in layouts)
+            return loss
+
+        return Traced(replace(program, arguments=values), arguments, result)
+
+    def _state_for(self, layouts: Mapping[str, _Layout]) -> dict[str, torch.Tensor]:
+        """Return the optimizer's state for a plan; where its parameter has another dtype or device now, it follows.
+
+        Adam's correction of its averages depends on how often they were updated, for which its program has one count.
+        """
+        counts = {self._counts.get(name, 0): name for name in layouts if name != STEP_COUNT}
+        if STEP_COUNT in layouts and len(counts) > 1:
+            about = " and ".join(f"'{name}' {count} times" for count, name in list(counts.items())[:2])
+            raise UsageError(
+                f"{self.training} has updated {about}, and counts for all parameters of a step at once; freeze or use "
+                "the same parameters in each step, or optimize a step function with an optimizer of its own"
+            )
+        for name, (shape, dtype, device) in layouts.items():
+            value = self._optimizer[name]
+            if value.shape != shape:
+                raise UsageError(
+                    f"the state '{name}' of {self.training} is of shape {list(value.shape)}, and its parameter is of "
+                    f"shape {list(shape)} now; optimize the model again"
+                )
+            self._optimizer[name] = value.to(device, dtype)
+        if STEP_COUNT in layouts:
+            self._optimizer[STEP_COUNT].fill_(max(counts, default=0))
+        return {name: self._optimizer[name] for name in layouts}
+
+
+class _Slot(NamedTuple):
+    """An argument of a program: its role, what its holder calls it, and its value if it is a constant."""
+
+    role: str
+    name: str
+    constant: Any
+
+
+class _Layout(NamedTuple):
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+
+def _slots(program: TorchProgram) -> list[_Slot]:
+    return [
+        _Slot(role, name, value if role == "constant" else None)
+        for role, name, value in zip(program.roles, program.names, program.arguments, strict=True)
+    ]
+
+
+def _fill(
+    slots: Sequence[_Slot],
+    given: Sequence[Any],
+    tensors: Mapping[str, torch.Tensor],
+    state: Mapping[str, torch.Tensor],
+) -> list[Any]:
+    """Return what a program runs on: inputs in their order, and what the model and the optimizer hold now."""
+    inputs = iter(given)
+    values: list[Any] = []
+    for role, name, constant in slots:
+        if role == "input":
+            values.append(next(inputs))
+        elif role == "constant":
+            values.append(constant)
+        elif role == "state":
+            values.append(state[name])
+        else:
+            values.append(tensors[name].detach())
+    return values
+
+
+def _requiring_gradient(inputs: Inputs) -> str | None:
+    """Return the name of the first input that autograd follows."""
+    return next((name for name, fact in inputs.facts if isinstance(fact, TensorFact) and fact.requires_grad), None)

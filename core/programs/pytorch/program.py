@@ -18,13 +18,17 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from ...errors import ProgramError, UsageError
+from .model_attributes import untouched
 from .outputs import known_outputs
+from .rehearsal import graph_of_step
 from .sources import as_call, call_function, read_exported, specialised
 from .tracing import check_flat, foreign_code, rename, silent, trace
 from .training import training_step
+from .without_data import placed
 
 Note = Callable[[str], None]
 TRAINING = ("none", "sgd", "adam")
+STEP = "step"
 _INPUT_ROLES = {
     InputKind.PARAMETER: "parameter",
     InputKind.BUFFER: "buffer",
@@ -61,9 +65,13 @@ class TorchProgram:
         Per value that the graph returns: `output` or `loss`; `buffer`, `parameter` or `input` if it is the new
         value of one, which the caller copies (functionalised exported programs only).
     training
-        `none`, `sgd` or `adam`.
+        `none`, `sgd` or `adam`; `step` for a function that does a whole step.
     exported
         A forward program as an exported program, whose graph module is `module`; None in training.
+    names
+        Per argument, what the caller calls it: the name in the state dict, the model's own argument, or for the state
+        of an optimizer the parameter and the state's name, as in `encoder.weight.exp_avg`. By default, those of the
+        placeholders.
     """
 
     name: str
@@ -73,6 +81,12 @@ class TorchProgram:
     results: tuple[str, ...]
     training: str = "none"
     exported: ExportedProgram | None = None
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            placeholders = self.module.graph.find_nodes(op="placeholder")
+            object.__setattr__(self, "names", tuple(node.name for node in placeholders))
 
 
 def load_program(
@@ -88,7 +102,8 @@ def load_program(
     ----------
     model
         A `.pt2` file written by `torch.export.save`, or `module:function`: a function without arguments, importable
-        from the current folder, that returns a model and its example inputs (a tuple, or a dict of keywords).
+        from the current folder, that returns a model and its example inputs (a tuple, or a dict of keywords); instead
+        of a model, it may return a function that does a training step, see `step_program`.
     training
         `none` for the forward pass alone; `sgd` or `adam` for a training step, see `program_of`.
     shapes
@@ -96,7 +111,8 @@ def load_program(
     note
         Called with each remark worth showing.
     device
-        Where to move the model and its inputs to; by default they stay.
+        Where to move the model and its inputs to; by default they stay. A model without data, on the meta device, is
+        planned for the CPU; so is one for `cuda` where there is none, with a note.
 
     Raises
     ------
@@ -111,11 +127,10 @@ def load_program(
         name = Path(model).name.removesuffix(".pt2")
         return _program(exported, args, kwargs, training, shapes or {}, name, model, note)
     network, inputs = call_function(model)
-    if device is not None:
-        with foreign_code(model, f"the model cannot be moved to {device}"):
-            network = network.to(device)
-            inputs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
-    return _program(network, *as_call(inputs), training, shapes or {}, model.replace(":", "."), model, note)
+    if not isinstance(network, nn.Module):
+        return step_program(network, inputs, training, shapes, model.replace(":", "."), model, device)
+    call = placed(network, *as_call(inputs), device, model, note)
+    return _program(*call, training, shapes or {}, model.replace(":", "."), model, note)
 
 
 def program_of(
@@ -153,7 +168,54 @@ def program_of(
     """
     name = name or type(model).__name__
     args, kwargs = as_call(inputs)
+    if isinstance(model, nn.Module):
+        model, args, kwargs = placed(model, args, kwargs, None, name, note)
     return _program(model, args, kwargs, training, shapes or {}, name, name, note)
+
+
+def step_program(
+    function: Callable[..., Any],
+    inputs: Any,
+    training: str = "none",
+    shapes: Mapping[str, int] | None = None,
+    name: str | None = None,
+    where: str | None = None,
+    device: str | None = None,
+) -> TorchProgram:
+    """Record a function that does a whole training step as a program, without doing it.
+
+    It is the step as it is from the second on, when the optimizer has its state. What numbers enter it (learning rates,
+    what follows from the number of steps) are arguments of the program, of role `constant`.
+
+    Parameters
+    ----------
+    function, inputs
+        The step, and what it is called with.
+    training, shapes
+        As in `load_program`, for a step `none` and none.
+    name, where
+        What to call the program, and the step in errors; by default the function's name.
+    device
+        Where the step's tensors have to be; by default anywhere.
+
+    Raises
+    ------
+    ProgramError
+        If the step cannot be recorded as one graph, as it reads a value in its midst; the message names the line.
+    UsageError
+        If an option is given that is for models.
+    """
+    name = name or str(getattr(function, "__name__", type(function).__name__))
+    where = where or name
+    if training != "none":
+        raise UsageError(f"{where}: it is a training step of its own; leave out training {training}")
+    if shapes:
+        raise UsageError(f"{where}: its sizes are those of its example inputs; leave out --shape {', '.join(shapes)}")
+    graph = graph_of_step(function, *as_call(inputs), where)
+    others = {value.device.type for value in graph.arguments if isinstance(value, torch.Tensor)} - {device}
+    if device is not None and others:
+        raise ProgramError(f"{where}: its tensors are on {', '.join(sorted(others))}; make the step on {device}")
+    return TorchProgram(name, **graph._asdict(), training=STEP)
 
 
 def _program(
@@ -180,28 +242,39 @@ def _program(
     if training == "none":
         return _forward(model, args, kwargs, name, where)
     network = model.module() if isinstance(model, ExportedProgram) else model
-    step = training_step(network, args, kwargs, training, where)
+    with untouched(network):
+        step = training_step(network, args, kwargs, training, where)
     note(f"{where}: the loss is {step.loss}")
     return TorchProgram(
         name=f"{name}-{training}",
         module=step.module,
         arguments=tuple(held.tensor.detach() for held in step.held),
         roles=tuple(held.role for held in step.held),
+        names=tuple(held.label or held.name for held in step.held),
         results=("loss",),
         training=training,
     )
+
+
+def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> ExportedProgram:
+    with (
+        foreign_code(where, "the model cannot be exported"),
+        silent(),
+        untouched(model),
+        known_outputs(model, where, every=True),
+    ):
+        exported = torch.export.export(model, args, kwargs, strict=False)
+    check_flat(exported.graph, where)
+    return exported
 
 
 def _forward(
     model: nn.Module | ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, where: str
 ) -> TorchProgram:
     """Export the model, and replace the exported graph by the ATen calls that it makes."""
-    if isinstance(model, ExportedProgram):
-        exported = model
-    else:
-        with foreign_code(where, "the model cannot be exported"), silent(), known_outputs(model, where, every=True):
-            exported = torch.export.export(model, args, kwargs, strict=False)
-        check_flat(exported.graph, where)
+    exported = model
+    if not isinstance(exported, ExportedProgram):
+        exported = _exported(exported, args, kwargs, where)
         args, kwargs = exported.example_inputs
     signature = exported.graph_signature
     owned = {**exported.constants, **exported.state_dict}
@@ -245,6 +318,7 @@ def _forward(
         module=flat.graph_module,
         arguments=tuple(arguments),
         roles=tuple(_INPUT_ROLES[spec.kind] for spec in signature.input_specs),
+        names=tuple(spec.target or spec.arg.name for spec in signature.input_specs),
         results=tuple(_RESULT_ROLES[spec.kind] for spec in signature.output_specs),
         exported=flat,
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ from torch.fx.graph import _custom_builtins
 from torch.utils._pytree import tree_leaves
 
 from .allocator import peak_of
+from .replay import SEED
 
-SEED = 0
 ARGUMENTS = "arguments.pt"
 
 
@@ -43,23 +42,12 @@ def function_of(code: str) -> Callable[..., Any]:
     return partial(names["forward"], None)
 
 
-def digests_of_run(module: Any, arguments: Sequence[Any], grad: bool) -> list[str]:
-    """Run the module with random numbers of a fixed seed; return digests of its results, then of its arguments.
-
-    `grad` is whether autograd is on: some ops give more results then (an LSTM layer what its backward needs), so
-    a training step, whose backward is ops of its own and whose arguments require no gradient, runs with it on.
-    """
-    with torch.random.fork_rng(), torch.set_grad_enabled(grad):
-        torch.manual_seed(SEED)
-        results = module(*arguments)
-    return _digests(results, arguments)
+def digests(*values: Any) -> list[str]:
+    """Return the digests of all tensors and values in any nest of values."""
+    return [digest(value) for value in tree_leaves(values)]
 
 
-def _digests(*values: Any) -> list[str]:
-    return [_digest(value) for value in tree_leaves(values)]
-
-
-def _digest(value: Any) -> str:
+def digest(value: Any) -> str:
     """Return what tells values apart: type, shape and all bits of a tensor."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
@@ -83,13 +71,13 @@ def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
     module = function_of(Path(path).read_text(encoding="utf-8"))
     arguments, grad = torch.load(Path(path).parent / ARGUMENTS, weights_only=False)
     torch.set_grad_enabled(grad)
-    again = copy.deepcopy(arguments)
     torch.manual_seed(SEED)
     results, peak = peak_of(lambda: module(*arguments), device)
-    report = {"peak": held_bytes(arguments) + peak, "digests": _digests(results, arguments)}
-    del results
+    report = {"peak": held_bytes(arguments) + peak, "digests": digests(results, arguments)}
+    del results, arguments  # before they are read again, for the first run may have written to them
+    arguments, grad = torch.load(Path(path).parent / ARGUMENTS, weights_only=False)
     start = time.perf_counter_ns()
-    module(*again)
+    module(*arguments)
     if device == "cuda":
         torch.cuda.synchronize()
     return {**report, "microseconds": (time.perf_counter_ns() - start) / 1000}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -99,8 +99,8 @@ def read_exported(path: str, device: str | None) -> ExportedProgram:
     return exported
 
 
-def call_function(model: str) -> tuple[nn.Module, Any]:
-    """Import and call the `function` of `module:function`, and return the model and the inputs it returns.
+def call_function(model: str) -> tuple[nn.Module | Callable[..., Any], Any]:
+    """Import and call the `function` of `module:function`, and return the model or step and the inputs it returns.
 
     Raises
     ------
@@ -125,13 +125,25 @@ def call_function(model: str) -> tuple[nn.Module, Any]:
         raise ProgramError(f"{model}: module '{module_name}' has no function '{function_name}'")
     with foreign_code(model, f"{function_name}() failed"):
         result = function()
-    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], nn.Module)):
-        raise ProgramError(f"{model}: {function_name}() must return a tuple (torch.nn.Module, example inputs)")
+    if not (isinstance(result, tuple) and len(result) == 2 and callable(result[0])):
+        raise ProgramError(
+            f"{model}: {function_name}() must return a tuple (torch.nn.Module, example inputs), or (function that does "
+            "a training step, example inputs)"
+        )
     return result
 
 
+class Call(NamedTuple):
+    """Example inputs of which some are given by place, and others by keyword."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 def as_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return example inputs (a tuple, a dict of keywords or one value) as arguments and keywords."""
+    """Return example inputs (a tuple, a dict of keywords, one value, or a `Call`) as arguments and keywords."""
+    if isinstance(inputs, Call):
+        return inputs
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})

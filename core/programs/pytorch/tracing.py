@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import fx
+from torch import fx, nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     FakeTensorMode,
     UnsupportedOperatorException,
 )
@@ -24,6 +23,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, free_unbacked_symbols
 
 from ...errors import ProgramError, SchedoptError
+from .source_lines import node_label, user_line, with_sources
 
 # Calls that return their argument as it is (no autograd here), and a check that tracing has made already.
 _WITHOUT_EFFECT = (
@@ -38,11 +38,12 @@ _VALUE_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, G
 
 
 class Held(NamedTuple):
-    """A tensor that a program is given: what to call its placeholder, its role and itself."""
+    """A tensor that a program is given: its placeholder's name, its role, itself, and what the caller calls it."""
 
     name: str
     role: str
     tensor: torch.Tensor
+    label: str = ""
 
 
 def check_flat(graph: fx.Graph, where: str) -> None:
@@ -56,32 +57,36 @@ def check_flat(graph: fx.Graph, where: str) -> None:
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) not in _INLINED:
             raise ProgramError(
-                f"{where}: node '{node.name}' ({node.target}) chooses or repeats a graph of its own, "
+                f"{where}: node {node_label(node)} chooses or repeats a graph of its own, "
                 "which is not supported; export the model with that part fixed or unrolled"
             )
         if free_unbacked_symbols(node.meta.get("val")):
             raise ProgramError(
-                f"{where}: the size of node '{node.name}' ({node.target}) depends on the values of tensors, so no "
+                f"{where}: the size of node {node_label(node)} depends on the values of tensors, so no "
                 "fixed graph stands for the model; use fixed sizes there"
             )
 
 
-def trace(function: Callable[..., Any], arguments: Sequence[Any], where: str) -> tuple[fx.GraphModule, list[Any]]:
+def trace(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    where: str,
+    modules: Mapping[str, nn.Module] | None = None,
+) -> tuple[fx.GraphModule, list[Any]]:
     """Run `function` on fakes of the arguments and return the ATen calls it makes, and the fakes.
 
-    Calls that do nothing below autograd (`detach`) are left out.
+    Calls that do nothing below autograd (`detach`) are left out. `source_of` says of each where it comes from; for
+    this, `modules` are those that the function calls, by their paths.
 
     Raises
     ------
     ProgramError
         If there is control flow among them, or a size that depends on values.
     """
-    mode = FakeTensorMode(
-        allow_non_fake_inputs=True, allow_fallback_kernels=False, shape_env=ShapeEnv(), static_shapes=True
-    )
-    fakes = [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in arguments]
+    mode = fake_mode(arguments)
+    fakes = [fake_of(mode, value) for value in arguments]
     with mode:
-        module = make_fx(function)(*fakes)
+        module = make_fx(with_sources(function, modules or {}))(*fakes)
     check_flat(module.graph, where)
     for node in list(module.graph.nodes):
         if node.target in _WITHOUT_EFFECT:
@@ -91,6 +96,23 @@ def trace(function: Callable[..., Any], arguments: Sequence[Any], where: str) ->
             module.graph.erase_node(node)
     module.recompile()
     return module, fakes
+
+
+def fake_mode(values: Sequence[Any] = ()) -> FakeTensorMode:
+    """Return the mode of the fake tensors among the values, or a new one."""
+    for value in values:
+        if isinstance(value, FakeTensor):
+            return value.fake_mode
+    return FakeTensorMode(
+        allow_non_fake_inputs=True, allow_fallback_kernels=False, shape_env=ShapeEnv(), static_shapes=True
+    )
+
+
+def fake_of(mode: FakeTensorMode, value: Any) -> Any:
+    """Return a fake of a tensor, without its data; of a fake another, in the same memory; any other value itself."""
+    if isinstance(value, FakeTensor):
+        return value.detach().requires_grad_(value.requires_grad)
+    return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
 
 
 def lift_constants(module: fx.GraphModule, after: int) -> list[Held]:
@@ -146,7 +168,9 @@ def foreign_code(where: str, what: str) -> Iterator[None]:
             "stands for it; use torch.where or fixed sizes there"
         ) from error
     except UnsupportedOperatorException as error:
-        raise ProgramError(f"{where}: op {error.func} has no meta implementation; register a fake for it") from error
+        raise ProgramError(
+            f"{where}: op {error.func}{_line_of(error)} has no meta implementation; register a fake for it"
+        ) from error
     except Exception as error:  # code of others raises what it likes
         text = str(error).strip().split("\n")[0].split(". ")[0].removesuffix(".") or type(error).__name__
         if "fake impl" in text:
@@ -155,10 +179,9 @@ def foreign_code(where: str, what: str) -> Iterator[None]:
 
 
 def _line_of(error: BaseException) -> str:
-    """Return ` at FILE:LINE` of the innermost frame that is neither PyTorch's nor ours; nothing if there is none."""
-    ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), importlib.__path__[0], "<")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
-    return f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    """Return ` at FILE:LINE` of the innermost line of the user's code; nothing if there is none."""
+    lines = [user_line(frame) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((f" at {line}" for line in reversed(lines) if line), "")
 
 
 @contextmanager

@@ -10,12 +10,15 @@ from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 from ...errors import ProgramError
+from .argument_names import argument_names
 from .outputs import known_outputs
 from .tracing import Held, foreign_code, lift_constants, rename, silent, trace
 
 LEARNING_RATE = {"sgd": 0.01, "adam": 0.001}
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
+STEP_COUNT = "step"
+"""What the state of Adam calls its number of steps."""
 
 
 class TracedStep(NamedTuple):
@@ -55,9 +58,10 @@ def training_step(
     trained = [key for key, parameter in parameters.items() if parameter.requires_grad]
     if not trained:
         raise ProgramError(f"{where}: no parameter of the model requires a gradient; import it with --training none")
-    held = [Held(f"p_{key}", "parameter", parameter) for key, parameter in parameters.items()]
-    held += [Held(f"b_{key}", "buffer", buffer) for key, buffer in buffers.items()]
-    held += [Held(f"input_{number}", "input", leaves[at].detach()) for number, at in enumerate(places)]
+    held = [Held(f"p_{key}", "parameter", parameter, key) for key, parameter in parameters.items()]
+    held += [Held(f"b_{key}", "buffer", buffer, key) for key, buffer in buffers.items()]
+    labels = argument_names(model.forward, args, kwargs)
+    held += [Held(f"input_{number}", "input", leaves[at].detach(), labels[at]) for number, at in enumerate(places)]
     held += _optimizer_state(optimizer, {key: parameters[key] for key in trained})
     about_loss: list[str] = []
 
@@ -80,7 +84,7 @@ def training_step(
         silent(),
         known_outputs(model, where, every=False),
     ):
-        module, _ = trace(step, [value.tensor for value in held], where)
+        module, _ = trace(step, [value.tensor for value in held], where, dict(model.named_modules()))
     kept = []
     for node, value in zip(list(module.graph.find_nodes(op="placeholder")), held, strict=True):
         rename(node, value.name)
@@ -112,12 +116,12 @@ def _optimizer_state(optimizer: str, trained: Mapping[str, torch.Tensor]) -> lis
     if optimizer == "sgd":
         return []
     averages = [
-        Held(f"{kind}_{key}", "state", torch.zeros_like(parameter.detach()))
+        Held(f"{kind}_{key}", "state", torch.zeros_like(parameter.detach()), f"{key}.{kind}")
         for key, parameter in trained.items()
         for kind in ("exp_avg", "exp_avg_sq")
     ]
     steps = torch.zeros((), device=next(iter(trained.values())).device)
-    return [*averages, Held("step", "state", steps)]
+    return [*averages, Held("step", "state", steps, STEP_COUNT)]
 
 
 def _update(

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 
 def test_show_counts_by_hand(run, diamond_file):
     shown = json.loads(run("show", diamond_file, "--json").stdout)
@@ -39,3 +41,42 @@ def test_show_draws_histograms_of_a_folder(run, tmp_path):
     assert "ops, 3 graphs" in text
     assert "diameter, 3 graphs" in text
     assert "16 to 31" in text
+
+
+@pytest.fixture
+def annotated(run, tmp_path):
+    """Return the files of a training step of PyTorch, and of its own order."""
+    graph, order = tmp_path / "step.pb.gz", tmp_path / "order.json"
+    run("import", "models.torch_models:attention", "--training", "adam", "--output", graph)
+    run("solve", graph, "--method", "input", "--output", order)
+    return graph, order
+
+
+def test_show_splits_persistent_bytes_by_role(run, annotated):
+    graph, _ = annotated
+    shown = json.loads(run("show", graph, "--json").stdout)
+    assert set(shown["persistent_by_role"]) == {"parameters", "inputs", "optimizer state"}
+    assert sum(shown["persistent_by_role"].values()) == shown["persistent_bytes"]
+    assert "  optimizer state" in run("show", graph).stdout
+
+
+def test_show_splits_the_peak_by_role_module_and_phase(run, annotated):
+    peak = json.loads(run("show", *annotated, "--json").stdout)
+    assert sum(peak["roles"].values()) == sum(peak["modules"].values()) == peak["memory"]
+    assert [phase["phase"] for phase in peak["phases"]] == ["forward", "backward", "update"]
+    assert max(phase["memory"] for phase in peak["phases"]) == peak["memory"]
+    assert "saved activations" in peak["roles"]
+    assert "self_attn" in peak["modules"]
+    table = run("show", *annotated, "--top", 2).stdout
+    for text in ("the peak by role", "the peak by module", "the peak of each phase", "saved activations", "self_attn"):
+        assert text in table
+
+
+def test_without_annotations_show_has_no_such_tables(run, diamond_file, tmp_path):
+    output = tmp_path / "schedule.json"
+    run("solve", diamond_file, "--method", "input", "--output", output)
+    assert "roles" not in json.loads(run("show", diamond_file, output, "--json").stdout)
+    assert "persistent_by_role" not in json.loads(run("show", diamond_file, "--json").stdout)
+    table = run("show", diamond_file, output).stdout
+    assert "by role" not in table
+    assert "made by" not in table

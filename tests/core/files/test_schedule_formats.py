@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 from models.seeds import seeds
+from schedopt.core.annotations import Annotations
 from schedopt.core.costs.simulator import simulate
+from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError
 from schedopt.core.files.schedule_json import format_document, read_schedule
 from schedopt.core.graph_builder import GraphBuilder
@@ -346,3 +348,43 @@ def test_an_order_of_odd_names_is_read(tmp_path, name):
     for order in (["a", name], [name, "a"]):
         path.write_text("\n".join(order), encoding="utf-8-sig")
         assert verified(path, builder.build()).peak == 0
+
+
+# Where an op comes from ----------------------------------------------------------------------------------------
+
+
+def annotated():
+    """Return a graph of two ops, of which the second alone is in a module."""
+    builder = GraphBuilder("annotated")
+    first = builder.add_op("mm", outputs=[8])
+    builder.add_op("relu", inputs=[(first, 0)], outputs=[8])
+    return builder.build(Annotations(("", "net.act"), ("net.py:3", "net.py:4"), ("forward", "forward")))
+
+
+def test_steps_say_the_module_and_the_line_of_their_op(tmp_path):
+    result = solve(Problem(annotated()), "input")
+    document = written(result, tmp_path / "s.json")
+    Draft202012Validator(schema()).validate(document)
+    origins = [{key: step[key] for key in ("module", "line") if key in step} for step in document["steps"]]
+    assert origins == [{"line": "net.py:3"}, {"module": "net.act", "line": "net.py:4"}]
+    verified(tmp_path / "s.json", annotated())
+
+
+def test_a_line_is_a_remark_that_a_changed_file_does_not_make_wrong(tmp_path):
+    document = solve(Problem(annotated()), "input").document()
+    document["steps"][0]["line"] = "net.py:33"
+    (tmp_path / "s.json").write_text(json.dumps(document))
+    assert verified(tmp_path / "s.json", annotated()).peak == 16
+    document["steps"][0]["line"] = 33
+    assert not Draft202012Validator(schema()).is_valid(document)
+    (tmp_path / "s.json").write_text(json.dumps(document))
+    with pytest.raises(FormatError, match="step 0: the field 'line' has the wrong type: 33"):
+        verified(tmp_path / "s.json", annotated())
+
+
+def test_a_broken_rule_names_the_op_with_its_module_and_line():
+    problem = Problem(annotated())
+    with pytest.raises(ScheduleError, match=r"op 'relu' \(net.act, net.py:4\) runs on device 0 without its input"):
+        verify(problem, Schedule.single_device([1, 0]))
+    with pytest.raises(ScheduleError, match=r"op 'mm' \(net.py:3\) never runs"):
+        verify(problem, Schedule.single_device([1]))

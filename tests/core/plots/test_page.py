@@ -7,9 +7,11 @@ from html.parser import HTMLParser
 import naive
 import numpy as np
 import pytest
+from schedopt.core.annotations import Annotations
 from schedopt.core.costs.timeline import input_timeline, timeline_of
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.plots.page import page, script_json
+from schedopt.core.plots.trace import trace
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 
@@ -105,3 +107,17 @@ def test_the_page_fetches_nothing():
     text = page([drawn(0, 2)])
     assert Scripts(text).fetched == []
     assert not re.search(r"https?:|//[a-z]+\.|url\(|@import|fetch\(|XMLHttpRequest|import\(|WebSocket|sendBeacon", text)
+
+
+def test_the_page_and_the_trace_say_where_ops_come_from():
+    builder = GraphBuilder("annotated")
+    for name in ("a", "b", "c"):
+        builder.add_op(name, outputs=[4])
+    lines = ("</script>:1", "", "</script>:1")
+    timeline = input_timeline(builder.build(Annotations(("net", "", "net"), lines)))
+    data = data_of(page([timeline]))
+    assert [data["sources"][place] for place in data["sourceOf"]] == ["net, </script>:1", "", "net, </script>:1"]
+    assert len(data["sources"]) == 2
+    ops = [event for event in json.loads(trace([timeline]))["traceEvents"] if event.get("cat") == "op"]
+    assert [event["args"].get("source") for event in ops] == ["net, </script>:1", None, "net, </script>:1"]
+    assert "sources" not in data_of(page([drawn(0, 1)]))

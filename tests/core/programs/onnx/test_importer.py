@@ -309,3 +309,32 @@ except UsageError as error:
     assert done.returncode == 0, done.stderr
     is_needed = missing == "onnx" or module != "importer"
     assert ("pip install 'schedopt[onnx]'" in done.stdout) == is_needed
+
+
+def test_residents_are_constants_and_inputs_and_nodes_name_their_module(tmp_path):
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], "/features/features.0/MatMul"),
+        helper.make_node("Mul", ["a", "x"], ["b"], "/features/features.0/act/Mul"),
+        helper.make_node("Neg", ["b"], ["y"], "plain"),
+        helper.make_node("Abs", ["y"], ["z"], "scoped"),
+    ]
+    for node, key, text in (
+        (nodes[3], "pkg.torch.onnx.name_scopes", "['', 'head', 'head.fc', 'abs']"),
+        (nodes[3], "pkg.torch.onnx.stack_trace", 'File "/home/me/net.py", line 7, in forward\n  return x.abs()\n'),
+        (nodes[2], "pkg.torch.onnx.name_scopes", "not a list"),
+    ):
+        entry = node.metadata_props.add()
+        entry.key, entry.value = key, text
+    inputs = [value("x", [8, 8]), value("unread", [2])]
+    model = model_of(nodes, inputs, [value("z", [8, 8])], {"w": np.ones((8, 8), np.float32)})
+    graph = graph_of_model(tmp_path, model)
+    known = graph.annotations
+    assert known.modules == ("features.0", "features.0.act", "", "head.fc")
+    assert known.lines == ("", "", "", "net.py:7")
+    assert set(known.phases) == {"forward"}
+    assert [(r.name, r.role, r.op, r.readers) for r in known.residents] == [
+        ("unread", "input", 0, ()),
+        ("x", "input", 0, (0, 1)),
+        ("w", "parameter", 0, (0,)),
+    ]
+    assert [sum(r.size for r in known.residents if r.op == op) for op in range(4)] == graph.persistent.tolist()

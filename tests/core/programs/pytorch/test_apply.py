@@ -8,7 +8,6 @@ from operator import getitem
 
 import numpy as np
 import pytest
-import schedopt
 import torch
 from models import torch_models
 from models.torch_models import random_order
@@ -20,11 +19,9 @@ from schedopt.core.programs.pytorch import apply as torch_apply
 from schedopt.core.programs.pytorch.allocator import peak_of
 from schedopt.core.programs.pytorch.apply import apply, reorder
 from schedopt.core.programs.pytorch.costs import measured_costs
-from schedopt.core.programs.pytorch.equality import check_equal
+from schedopt.core.programs.pytorch.equality import check_equal, digests_of_run
 from schedopt.core.programs.pytorch.importer import graph_of
-from schedopt.core.programs.pytorch.optimize import optimize
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.programs.pytorch.run import digests_of_run, held_bytes
 from schedopt.core.schedule import Schedule
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_leaves
@@ -76,7 +73,7 @@ def test_what_is_no_order_of_the_program_is_refused(training):
     order = graph.input_order.tolist()
     with pytest.raises(ScheduleError, match=f"op '{graph.op_names[order[-1]]}'"):
         reorder(program, graph, [order[-1], *order[:-1]])
-    with pytest.raises(ScheduleError, match=f"op '{graph.op_names[order[-1]]}' never runs"):
+    with pytest.raises(ScheduleError, match=f"op '{graph.op_names[order[-1]]}'.* never runs"):
         reorder(program, graph, order[:-1])
     with pytest.raises(ScheduleError, match="runs twice"):
         reorder(program, graph, [*order, order[0]])
@@ -93,7 +90,8 @@ def test_what_is_no_order_of_the_program_is_refused(training):
                 needed.add(op)
         if earlier not in needed:  # this order breaks one rule alone: `later` waits for `earlier`
             hasty = [op for op in order if op in needed] + [op for op in order if op not in needed]
-            with pytest.raises(ScheduleError, match=f"op '{graph.op_names[later]}' runs .*{graph.op_names[earlier]}:"):
+            text = f"op '{graph.op_names[later]}'.* runs .*{graph.op_names[earlier]}:"
+            with pytest.raises(ScheduleError, match=text):
                 reorder(program, graph, hasty)
             refused.add(graph.op_names[later].rstrip("_0123456789"))
     assert {"add", "bernoulli"} <= refused, "no write in place or no random op was tried"
@@ -214,120 +212,6 @@ def test_bad_input_is_one_sentence(tmp_path):
         assert not (tmp_path / output).exists()
 
 
-def test_optimize_returns_the_model_with_a_lower_peak():
-    model, inputs = torch_models.branches()
-    expected = copy.deepcopy(model)
-    program = program_of(copy.deepcopy(model), inputs)
-    better = schedopt.optimize(model, inputs, time_limit=1, method="lpmf")
-    with torch.no_grad():
-        found, peak = peak_of(lambda: better(*inputs), "cpu")
-        _, before = peak_of(lambda: program.module(*program.arguments), "cpu")
-        one, structure = tree_flatten(expected(*inputs))
-    other, other_structure = tree_flatten(found)
-    assert structure == other_structure
-    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-    assert peak < 0.7 * before
-    assert torch.equal(model.calls, expected.calls), "the model's own buffers are updated, once"
-    assert held_bytes([*model.state_dict().values(), *better.state_dict().values()]) == held_bytes(
-        model.state_dict().values()
-    )
-
-
-def test_optimize_returns_a_training_step():
-    (model, inputs), (twin, _) = torch_models.branches_in_training(), torch_models.branches_in_training()
-    step = optimize(model, inputs, training="sgd", method="lpmf")
-    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), twin.state_dict().values(), strict=True))
-    program = program_of(twin, inputs, "sgd")
-    for seed in range(2):
-        torch.manual_seed(seed)
-        loss = step(*inputs)
-        torch.manual_seed(seed)
-        assert torch.equal(loss, tree_leaves(program.module(*program.arguments))[0])
-    for (name, one), other in zip(model.state_dict().items(), twin.state_dict().values(), strict=True):
-        assert torch.equal(one, other), name
-    other_images = [torch.randn_like(value) for value in inputs]
-    assert not torch.equal(step(*other_images), loss)
-
-
-class Difference(nn.Module):
-    """Two inputs of the same shape, and a flag, all of which may be given by position or keyword."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.arange(8.0))
-
-    def forward(self, more, less, *, scale=2, pair=None):
-        return ((self.weight * more).sum() - scale * (self.weight * less).sum()) * (pair or [1.0])[0]
-
-
-@pytest.mark.parametrize("example", [lambda a, b: (a, b), lambda a, b: {"less": b, "more": a}])
-def test_a_training_step_is_called_as_its_model_is(example):
-    more, less = torch.rand(2, 8)
-    for args, kwargs in [((more, less), {}), ((more,), {"less": less}), ((), {"less": less, "more": more, "scale": 2})]:
-        model = Difference()
-        expected = model(more, less)
-        step = optimize(model, example(torch.zeros(8), torch.ones(8)), training="sgd", method="lpmf")
-        assert torch.allclose(step(*args, **kwargs), expected)
-        assert torch.allclose(model.weight, torch.arange(8.0) - 0.01 * (more - 2 * less))
-
-
-def test_a_training_step_refuses_inputs_that_it_was_not_made_for():
-    model, ones = Difference(), torch.ones(8)
-    step = optimize(model, (ones, ones), training="adam", method="lpmf")
-    cases = [
-        (
-            (ones, torch.ones(1)),
-            {},
-            UsageError,
-            r"^input 'less' is .* shape \(1,\), .*made for .* shape \(8,\)",
-        ),
-        ((ones.double(), ones), {}, UsageError, "^input 'more' is .*float64, .*float32"),
-        ((ones, 3), {}, UsageError, "^input 'less' is 3; "),
-        ((ones, ones), {"scale": 3}, UsageError, "^input 'scale' is 3; the step was made for 2"),
-        ((ones, (ones, ones)), {}, UsageError, "^input 'less' is "),
-        ((ones,), {}, TypeError, "'less'"),
-        ((ones, ones, ones), {}, TypeError, "positional"),
-    ]
-    for args, kwargs, kind, message in cases:
-        with pytest.raises(kind, match=message):
-            step(*args, **kwargs)
-    assert torch.equal(model.weight, Difference().weight), "nothing was updated"
-
-
-class Nested(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(3))
-
-    def forward(self, pair, **more):
-        return (self.weight * pair[0] * more["last"]).sum() + pair[1].sum()
-
-
-def test_a_training_step_takes_nested_inputs():
-    model, (one, two, last) = Nested(), torch.rand(3, 3)
-    zeros = torch.zeros(3)
-    step = optimize(model, {"last": zeros, "pair": [zeros, zeros]}, training="sgd", method="lpmf")
-    expected = model([one, two], last=last)
-    assert torch.allclose(step([one, two], last=last), expected)
-    with pytest.raises(UsageError, match=r"^input 'pair\[1\]' is a tensor of shape \(1,\)"):
-        step([one, torch.ones(1)], last=last)
-    with pytest.raises(UsageError, match="nested otherwise"):
-        step([one], last=last)
-
-
-@pytest.mark.parametrize(
-    ("model", "kwargs", "message"),
-    [
-        (42, {}, "a model is a PyTorch module, not int"),
-        (nn.Linear(4, 4), {"time_limit": "5 parsecs"}, "time limit '5 parsecs' has an unknown unit"),
-        (nn.Linear(4, 4), {"time_limit": 0}, "time limit must be more than 0"),
-    ],
-)
-def test_what_optimize_cannot_take_is_refused(model, kwargs, message):
-    with pytest.raises(UsageError, match=message):
-        optimize(model, torch.ones(2, 4), **kwargs)
-
-
 class Looked(nn.Module):
     """Its training step meets a tensor that is neither parameter nor buffer."""
 
@@ -359,7 +243,7 @@ def test_conjugate_results_are_compared():
     program = program_of(Conjugated(), torch.randn(3, 4))
     graph = graph_of(program)
     check_equal(program, reorder(program, graph, random_order(graph, 0)), program.arguments)
-    one, other = (digests_of_run(program.module, [torch.full((3, 4), by)], False) for by in (1.0, 2.0))
+    one, other = (digests_of_run("conjugated", program.module, [torch.full((3, 4), by)], False) for by in (1.0, 2.0))
     assert all(a != b for a, b in zip(one, other, strict=True))
 
 

@@ -14,8 +14,15 @@ from schedopt.core.programs.pytorch.allocator import peak_of
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.measure import measure_orders
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.programs.pytorch.run import ARGUMENTS, digests_of_run, function_of, held_bytes
+from schedopt.core.programs.pytorch.run import ARGUMENTS, digests, function_of, held_bytes
 from schedopt.core.solve import solve
+
+
+def digests_of_code(run, arguments, grad):
+    """Run code with random numbers of a fixed seed; return digests of its results, then of its arguments."""
+    with torch.random.fork_rng(), torch.set_grad_enabled(grad):
+        torch.manual_seed(0)
+        return digests(run(*arguments), arguments)
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +48,11 @@ def test_each_order_is_run_and_compared_with_program_order(program, monkeypatch)
         assert name == program.name
         module = function_of(Path(question["path"]).read_text())
         arguments, grad = torch.load(Path(question["path"]).parent / ARGUMENTS, weights_only=False)
-        digests = digests_of_run(module, arguments, grad)
+        found = digests_of_code(module, arguments, grad)
         seen.append((label, question["device"], grad, held_bytes(arguments)))
         if label == "bad.json":
-            digests.append("wrong")
-        return {"peak": 1000 + len(seen), "microseconds": 5.0, "digests": digests}
+            found.append("wrong")
+        return {"peak": 1000 + len(seen), "microseconds": 5.0, "digests": found}
 
     monkeypatch.setattr(torch_measure, "ask", run)
     notes = []
@@ -70,7 +77,7 @@ def test_ops_without_tensors_run_in_the_other_process_too():
 
     program = program_of(Noisy().eval(), torch.ones(1000))
     function = function_of(program.module.code)
-    assert digests_of_run(function, program.arguments, False) == digests_of_run(
+    assert digests_of_code(function, program.arguments, False) == digests_of_code(
         program.module, program.arguments, False
     )
     peaks = []
@@ -112,11 +119,9 @@ def test_values_of_every_kind_have_digests_that_tell_them_apart():
         3,
         None,
     ]
-    digests = digests_of_run(lambda *arguments: (), values, False)
-    assert len(set(digests)) == len(values)
-    assert digests == digests_of_run(
-        lambda *arguments: (), [torch.clone(v) if torch.is_tensor(v) else v for v in values], False
-    )
+    found = digests(values)
+    assert len(set(found)) == len(values)
+    assert found == digests([torch.clone(v) if torch.is_tensor(v) else v for v in values])
 
 
 def test_a_run_that_fails_is_one_sentence(tmp_path):

@@ -275,12 +275,15 @@ class Sparse(nn.Module):
 
 REFUSED = [
     (Branching, r"net: the model reads the value of a tensor to decide what to do at test_program.py:\d+, so "),
-    (Conditional, r"net: node 'cond' \(cond\) chooses or repeats a graph of its own, which is not supported; "),
+    (Conditional, r"net: node 'cond' \(cond, .*test_program.py:\d+\) chooses or repeats a graph of its own, "),
     (
         Repeating,
-        r"net: node 'while_loop\w*' \(while_loop\w*\) chooses or repeats a graph of its own, which is not supported; ",
+        r"net: node 'while_loop\w*' \(while_loop\w*, .*test_program.py:\d+\) chooses or repeats a graph of its own, ",
     ),
-    (Selecting, r"net: the size of node 'nonzero' \(aten.nonzero.default\) depends on the values of tensors, so no "),
+    (
+        Selecting,
+        r"net: the size of node 'nonzero' \(aten.nonzero.default, test_program.py:\d+\) depends on the values of ",
+    ),
     (
         Leaving,
         r"net: the model cannot be exported at test_program.py:\d+: .numpy\(\) is not supported for tensor",
@@ -290,7 +293,7 @@ REFUSED = [
         Custom,
         r"net: the model cannot be exported at .*schedopt_tests::without_meta.* \(register one with torch.library",
     ),
-    (Sparse, r"net: op aten._to_sparse.default has no meta implementation; register a fake for it$"),
+    (Sparse, r"net: op aten._to_sparse.default at test_program.py:\d+ has no meta implementation; register a fake"),
 ]
 
 

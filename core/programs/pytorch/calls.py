@@ -1,0 +1,49 @@
+"""What a call of an ATen op is given, writes to and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch.utils import _pytree as pytree
+
+Op: TypeAlias = "torch._ops.OpOverload[Any, Any]"
+aten = torch.ops.aten
+# These write to arguments that their schemas do not mark as written, those with a flag `training` only if it is set.
+_STATISTICS = ("running_mean", "running_var")
+UNMARKED_WRITES = {
+    aten.native_batch_norm: _STATISTICS,
+    aten.cudnn_batch_norm: _STATISTICS,
+    aten.miopen_batch_norm: _STATISTICS,
+    aten.batch_norm_update_stats: _STATISTICS,
+    aten.batch_norm_gather_stats: _STATISTICS,
+    aten.batch_norm_gather_stats_with_counts: _STATISTICS,
+    aten.rrelu_with_noise: ("noise",),
+}
+
+
+def given(target: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of each argument of a call by its name, defaults included."""
+    parameters = target._schema.arguments
+    defaults = {parameter.name: parameter.default_value for parameter in parameters if parameter.has_default_value()}
+    return {**defaults, **{parameter.name: value for parameter, value in zip(parameters, args, strict=False)}, **kwargs}
+
+
+def tensors_in(values: Any) -> list[torch.Tensor]:
+    """Return the tensors in any nest of values."""
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def written(target: Op, values: Mapping[str, Any]) -> list[Any]:
+    """Return the arguments that a call writes to, of those that `given` returned."""
+    names = [a.name for a in target._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    if values.get("training", True):
+        names += UNMARKED_WRITES.get(target.overloadpacket, ())
+    return [values[name] for name in names if name in values]
+
+
+def is_random(target: Op, values: Mapping[str, Any]) -> bool:
+    """Whether a call draws from the random number generator, with the arguments that `given` returned."""
+    idle = values.get("train") is False or values.get("training") is False or values.get("dropout_p") == 0.0
+    return torch.Tag.nondeterministic_seeded in target.tags and not idle

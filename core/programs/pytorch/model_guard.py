@@ -1,0 +1,175 @@
+"""What a trace of a model depends on: its parameters and buffers, and its modules with their plain attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import is_
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from ...errors import UsageError
+from .guards import Facts, State, plain_fact, tensor_fact
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_REGISTRIES = ("_parameters", "_buffers", "_modules")
+_NO_FACTS = {*_REGISTRIES, "_non_persistent_buffers_set"}
+
+
+class SameTensor:
+    """A tensor that is neither parameter nor buffer, equal to none but itself, as traces hold it as a constant."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SameTensor) and self.tensor is other.tensor
+
+    def __hash__(self) -> int:
+        return id(self.tensor)
+
+    def __str__(self) -> str:
+        return f"the tensor of shape {list(self.tensor.shape)} at {id(self.tensor):#x}"
+
+
+class ModelGuard:
+    """The state of a model, read anew only where something of it was replaced since the last time.
+
+    Parameters
+    ----------
+    model
+        What is traced.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._written: frozenset[str] = frozenset()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._state: State | None = None
+        self._seen: list[_Seen] = []
+        self._layouts: list[tuple[torch.Tensor, Any]] = []
+
+    def state(self) -> State:
+        """Return facts of parameters, buffers, plain attributes, hooks and types of modules, and the tensors.
+
+        Raises
+        ------
+        UsageError
+            If a parameter is not initialised yet.
+        """
+        if self._state is None or not self._is_as_seen():
+            facts, tensors = _read(self._model)
+            self._state = State(tuple(fact for fact in facts if fact[0] not in self._written), tensors)
+            self._seen = [_Seen.of(module) for module in self._model.modules()]
+            loose = [value for seen in self._seen for value in seen.values if isinstance(value, torch.Tensor)]
+            self._layouts = [(tensor, _layout(tensor)) for tensor in [*tensors.values(), *loose]]
+        return self._state
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        """Take attributes that the model itself changes when it runs, a counter say, for no facts."""
+        self._written |= {f"attribute {name}" for name in names}
+        self._forget()
+
+    def _is_as_seen(self) -> bool:
+        return all(seen.is_so() for seen in self._seen) and all(
+            _layout(tensor) == layout for tensor, layout in self._layouts
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_model": self._model, "_written": self._written, "_state": None, "_seen": [], "_layouts": []}
+
+
+class _Seen(NamedTuple):
+    """A module as it was: its type, its attributes, and what its registries, hooks and lists held.
+
+    It holds what it saw, so that nothing new can take the place of an old thing in memory.
+    """
+
+    module: nn.Module
+    kind: type
+    keys: list[str]
+    values: list[Any]
+    empty: list[Any]
+    filled: list[tuple[Any, list[Any], list[Any]]]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> _Seen:
+        attributes = vars(module)
+        containers = [value for value in attributes.values() if isinstance(value, (dict, list))]
+        filled = [(value, list(value), list(_members(value))) for value in containers if value]
+        empty = [value for value in containers if not value]
+        return cls(module, type(module), list(attributes), list(attributes.values()), empty, filled)
+
+    def is_so(self) -> bool:
+        """Whether the module is as it was."""
+        attributes = self.module.__dict__
+        return (
+            type(self.module) is self.kind
+            and len(attributes) == len(self.values)
+            and all(map(is_, attributes.values(), self.values))
+            and list(attributes) == self.keys
+            and not any(self.empty)
+            and all(
+                len(container) == len(keys)
+                and all(map(is_, container, keys))
+                and all(map(is_, _members(container), members))
+                for container, keys, members in self.filled
+            )
+        )
+
+
+def _members(container: Any) -> Any:
+    return container.values() if isinstance(container, dict) else container
+
+
+def _layout(tensor: torch.Tensor) -> Any:
+    """Return what changes when `to()`, `requires_grad_()` or `data` change a tensor in its place."""
+    if tensor.layout is not torch.strided:
+        return tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad
+    where = tensor.data_ptr() if tensor.device.type != "meta" else 0
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad, where
+
+
+def _read(model: nn.Module) -> tuple[Facts, dict[str, torch.Tensor]]:
+    facts: list[tuple[str, Any]] = []
+    tensors: dict[str, torch.Tensor] = {}
+    first_with: dict[int, str] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        before = f"{path}." if path else ""
+        facts.append((f"module '{path}'", plain_fact(type(module))))
+        for kind, registry in (("parameter", module._parameters), ("buffer", module._buffers)):
+            for key, tensor in registry.items():
+                if tensor is None:
+                    continue
+                name = before + key
+                if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
+                    raise UsageError(f"{kind} '{name}' is not initialised yet; call the model once before")
+                tensors[name] = tensor
+                first = first_with.setdefault(tensor.untyped_storage()._cdata, name)
+                shares = None if first == name else f"sharing memory with {first} from {tensor.storage_offset()}"
+                facts.append((f"{kind} {name}", tensor_fact(tensor, shares)))
+        facts += _attributes(module, before)
+    return tuple(facts), tensors
+
+
+def _attributes(module: nn.Module, before: str) -> Iterator[tuple[str, Any]]:
+    for key, value in vars(module).items():
+        if key not in _NO_FACTS:
+            fact = tuple(value) if key in _HOOKS else _attribute_fact(value)
+            if fact is not None:
+                yield f"attribute {before}{key}", fact
+
+
+def _attribute_fact(value: Any) -> Any:
+    """Return the fact of a module's attribute: of plain values, tensors, and tuples and lists of these; else None."""
+    if isinstance(value, nn.Parameter):  # a second reference to it, as layers of `nn.LSTM` have
+        return None
+    if isinstance(value, torch.Tensor):
+        return SameTensor(value), tensor_fact(value) if value.layout is torch.strided else None
+    if isinstance(value, (tuple, list)):
+        return type(value), tuple(map(_attribute_fact, value))
+    return plain_fact(value)

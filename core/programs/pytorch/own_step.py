@@ -1,0 +1,169 @@
+"""A training step of the user's own: recorded at each call, and run in an order of less peak memory."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx, nn
+
+from ...errors import ProgramError, ScheduleError, UsageError
+from .guards import Facts, bind, difference
+from .plans import PlanSettings, as_traced, in_order
+from .program import STEP, TorchProgram
+from .python_state import PythonState
+from .recorded import Deferred
+from .recorder import Recorder
+from .rehearsal import Enough, rehearse
+from .segment import Segment, Tree
+from .sources import as_call
+from .step_graph import StepNames, arguments_of, step_graph
+from .tracing import silent
+
+
+class _Plan(NamedTuple):
+    """How to run what was recorded, and the numbers of the tensors that it returns."""
+
+    wanted: tuple[int, ...]
+    module: fx.GraphModule
+
+
+class PlannedStep(nn.Module):
+    """A function that does a whole training step, run in orders of less peak memory; see `schedopt.optimize`.
+
+    Each call runs the function's Python and records its ops, which run in the order of a plan when the function has
+    returned; where it reads a value (`item()`, or to branch), those recorded so far run first. So what is no op happens
+    as ever: an optimizer's hyperparameters, a schedule of learning rates, a counter, a branch. A plan is kept for each
+    sequence of ops, whatever the numbers in them.
+
+    Parameters
+    ----------
+    function
+        What to call: forward, backward and update, on modules and optimizers that it refers to.
+    inputs
+        Example inputs: a tuple of arguments, a dict of keywords, or one tensor.
+    settings
+        How plans are made.
+
+    Raises
+    ------
+    ProgramError
+        If the step cannot be recorded; the message names the line.
+    """
+
+    def __init__(self, function: Callable[..., Any], inputs: Any, settings: PlanSettings) -> None:
+        super().__init__()
+        self._function = function
+        self._settings = settings
+        self._name = step_name(function)
+        self._tree = Tree()
+        self._plans = 0
+        self._at_limit = False
+        self._parts = 0
+        self._most_parts = 1
+        self._only: Facts | None = None
+        args, kwargs = as_call(inputs)
+        if settings.dynamic is False:
+            self._only = bind(inspect.signature(function), args, kwargs).facts
+        self._trained = list(PythonState(function).parameters().values())
+        rehearse(function, args, kwargs, self._name, self._tree, self._take)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Do one step, and return what the function returns; its tensors have no graph of autograd.
+
+        Raises
+        ------
+        UsageError
+            If `dynamic=False` asks for inputs as those of the example, and these are not; nothing was run then.
+        """
+        if self._only is not None:
+            facts = bind(inspect.signature(self._function), args, kwargs).facts
+            if found := difference(self._only, facts):
+                raise UsageError(f"{found}; it was made with dynamic=False")
+        self._parts = 0
+        names = StepNames(self._function, args, kwargs, self._trained)
+        recorder = Recorder(self._tree, lambda segment, wanted: self._run(segment, wanted, names), [])
+        try:
+            with recorder.recording():
+                returned = self._function(*args, **kwargs)
+            recorder.flush()
+        except BaseException:
+            recorder.recover()
+            self._drop_valueless()
+            raise
+        self._most_parts = max(self._most_parts, self._parts)
+        return recorder.settle(returned)
+
+    def _drop_valueless(self) -> None:
+        """Drop the states that optimizers made in a step whose ops failed, so that the next step makes them."""
+        for _, optimizer in PythonState(self._function).optimizers:
+            for parameter, entries in list(optimizer.state.items()):
+                if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
+                    del optimizer.state[parameter]
+
+    def _take(self, segment: Segment, wanted: Sequence[int], names: StepNames, ended: bool) -> None:
+        """Plan what a rehearsal has recorded; end it where the step asks for a value, which no rehearsal can give."""
+        if _fitting(segment, wanted) is None:
+            self._planned(segment, wanted, names)
+        if not ended:
+            raise Enough
+
+    def _run(self, segment: Segment, wanted: Sequence[int], names: StepNames) -> dict[int, torch.Tensor]:
+        """Run what was recorded, and return the values that are wanted, by number."""
+        self._parts += 1
+        plan = _fitting(segment, wanted) or self._planned_or_not(segment, wanted, names)
+        with as_traced(grad=True):
+            values = plan.module(*arguments_of(segment))
+        return dict(zip(plan.wanted, values, strict=True))
+
+    def _planned_or_not(self, segment: Segment, wanted: Sequence[int], names: StepNames) -> _Plan:
+        """Return a new plan; of program order if no better one can be made, as the step has begun and must go on."""
+        limit = self._settings.plan_limit * max(self._parts, self._most_parts)
+        if self._plans < limit:
+            try:
+                return self._planned(segment, wanted, names)
+            except (ProgramError, ScheduleError) as error:
+                warnings.warn(f"{error}; it runs in program order", stacklevel=2)
+        elif not self._at_limit:
+            self._at_limit = True
+            warnings.warn(
+                f"{self._name}: {limit} sequences of ops have a plan, and plan_limit={self._settings.plan_limit} "
+                "allows no more; further ones run in program order: give inputs of fewer shapes, or a higher limit",
+                stacklevel=2,
+            )
+        return self._keep(segment, wanted, step_graph(segment, wanted, {}).module)
+
+    def _planned(self, segment: Segment, wanted: Sequence[int], names: StepNames) -> _Plan:
+        """Make a plan for what was recorded."""
+        graph = step_graph(segment, wanted, names.of_held())
+        program = TorchProgram(self._name, **graph._asdict(), training=STEP)
+        with as_traced(grad=True), silent():
+            plan = self._keep(segment, wanted, in_order(program, self._settings))
+        self._plans += 1
+        return plan
+
+    def _keep(self, segment: Segment, wanted: Sequence[int], module: fx.GraphModule) -> _Plan:
+        plan = _Plan(tuple(wanted), module)
+        segment.last.plans.append(plan)
+        return plan
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name}, {self._plans} plan{'s' * (self._plans != 1)})"
+
+
+def _fitting(segment: Segment, wanted: Sequence[int]) -> _Plan | None:
+    """Return a plan for what was recorded that returns at least what is wanted."""
+    plans: list[_Plan] = segment.last.plans
+    return next((plan for plan in plans if set(wanted) <= set(plan.wanted)), None)
+
+
+def step_name(function: Callable[..., Any]) -> str:
+    """Return what to call a step in messages."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return name

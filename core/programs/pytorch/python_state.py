@@ -1,0 +1,182 @@
+"""The Python side of a step: what its function reaches, kept and restored, and what its tensors are called."""
+
+from __future__ import annotations
+
+import functools
+import random
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+_PLAIN: tuple[type, ...] = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType)
+_PLAIN += (types.BuiltinFunctionType, np.ndarray, np.generic, torch.dtype, torch.device, torch.Size)
+
+
+class PythonState:
+    """What a function can change: what it reaches through closures, globals, defaults, attributes and containers.
+
+    Parameters
+    ----------
+    function
+        Where to start.
+
+    Attributes
+    ----------
+    modules, optimizers
+        Those reached, with the name under which each was met.
+    tensors
+        The tensors reached.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.modules: list[tuple[str, nn.Module]] = []
+        self.optimizers: list[tuple[str, torch.optim.Optimizer]] = []
+        self.tensors: list[torch.Tensor] = []
+        self._restoring: list[Callable[[], Any]] = []
+        self._seen: dict[int, Any] = {}
+        waiting: list[tuple[str, Any]] = [("", function)]
+        while waiting:
+            name, thing = waiting.pop()
+            if isinstance(thing, _PLAIN) or id(thing) in self._seen:
+                continue
+            self._seen[id(thing)] = thing
+            waiting += reversed(list(self._visit(name, thing)))
+        # NumPy's old generator, too: it is what a step may draw from.
+        states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+        self._restoring += [
+            lambda: random.setstate(states[0]),
+            lambda: np.random.set_state(states[1]),  # noqa: NPY002
+            lambda: torch.set_rng_state(states[2]),
+        ]
+
+    def parameters(self) -> dict[int, tuple[str, torch.Tensor]]:
+        """Return name and tensor of all parameters, by `id`, under the names of the outermost modules reached.
+
+        With several of these, the name begins with that under which the module was met.
+        """
+        found: dict[int, tuple[str, torch.Tensor]] = {}
+        for prefix, module in self._outermost():
+            for name, parameter in module.named_parameters():
+                found.setdefault(id(parameter), (prefix + name, parameter))
+        return found
+
+    def buffers(self) -> dict[int, str]:
+        """Return the names of all buffers, by `id`; see `parameters`."""
+        outermost = self._outermost()
+        return {id(buffer): prefix + name for prefix, module in outermost for name, buffer in module.named_buffers()}
+
+    def paths(self) -> dict[str, nn.Module]:
+        """Return all modules by their paths; see `parameters`."""
+        return {
+            (prefix + path).rstrip("."): module
+            for prefix, outer in self._outermost()
+            for path, module in outer.named_modules()
+        }
+
+    def _outermost(self) -> list[tuple[str, nn.Module]]:
+        """Return the modules that are in no other, each with what the names in it begin with."""
+        inner = {id(part) for _, module in self.modules for part in module.modules() if part is not module}
+        outermost = [(name, module) for name, module in self.modules if id(module) not in inner]
+        return [(f"{name}." if len(outermost) > 1 and name else "", module) for name, module in outermost]
+
+    def restore(self) -> None:
+        """Make everything what it was."""
+        for restore in self._restoring:
+            restore()
+
+    def _visit(self, name: str, thing: Any) -> Iterator[tuple[str, Any]]:
+        """Keep what a thing consists of, and give it to be visited."""
+        if isinstance(thing, torch.Tensor):
+            self._keep_tensor(thing)
+        elif isinstance(thing, types.FunctionType):
+            yield from self._function(thing)
+        elif isinstance(thing, types.MethodType):
+            yield from ((name, thing.__self__), (name, thing.__func__))
+        elif isinstance(thing, types.CellType):
+            yield from self._cell(name, thing)
+        elif isinstance(thing, functools.partial):
+            yield from ((name, part) for part in (thing.func, *thing.args, *thing.keywords.values()))
+        elif isinstance(thing, (tuple, frozenset)):
+            yield from ((name, part) for part in thing)
+        elif isinstance(thing, (dict, list, set, deque)):
+            yield from self._container(name, thing)
+        if isinstance(thing, nn.Module):
+            self.modules.append((name, thing))
+        elif isinstance(thing, torch.optim.Optimizer):
+            self.optimizers.append((name, thing))
+        attributes = getattr(thing, "__dict__", None)
+        if isinstance(attributes, dict) and not isinstance(thing, (types.FunctionType, torch.Tensor)):
+            yield from self._container(name, attributes)
+
+    def _keep_tensor(self, tensor: torch.Tensor) -> None:
+        self.tensors.append(tensor)
+        if tensor.is_leaf:
+            gradient, required, version = tensor.grad, tensor.requires_grad, tensor._version
+
+            def restore() -> None:
+                tensor.requires_grad_(required)
+                if tensor.grad is not gradient:
+                    tensor.grad = None
+                    tensor.grad = gradient
+                if tensor._version != version:
+                    _set_version(tensor, version)
+
+            self._restoring.append(restore)
+
+    def _function(self, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+        if (function.__module__ or "").partition(".")[0] in ("torch", "numpy"):
+            return
+        yield from zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        yield from (("", part) for part in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()))
+        for name in _names(function.__code__):
+            if name in function.__globals__:
+                value = function.__globals__[name]
+                self._restoring.append(functools.partial(function.__globals__.__setitem__, name, value))
+                yield name, value
+
+    def _cell(self, name: str, cell: types.CellType) -> Iterator[tuple[str, Any]]:
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not assigned yet
+            return
+        self._restoring.append(lambda: setattr(cell, "cell_contents", value))
+        yield name, value
+
+    def _container(self, name: str, thing: Any) -> Iterator[tuple[str, Any]]:
+        if isinstance(thing, dict):
+            kept = dict(thing)
+
+            def restore() -> None:
+                if not (thing.keys() == kept.keys() and all(thing[key] is kept[key] for key in kept)):
+                    thing.clear()
+                    thing.update(kept)
+
+            yield from ((name, key) for key in kept)
+            yield from ((f"{name}.{key}" if name and isinstance(key, str) else name, kept[key]) for key in kept)
+        else:
+            parts = list(thing)
+
+            def restore() -> None:
+                if len(thing) != len(parts) or any(one is not other for one, other in zip(thing, parts, strict=True)):
+                    thing.clear()
+                    thing.update(parts) if isinstance(thing, set) else thing.extend(parts)
+
+            yield from ((name, part) for part in parts)
+        self._restoring.append(restore)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Return the names of globals and attributes in a function and the functions within it."""
+    return set(code.co_names).union(*(_names(part) for part in code.co_consts if isinstance(part, types.CodeType)))
+
+
+def _set_version(tensor: torch.Tensor, version: int) -> None:
+    try:
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))  # type: ignore[attr-defined]
+    except TypeError:  # torch < 2.6
+        torch._C._autograd._unsafe_set_version_counter(tensor, version)  # type: ignore[attr-defined,arg-type]

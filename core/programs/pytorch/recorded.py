@@ -1,0 +1,240 @@
+"""What a recorded step is made of: tensors whose values are still to come, and the ops that will give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .calls import UNMARKED_WRITES
+
+aten = torch.ops.aten
+# Calls that give their argument again (no autograd here).
+WITHOUT_EFFECT = (aten.detach.default, aten.alias.default, aten.lift_fresh.default)
+# What these give has a shape and type that no number among their arguments changes, as that of a pointwise op.
+_FILLED = (aten.full, aten.full_like, aten.new_full, aten.fill, aten.addmm, aten.baddbmm, aten.scalar_tensor)
+
+
+class Deferred(torch.Tensor):
+    """A tensor of a step that is being recorded: shape, type and device, and a value once its op has run."""
+
+    number: int
+    value: torch.Tensor | None
+
+    @staticmethod
+    def __new__(cls, like: Layout, number: int) -> Deferred:
+        """Return a tensor without memory."""
+        made: Deferred = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            like.shape,
+            strides=like.stride,
+            storage_offset=like.offset,
+            dtype=like.dtype,
+            layout=torch.strided,
+            device=like.device,
+        )
+        if like.conjugate:
+            torch._C._set_conj(made, True)  # type: ignore[attr-defined]
+        if like.negative:
+            torch._C._set_neg(made, True)  # type: ignore[attr-defined]
+        made.number = number
+        made.value = None
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Run an op outside of the step on the values."""
+        args, kwargs = pytree.tree_map_only(Deferred, _value, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        """Return the text of the value, or say that it is still to come."""
+        return f"tensor(..., {self.dtype})" if self.value is None else repr(self.value)
+
+
+def _value(tensor: Deferred) -> torch.Tensor:
+    if tensor.value is None:
+        raise RuntimeError("this tensor was made while a step was recorded, not run, so it has no values")
+    return tensor.value
+
+
+class Layout(NamedTuple):
+    """How a strided tensor lies in memory."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    device: torch.device
+    conjugate: bool
+    negative: bool
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """Return how a strided tensor lies in memory."""
+    return Layout(
+        tuple(tensor.shape),
+        tensor.stride(),
+        int(tensor.storage_offset()),
+        tensor.dtype,
+        tensor.device,
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )
+
+
+class Sort:
+    """What the schema of an op says about how it is recorded.
+
+    Attributes
+    ----------
+    writes
+        Positions and keywords of the arguments that it writes to.
+    only_writes
+        Whether all that it returns are arguments that it wrote to.
+    gives_values
+        Whether it returns numbers, so that it cannot wait.
+    numbers
+        Positions and keywords where a number may be another in each call, since no shape depends on it.
+    changes_shape
+        Whether it changes the shape of its argument in place.
+    is_random
+        Whether it draws random numbers.
+    returns
+        Whether it returns anything.
+    without_tensors
+        Whether it neither takes nor returns tensors.
+    takes_size
+        Whether it makes a tensor of the size that is its first argument.
+    """
+
+    def __init__(self, op: Any) -> None:
+        schema = op._schema
+        tags = op.tags
+        places = [*range(len(schema.arguments))]
+        names = [argument.name for argument in schema.arguments]
+        unmarked = UNMARKED_WRITES.get(op.overloadpacket, ())
+        marked = [(a.alias_info is not None and a.alias_info.is_write) or a.name in unmarked for a in schema.arguments]
+        self.writes = {key for at in places if marked[at] for key in (at, names[at])}
+        returned = [r.alias_info is not None and r.alias_info.is_write for r in schema.returns]
+        self.only_writes = all(returned)
+        kinds = [str(r.type) for r in schema.returns]
+        self.gives_values = bool(kinds) and not any("Tensor" in kind for kind in kinds)
+        free = self.only_writes or torch.Tag.pointwise in tags or schema.name.startswith("aten::_foreach_")
+        free = free or op.overloadpacket in _FILLED
+        types = [str(a.type) for a in schema.arguments]
+        is_number = [any(t in kind for t in ("number", "Scalar", "float", "Tensor")) for kind in types]
+        self.numbers = {key for at in places if free and is_number[at] for key in (at, names[at])}
+        self.changes_shape = torch.Tag.inplace_view in tags
+        self.is_random = torch.Tag.nondeterministic_seeded in tags
+        self.returns = bool(schema.returns)
+        self.without_tensors = not any("Tensor" in kind for kind in (*kinds, *types))
+        self.takes_size = bool(types) and types[0] == "List[int]"
+
+
+@cache
+def sort_of(op: Any) -> Sort:
+    """Return what the schema of an op says about how it is recorded."""
+    return Sort(op)
+
+
+class TensorKey(NamedTuple):
+    """A tensor among the arguments of a recorded op; one met for the first time has its layout, and whose memory."""
+
+    number: int
+    layout: Layout | None = None
+    memory_of: int = -1
+
+
+class Number(NamedTuple):
+    """A number among the arguments of a recorded op that may be another in each call."""
+
+    kind: type
+
+
+class Constant(NamedTuple):
+    """A bool or a float among the arguments of a recorded op, which equals a number of another type."""
+
+    kind: type
+    value: Any
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tensor that an op returns: new, with its layout, or one of its arguments."""
+
+    number: int
+    layout: Layout | None = None
+
+
+class RecordedOp:
+    """An op that a step has recorded, as a node of a tree: steps that began with the same ops share these.
+
+    Attributes
+    ----------
+    op, key
+        The op, and its arguments and keywords: tensors by number, numbers that may change by type.
+    before
+        The op before it; None for the root of the tree.
+    after
+        The ops that steps have gone on with, by op and key.
+    returned
+        The nest of its results, with a `Result` for each tensor.
+    fakes
+        A fake of each tensor that steps meet or make with it, by number.
+    next
+        The number of the next tensor.
+    reads, writes
+        Numbers of the tensors with values whose memory it reads and writes.
+    meta
+        What a graph says about it: the line of the user's code, and the number of its forward op.
+    plans
+        How to run the steps that end with it.
+    """
+
+    def __init__(self, op: Any = None, key: tuple[Any, ...] = ((), ()), before: RecordedOp | None = None) -> None:
+        self.op = op
+        self.key = key
+        self.before = before
+        self.after: dict[Any, RecordedOp] = {}
+        self.returned: Any = None
+        self.fakes: dict[int, torch.Tensor] = {}
+        self.next = 0
+        self.reads: set[int] = set()
+        self.writes: set[int] = set()
+        self.meta: dict[str, Any] = {}
+        self.plans: list[Any] = []
+
+    def path(self) -> list[RecordedOp]:
+        """Return the ops from the first one to this one."""
+        ops: list[RecordedOp] = []
+        node = self
+        while node.before is not None:
+            ops.append(node)
+            node = node.before
+        return ops[::-1]
+
+    def call(
+        self, tensor: Callable[[TensorKey], Any], number: Callable[[], Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return arguments and keywords: each tensor as `tensor(key)`, each number that may change by `number()`."""
+
+        def value_of(key: Any) -> Any:
+            if isinstance(key, TensorKey):
+                return tensor(key)
+            if isinstance(key, Number):
+                return number()
+            if isinstance(key, Constant):
+                return key.value
+            return [value_of(part) for part in key] if isinstance(key, tuple) else key
+
+        args, kwargs = self.key
+        return tuple(map(value_of, args)), {name: value_of(part) for name, part in kwargs}

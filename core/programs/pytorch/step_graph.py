@@ -1,0 +1,131 @@
+"""What a step has recorded as one flat graph, and the tensors and numbers that it runs on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import getitem
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from .argument_names import argument_names
+from .python_state import PythonState
+from .recorded import WITHOUT_EFFECT, RecordedOp, Result
+from .segment import Segment
+
+Named = Mapping[int, tuple[str, str]]
+"""Role and name of tensors, by `id`."""
+
+
+class StepGraph(NamedTuple):
+    """The ops that a step has recorded as a program; its fields are those of `TorchProgram`."""
+
+    module: fx.GraphModule
+    arguments: tuple[Any, ...]
+    roles: tuple[str, ...]
+    names: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+def step_graph(segment: Segment, wanted: Sequence[int], named: Named) -> StepGraph:
+    """Return the ops that a step has recorded as a graph.
+
+    Its numbers (learning rates, what follows from the number of steps) are arguments, since they change from call to
+    call; their role is `constant`.
+
+    Parameters
+    ----------
+    segment
+        What was recorded.
+    wanted
+        The numbers of the tensors that the graph returns.
+    named
+        What is known of the tensors that it works on.
+    """
+    graph = fx.Graph()
+    nodes: dict[int, fx.Node] = {}
+    roles, names = [], []
+    for number, tensor in segment.held.items():
+        role, label = named.get(id(tensor), ("constant", f"tensor_{number}"))
+        nodes[number] = graph.placeholder(re.sub(r"\W", "_", f"{role}_{label}"))
+        roles.append(role)
+        names.append(label)
+    labels = [f"number_{at}" for at in range(len(segment.numbers))]
+    numbers = iter([graph.placeholder(label) for label in labels])
+    for op in segment.last.path():
+        if op.op not in WITHOUT_EFFECT:
+            _add(graph, op, nodes, numbers.__next__)
+    graph.output(tuple(nodes[number] for number in wanted))
+    return StepGraph(
+        module=fx.GraphModule(torch.nn.Module(), graph),
+        arguments=(*arguments_of(segment),),
+        roles=(*roles, *("constant" for _ in labels)),
+        names=(*names, *labels),
+        results=("output",) * len(wanted),
+    )
+
+
+def arguments_of(segment: Segment) -> list[Any]:
+    """Return what the program of a segment runs on: tensors, without autograd, that share memory with those met."""
+    return [*(tensor.data for tensor in segment.held.values()), *segment.numbers]
+
+
+def _add(graph: fx.Graph, op: RecordedOp, nodes: dict[int, fx.Node], number: Callable[[], Any]) -> None:
+    """Add an op to the graph, and a node for each of its results that is a tensor."""
+    args, kwargs = op.call(lambda tensor: nodes[tensor.number], number)
+    node = graph.create_node("call_function", op.op, args, kwargs, name=op.op.overloadpacket.__name__)
+    node.meta.update(op.meta)
+
+    def take(part: Any, source: fx.Node) -> None:
+        if isinstance(part, Result):
+            nodes[part.number] = source
+        elif isinstance(part, (tuple, list)):
+            for at, inner in enumerate(part):
+                if any(isinstance(leaf, Result) for leaf in pytree.tree_leaves(inner)):
+                    take(inner, graph.call_function(getitem, (source, at)))
+
+    take(op.returned, node)
+
+
+class StepNames:
+    """What the tensors that a call of a step works on are called.
+
+    Parameters
+    ----------
+    function, args, kwargs
+        The step, and the inputs of the call.
+    trained
+        Parameters that the step is known to reach, whose gradients may be gone at its end.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        trained: Iterable[tuple[str, torch.Tensor]],
+    ) -> None:
+        self._function = function
+        names = argument_names(function, args, kwargs)
+        leaves = zip(pytree.tree_leaves((args, kwargs)), names, strict=True)
+        self._inputs = {id(leaf): name for leaf, name in leaves if isinstance(leaf, torch.Tensor)}
+        self._gradients = {id(tensor.grad): name for name, tensor in trained if tensor.grad is not None}
+
+    def of_held(self) -> Named:
+        """Return role and name of each tensor that is known, by `id`."""
+        state = PythonState(self._function)
+        named = {key: ("input", name) for key, name in self._inputs.items()}
+        parameters = state.parameters()
+        for name, optimizer in state.optimizers:
+            for parameter, entries in optimizer.state.items():
+                owner = parameters.get(id(parameter), (name, None))[0]
+                for key, value in entries.items() if isinstance(entries, dict) else ():
+                    if isinstance(value, torch.Tensor):
+                        named[id(value)] = ("state", f"{owner}.{key}")
+        named.update((key, ("gradient", f"{name}.grad")) for key, name in self._gradients.items())
+        named.update((key, ("buffer", name)) for key, name in state.buffers().items())
+        named.update((key, ("parameter", name)) for key, (name, _) in parameters.items())
+        return named

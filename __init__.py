@@ -21,6 +21,8 @@ if _typing.TYPE_CHECKING:
     from .core.files.costgraph import read_graph, write_graph
     from .core.files.schedule_json import read_schedule
     from .core.front_door.comparing import compare
+    from .core.front_door.differing import diff
+    from .core.front_door.fitting import fit
     from .core.front_door.importing import import_model
     from .core.front_door.methods import methods
     from .core.front_door.networkx_graphs import from_networkx, to_networkx
@@ -30,6 +32,7 @@ if _typing.TYPE_CHECKING:
     from .core.graph import CostGraph
     from .core.graph_builder import GraphBuilder
     from .core.problem import Problem
+    from .core.programs.pytorch.inductor_hook import inductor
     from .core.result import Result
     from .core.schedule import Schedule
 
@@ -51,8 +54,11 @@ __all__ = [
     "UsageError",
     "__version__",
     "compare",
+    "diff",
+    "fit",
     "from_networkx",
     "import_model",
+    "inductor",
     "methods",
     "optimize",
     "read_graph",
@@ -69,6 +75,8 @@ _MODULES = {
     "files.costgraph": ["read_graph", "write_graph"],
     "files.schedule_json": ["read_schedule"],
     "front_door.comparing": ["compare"],
+    "front_door.differing": ["diff"],
+    "front_door.fitting": ["fit"],
     "front_door.importing": ["import_model"],
     "front_door.methods": ["methods"],
     "front_door.networkx_graphs": ["from_networkx", "to_networkx"],
@@ -78,6 +86,7 @@ _MODULES = {
     "graph_builder": ["GraphBuilder"],
     "problem": ["Problem"],
     "front_door.optimizing": ["optimize"],
+    "programs.pytorch.inductor_hook": ["inductor"],
     "result": ["Result"],
     "schedule": ["Schedule"],
 }

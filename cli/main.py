@@ -15,10 +15,13 @@ from .commands.apply import apply
 from .commands.check import check
 from .commands.compare import compare
 from .commands.convert import convert
+from .commands.diff import diff
+from .commands.fit import fit
 from .commands.gen.group import gen
 from .commands.import_model import import_model
 from .commands.measure import measure
 from .commands.methods import methods
+from .commands.optimize import optimize
 from .commands.plot import plot
 from .commands.show import show
 from .commands.solve import solve
@@ -72,9 +75,12 @@ _GRAPH, _MODEL, _MANY = "Schedule a graph", "Your own model", "Methods and many 
 app.command("solve", rich_help_panel=_GRAPH)(solve)
 app.command("show", rich_help_panel=_GRAPH)(show)
 app.command("plot", rich_help_panel=_GRAPH)(plot)
+app.command("diff", rich_help_panel=_GRAPH)(diff)
 app.command("check", rich_help_panel=_GRAPH)(check)
 app.command("convert", rich_help_panel=_GRAPH)(convert)
+app.command("optimize", rich_help_panel=_MODEL)(optimize)
 app.command("import", rich_help_panel=_MODEL)(import_model)
+app.command("fit", rich_help_panel=_MODEL)(fit)
 app.command("measure", rich_help_panel=_MODEL)(measure)
 app.command("apply", rich_help_panel=_MODEL)(apply)
 app.command("methods", rich_help_panel=_MANY)(methods)

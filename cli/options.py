@@ -28,9 +28,13 @@ SCHEDULE_HELP = "Schedule JSON, as solve --output writes it, or op names, one pe
 ForceFlag = Annotated[bool, typer.Option("--force", help="Take a schedule that was made for another graph.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of every random choice.")]
 JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Workers; the result does not depend on it.")]
-GraphArgument = Annotated[str, typer.Argument(metavar="GRAPH", help="CostGraphDef file, or - for standard input.")]
+GraphArgument = Annotated[
+    str,
+    typer.Argument(metavar="GRAPH", help="CostGraphDef file, - for standard input, or a model as `import` reads it."),
+]
 GraphsArgument = Annotated[
-    list[str], typer.Argument(metavar="GRAPHS...", help="CostGraphDef files, and folders of them.")
+    list[str],
+    typer.Argument(metavar="GRAPHS...", help="CostGraphDef files, folders of them, and models as `import` reads them."),
 ]
 TaskOption = Annotated[str, typer.Option("--task", help="What to minimise: memory (peak) or runtime (makespan).")]
 DevicesOption = Annotated[

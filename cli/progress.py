@@ -13,6 +13,7 @@ from .console import Talk
 
 if TYPE_CHECKING:
     from ..core.problem import Problem
+    from ..core.programs.pipeline import Observer
     from ..core.result import Result
     from ..core.search.method_spec import MethodSpec
     from ..core.search.search import Search
@@ -136,3 +137,58 @@ class _Line:
         limit = search.deadline - self.start
         text += f", {now - self.start:.0f}" + (f" of {limit:.0f} s" if search.is_timed else " s")
         self.status.update(text)
+
+
+class Stages:
+    """Draws the stages of a job on a terminal, each in place of the one before: its number, what is done, the runs.
+
+    Parameters
+    ----------
+    talk
+        Where it is drawn, if progress is.
+    what
+        What the job is about.
+    searching
+        The stage that draws itself, as `run_with_progress` does.
+    """
+
+    def __init__(self, talk: Talk, what: str, searching: str = "") -> None:
+        self.talk, self.what, self.searching = talk, what, searching
+        self.text = ""
+        self.status: Any = None
+
+    def __enter__(self) -> Stages:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def observer(self) -> Observer:
+        """Return what is told how the job goes."""
+        from ..core.programs.pipeline import Observer
+
+        return Observer(self.talk.note, self._stage, self._run)
+
+    def _stage(self, number: int, total: int, what: str) -> None:
+        self._stop()
+        self.text = f"{self.what}: stage {number} of {total}, {what}"
+        if self.talk.shows_progress and what != self.searching:
+            self._draw(self.text)
+
+    def _run(self, number: int, total: int, order: str) -> None:
+        if self.talk.shows_progress:
+            self._draw(f"{self.text}: run {number} of {total}, {order}")
+
+    def _draw(self, text: str) -> None:
+        from rich.markup import escape
+
+        if self.status is None:
+            self.status = self.talk.console.status(escape(text))
+            self.status.start()
+        else:
+            self.status.update(escape(text))
+
+    def _stop(self) -> None:
+        if self.status is not None:
+            self.status.stop()
+            self.status = None

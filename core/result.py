@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..version import VERSION
+from .costs.bounds import memory_bound
 from .costs.simulator import Simulation, simulate
 from .files.schedule_json import FORMAT, format_document, steps_document
 from .graph_hash import structure_hash
@@ -131,6 +132,21 @@ class Result:
 
         return text_of(Text(self.title()), self.table())
 
+    def explain(self) -> str:
+        """Return what the memory is about, a sentence a line, as `schedopt solve` prints it below its table.
+
+        What is proven of the order, which tensors hold its peak and where they are made, and what no schedule is below
+        even with recomputation. Empty for several devices and for the makespan.
+        """
+        if self.problem.task != "memory" or self.problem.devices > 1:
+            return ""
+        from .costs.explanation import explain
+
+        # The bound of a search that keeps a limit says nothing of orders which do not.
+        bound = int(self.lower_bound) if self.is_feasible else memory_bound(self.problem)
+        found = explain(self.problem, self.schedule, int(self.input_value), min(bound, self.peak_memory))
+        return "\n".join(found.sentences())
+
     def document(self) -> dict[str, Any]:
         """Return the schedule file as plain Python values; `docs/concepts/formats.md` says what they mean."""
         problem, graph = self.problem, self.problem.graph
@@ -140,6 +156,7 @@ class Result:
             "schedopt": VERSION,
             "format": FORMAT,
             "graph": graph.name,
+            **({"imported": dict(graph.annotations.imported)} if graph.annotations.imported else {}),
             "graph_sha256": structure_hash(graph),
             "task": problem.task,
             "method": self.method,

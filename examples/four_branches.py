@@ -16,6 +16,6 @@ class FourBranches(torch.nn.Module):
         return torch.cat([branch(x) for branch, x in zip(self.narrow, wide, strict=True)], dim=1)
 
 
-def model():
+def model(batch=1):
     torch.manual_seed(0)
-    return FourBranches().eval(), (torch.randn(1, 3, 128, 128),)
+    return FourBranches().eval(), (torch.randn(batch, 3, 128, 128),)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
-from ..program_options import ModelArgument, ProgramDeviceOption, ShapeOption, TrainingOption, import_options
+from ..program_options import ModelArgument, ScheduleDeviceOption, ScheduleTrainingOption, ShapeOption, given_options
 
 
 def apply(
@@ -17,9 +17,9 @@ def apply(
         typer.Argument(metavar="SCHEDULE", help=f"Of the imported model: {SCHEDULE_HELP}"),
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="The file to write: .onnx for ONNX, .pt2 for PyTorch.")],
-    training: TrainingOption = "none",
+    training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,
-    device: ProgramDeviceOption = "cpu",
+    device: ScheduleDeviceOption = None,
     force: ForceFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -27,17 +27,19 @@ def apply(
     """Write a model with its ops in the order of a schedule, after a run that gave bitwise equal results."""
     from json import dumps
 
-    from ...core.files.atomic import check_writable
-    from ...core.programs.importers import check_options, load
-    from ...core.programs.runners import runner_of
+    from ...core.programs.imported import options_for
+    from ...core.programs.importers import check_options
+    from ...core.programs.options import ImportOptions
+    from ...core.programs.pipeline import apply as apply_schedule
+    from ...core.programs.runners import check_output
     from ..console import Talk, write
 
     talk = Talk(quiet)
-    options = import_options(training, shape, device)
-    runner = runner_of(model)
-    check_options(model, options)
-    check_writable(output)
-    load(runner.apply)(model, schedule, output, options, talk.note, force=force)
+    given = given_options(training, shape, device)
+    check_output(model, output)
+    check_options(model, ImportOptions(**given))
+    options = options_for([schedule], given, talk.note)
+    apply_schedule(model, schedule, output, options, talk.note, force=force)
     if json:
         write(dumps({"model": model, "schedule": schedule, "output": output, "equal": True}))
     else:

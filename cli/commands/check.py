@@ -20,12 +20,12 @@ def check(
     from json import dumps
 
     from ...core.errors import ScheduleError
-    from ...core.files.costgraph import read_graph
     from ...core.files.schedule_json import read_schedule
+    from ...core.programs.reading import read_any
     from ...core.units import format_bytes, format_microseconds
     from ..console import Talk, write
 
-    loaded = read_schedule(schedule, read_graph(graph, Talk(quiet).note), force=force)
+    loaded = read_schedule(schedule, read_any(graph, Talk(quiet).note), force=force)
     try:
         totals = loaded.verify()
     except ScheduleError as error:

@@ -25,15 +25,15 @@ def convert(
     from json import dumps
 
     from ...core.errors import UsageError
-    from ...core.files.costgraph import read_graph
     from ...core.programs.graph_files.writing import check_target, write_graph_file
+    from ...core.programs.reading import read_any
     from ..console import Talk, write
 
     if json and target == "-":
         raise UsageError("--json prints to standard output, where the graph goes; name an output file")
     check_target(target)
     talk = Talk(quiet)
-    graph = read_graph(source, talk.note)
+    graph = read_any(source, talk.note)
     write_graph_file(graph, target)
     if json:
         write(dumps({"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors, "output": target}))

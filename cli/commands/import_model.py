@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 import typer
 
 from ..options import JsonFlag, QuietFlag
-from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, import_options
+from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
 
 if TYPE_CHECKING:
     from ...core.graph import CostGraph
@@ -33,7 +33,7 @@ def import_model(
             "- writes text to standard output.",
         ),
     ] = "-",
-    training: TrainingOption = "none",
+    training: TrainingOption = None,
     shape: ShapeOption = None,
     costs: Annotated[
         Literal["roofline", "measured"],
@@ -50,7 +50,7 @@ def import_model(
         Optional[str],  # noqa: UP045
         typer.Option("--memory-bandwidth", help="Of the roofline, e.g. 50GB/s. (default: 100GB/s)"),
     ] = None,
-    device: ProgramDeviceOption = "cpu",
+    device: ProgramDeviceOption = None,
     default_size: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--default-size", help="Bytes of a node without a size, e.g. 4KiB. (DOT, node-link JSON)"),
@@ -69,6 +69,7 @@ def import_model(
     from ...core.errors import UsageError
     from ...core.programs.graph_files.writing import check_target, write_graph_file
     from ...core.programs.importers import kind_of, read_model
+    from ...core.programs.options import ImportOptions
     from ...core.units import parse_bytes
     from ..console import Talk, write
 
@@ -76,7 +77,7 @@ def import_model(
         raise UsageError("--json prints to standard output, where the graph goes; name an output file by --output")
     check_target(output)
     options = dataclasses.replace(
-        _with_rates(import_options(training, shape, device), flops, memory_bandwidth),
+        _with_rates(ImportOptions(**given_options(training, shape, device)), flops, memory_bandwidth),
         costs=costs,
         default_size=None if default_size is None else parse_bytes(default_size, "default size"),
         graph=graph,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 
 from ..options import ForceFlag, JsonFlag, QuietFlag
-from ..program_options import ModelArgument, ProgramDeviceOption, ShapeOption, TrainingOption, import_options
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from ...core.programs.measurement import Measurement
+from ..program_options import (
+    ModelArgument,
+    RepeatsOption,
+    ScheduleDeviceOption,
+    ScheduleTrainingOption,
+    ShapeOption,
+    given_options,
+)
 
 
 def measure(
@@ -21,10 +23,10 @@ def measure(
         Optional[list[str]],  # noqa: UP045 - Typer reads it at run time on Python 3.10
         typer.Option("--schedule", "-s", metavar="SCHEDULE", help="Schedule of the imported model; repeatable."),
     ] = None,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs of each order, each in a new process.")] = 5,
-    training: TrainingOption = "none",
+    repeats: RepeatsOption = 5,
+    training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,
-    device: ProgramDeviceOption = "cpu",
+    device: ScheduleDeviceOption = None,
     force: ForceFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -33,68 +35,37 @@ def measure(
 
     Exit code 1 if the results of an order differ from those of program order.
     """
-    from contextlib import nullcontext
     from json import dumps
 
-    from rich.markup import escape
-
-    from ...core.programs.importers import check_options, load
-    from ...core.programs.runners import runner_of
+    from ...core.programs.imported import options_for
+    from ...core.programs.importers import check_options
+    from ...core.programs.measurement import time_sentences
+    from ...core.programs.options import ImportOptions
+    from ...core.programs.pipeline import measure as measure_schedules
+    from ...core.programs.runners import runner_kind
     from ..console import Talk, show, write
+    from ..progress import Stages
+    from ..reports.measure import orders_document, table
 
     talk = Talk(quiet)
-    options = import_options(training, shape, device)
-    runner = runner_of(model)
-    check_options(model, options)
-    orders = ["program order", *(schedule or [])]
-    doing = f"{model}: measuring its ops, then {repeats} x {', '.join(map(escape, orders))}"
-    with talk.console.status(doing) if talk.shows_progress else nullcontext():
-        run = load(runner.measure)
-        rows: list[Measurement] = run(model, schedule or [], repeats, options, talk.note, force=force)
+    schedules = schedule or []
+    given = given_options(training, shape, device)
+    runner_kind(model)
+    check_options(model, ImportOptions(**given))
+    options = options_for(schedules, given, talk.note)
+    with Stages(talk, model) as stages:
+        rows = measure_schedules(model, schedules, repeats, options, stages.observer(), force=force)
+    done, wanted = sum(len(row.microseconds) for row in rows), repeats * (1 + len(schedules))
     if json:
-        write(
-            dumps({"model": model, "training": training, "repeats": repeats, "orders": [_as_json(row) for row in rows]})
-        )
+        document = {"model": model, "training": options.training, "repeats": repeats, "orders": orders_document(rows)}
+        write(dumps(document))
     else:
-        runs = f"{repeats} run{'s' * (repeats > 1)} of each order, each in a new process"
-        show(_table(rows), f"{model}: peak memory, {runs}")
+        runs = f"{repeats} run{'s' * (repeats > 1)} of each order" if done == wanted else f"{done} of {wanted} runs"
+        show(table(rows), f"{model}: peak memory, {runs}, each in a new process")
+        for row in rows[1:]:
+            write("\n".join(time_sentences(row, rows[0])))
     if not all(row.is_equal for row in rows):
         raise typer.Exit(1)
-
-
-def _as_json(row: Measurement) -> dict[str, Any]:
-    return {
-        "order": row.order,
-        "predicted_peak": row.predicted_peak,
-        "measured_peak": row.measured_peak,
-        "measured_peaks": list(row.measured_peaks),
-        "error": row.error,
-        "microseconds": list(row.microseconds),
-        "equal": row.is_equal,
-    }
-
-
-def _table(rows: list[Measurement]) -> Table:
-    """Build the table that `measure` prints: one line per order, against program order."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    from ...core.units import format_bytes, format_microseconds
-
-    table = Table("order")
-    for column in ("predicted", "measured", "error", "change", "time", "spread", "results"):
-        table.add_column(column, justify="right", no_wrap=True)
-    first = rows[0]
-    for row in rows:
-        change = "" if row is first else f"{100 * (row.measured_peak / first.measured_peak - 1):+.2f}%"
-        table.add_row(
-            escape(row.order),
-            format_bytes(row.predicted_peak),
-            f"[bold]{format_bytes(row.measured_peak)}[/]",
-            f"{100 * row.error:+.2f}%",
-            change,
-            format_microseconds(row.median_microseconds),
-            format_microseconds(row.spread_microseconds),
-            "equal" if row.is_equal else "[bold]differ[/]",
-        )
-    return table
+    if done < wanted:
+        typer.echo(f"interrupted: {done} of {wanted} runs are done", err=True)
+        raise typer.Exit(130)

@@ -45,14 +45,15 @@ def plot(
 
     from ...core.costs.timeline import INPUT
     from ...core.files.atomic import write_atomically
-    from ...core.files.costgraph import graph_name, read_graph
+    from ...core.files.costgraph import graph_name
     from ...core.plots.draw import check_target, draw
+    from ...core.programs.reading import read_any
     from ..console import Talk, write
 
     talk = Talk(quiet)
     target = output or f"{graph_name(graph)}.png"
     check_target(target)
-    read = read_graph(graph, talk.note)
+    read = read_any(graph, talk.note)
     timelines = [_read_timeline(path, label, read, force) for path, label in _labels(schedules or [INPUT]).items()]
     write_atomically(target, draw(timelines, target, kind))  # type: ignore[arg-type]
     if json:

@@ -18,7 +18,12 @@ _NAMES_SHOWN = 3
 
 
 def show(
-    graph: Annotated[str, typer.Argument(metavar="GRAPH", help="CostGraphDef file, - for stdin, or a folder.")],
+    graph: Annotated[
+        str,
+        typer.Argument(
+            metavar="GRAPH", help="CostGraphDef file, - for stdin, a folder, or a model as `import` reads it."
+        ),
+    ],
     schedule: Annotated[
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
         typer.Argument(metavar="[SCHEDULE]", help=f"Show what is alive at its peak. {SCHEDULE_HELP}"),
@@ -32,7 +37,7 @@ def show(
     from pathlib import Path
 
     from ...core.errors import UsageError
-    from ...core.files.costgraph import read_graph
+    from ...core.programs.reading import read_any
     from ..console import Talk
 
     talk = Talk(quiet)
@@ -41,7 +46,7 @@ def show(
             raise UsageError(f"{graph} is a folder; name the one graph that {schedule} belongs to")
         _show_folder(graph, talk, json)
     elif schedule is None:
-        _show_graph(read_graph(graph, talk.note), json)
+        _show_graph(read_any(graph, talk.note), json)
     else:
         _show_peak(graph, schedule, talk, top, json, force)
 
@@ -127,13 +132,13 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
     from ...core.costs.memory_by_role import memory_shares
     from ...core.costs.peak_holders import alive_at_peak
     from ...core.costs.verifier import verify
-    from ...core.files.costgraph import read_graph
     from ...core.files.schedule_json import read_schedule
+    from ...core.programs.reading import read_any
     from ...core.units import format_bytes
     from ..console import show, write
     from ..reports.memory_shares import module_table, phase_table, role_table
 
-    loaded = read_schedule(schedule_path, read_graph(graph_path, talk.note), force=force)
+    loaded = read_schedule(schedule_path, read_any(graph_path, talk.note), force=force)
     verify(loaded.problem, loaded.schedule, enforce_limit=False)
     peak = alive_at_peak(loaded.problem, loaded.schedule)
     known = loaded.problem.graph.annotations

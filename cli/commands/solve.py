@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ...core.search.registry import DEFAULT_METHOD, EXAMPLE, FLAGS, INPUT_METHOD
+from ...core.search.registry import DEFAULT_METHOD, EXAMPLE, FLAGS
 from ..options import (
     BandwidthOption,
     DevicesOption,
@@ -26,7 +26,6 @@ from ..options import (
 
 if TYPE_CHECKING:
     from ...core.problem import Problem
-    from ...core.result import Result
     from ...core.schedule import Schedule
 
 
@@ -90,14 +89,14 @@ def solve(
 ) -> None:
     """Schedule a graph for least peak memory or least time, and verify the schedule."""
     from ...core.files.atomic import check_writable, write_atomically
-    from ...core.files.costgraph import read_graph
     from ...core.plots.draw import check_target
     from ...core.problem_settings import ProblemSettings, problem_settings
+    from ...core.programs.reading import read_any
     from ...core.search.method_spec import parse_method
     from ...core.units import parse_seconds
     from ..console import Talk, show, write
     from ..progress import run_with_progress
-    from ..reports.solve import remark
+    from ..reports.solve import draw_result, explain, remark
 
     talk = Talk(quiet)
     flags = {"decoder": decoder, "decode": decode, "width": None if width is None else str(width), "weights": weights}
@@ -108,7 +107,7 @@ def solve(
         check_writable(output)
     if plot is not None:
         check_target(plot)
-    problem = ProblemSettings(**settings).problem(read_graph(graph, talk.note))
+    problem = ProblemSettings(**settings).problem(read_any(graph, talk.note))
     start = _read_initial(initial, problem, force)
     budget = {"evaluations": evaluations, "time_limit": seconds}
     result = run_with_progress(talk, problem, spec, **budget, seed=seed, jobs=jobs, initial=start)
@@ -116,13 +115,14 @@ def solve(
     if output is not None:
         write_atomically(output, document)
     if plot is not None:
-        _draw(result, plot)
+        draw_result(result, plot)
     if json or format is OutputFormat.json:
         write(document)
     elif format is OutputFormat.order:
         write("".join(f"{name}\n" for name in result.order))
     else:
         show(result.table(), result.title())
+        explain(talk, result)
     remark(talk, result)
     if output is not None:
         talk.note(f"wrote {output}")
@@ -146,15 +146,3 @@ def _read_initial(path: str | None, problem: Problem, force: bool) -> Schedule |
             f"{path}: the schedule uses {loaded.problem.devices} devices, more than --devices {problem.devices}"
         )
     return loaded.schedule
-
-
-def _draw(result: Result, target: str) -> None:
-    """Draw the result, and the input order beside it unless that is what was asked for."""
-    from ...core.costs.timeline import input_timeline, timeline_of
-    from ...core.files.atomic import write_atomically
-    from ...core.plots.draw import draw
-
-    timelines = [timeline_of(result.method, result.problem, result.schedule)]
-    if result.method != INPUT_METHOD:
-        timelines.insert(0, input_timeline(result.problem.graph))
-    write_atomically(target, draw(timelines, target))

@@ -25,3 +25,23 @@ def remark(talk: Talk, result: Result) -> None:
         talk.note(f"time ended or steered the search, so the same seed may give another result{remedy}")
     if not result.is_feasible:
         talk.note("no schedule within the memory limit was found; this is the one of least excess")
+
+
+def explain(talk: Talk, result: Result) -> None:
+    """Say below the table what holds the memory, and what is proven to need no less."""
+    if not talk.quiet:
+        for sentence in result.explain().splitlines():
+            talk.say(sentence)
+
+
+def draw_result(result: Result, target: str) -> None:
+    """Draw the result, and the input order beside it unless that is what was asked for."""
+    from ...core.costs.timeline import input_timeline, timeline_of
+    from ...core.files.atomic import write_atomically
+    from ...core.plots.draw import draw
+    from ...core.search.registry import INPUT_METHOD
+
+    timelines = [timeline_of(result.method, result.problem, result.schedule)]
+    if result.method != INPUT_METHOD:
+        timelines.insert(0, input_timeline(result.problem.graph))
+    write_atomically(target, draw(timelines, target))

@@ -104,6 +104,19 @@ def memory_bound(problem: Problem) -> int:
     return max(-(-stays // problem.devices), int((need + graph.persistent).max()))
 
 
+def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
+    """Return what no schedule on one device is below even if ops may run again, bytes, and the op that needs it.
+
+    Whenever an op runs, its inputs, outputs and workspace are there, and in the end all that is final is; beside
+    persistent bytes nothing else is sure. The op is -1 if what is final is more.
+    """
+    need, buffers = op_needs(graph, 1), graph.buffers
+    final = int(buffers.size[buffers.is_final].sum())
+    op = int(need.argmax())
+    persistent = int(graph.persistent.sum())
+    return (persistent + final, -1) if final > need[op] else (persistent + int(need[op]), op)
+
+
 class ArrivalCut:
     """The least memory in which any order can arrive at an op: a minimum cut.
 

@@ -39,6 +39,7 @@ _REMARKS: dict[str, tuple[type, ...]] = {
     "repeatable": (bool,),
     "evaluations": (int, float),
     "seconds": (int, float),
+    "imported": (dict,),
 }
 """Fields that say how the schedule came about, which nothing reads or can verify."""
 
@@ -190,6 +191,24 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
     if not isinstance(document, dict):
         raise FormatError(f"{path}: not a schedule JSON, which is an object")
     return _read_document(document, graph, path, force)
+
+
+def read_imported(path: str | Path) -> dict[str, Any]:
+    """Return how the graph of a schedule was imported, by names of options; empty where the file does not say.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, or says it in another form.
+    """
+    try:
+        document = json.loads(read_bytes(path), object_pairs_hook=_fields)
+    except (ValueError, RecursionError):  # op names, or damaged, which its reader tells
+        return {}
+    if not isinstance(document, dict):
+        return {}
+    found: dict[str, Any] = _field(document, "imported", dict, path, {})
+    return found
 
 
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from typing import TypeAlias, Union
 from ..errors import UsageError
 from ..files.costgraph import find_graphs, graph_name, read_graph
 from ..graph import CostGraph
+from ..programs.reading import is_model, read_any
 
 GraphLike: TypeAlias = Union[CostGraph, str, "os.PathLike[str]"]
 Note: TypeAlias = Callable[[str], None]
 
 
 def graph_of(given: GraphLike, note: Note = lambda text: None) -> CostGraph:
-    """Return a graph as it is, or read from its file.
+    """Return a graph as it is, or read from its file, or imported where a model is named.
 
     Raises
     ------
@@ -30,9 +31,9 @@ def graph_of(given: GraphLike, note: Note = lambda text: None) -> CostGraph:
     if isinstance(given, CostGraph):
         return given
     if isinstance(given, (str, os.PathLike)):
-        return read_graph(os.fspath(given), note)
+        return read_any(os.fspath(given), note)
     raise UsageError(
-        f"a graph is a CostGraph or the path of a CostGraphDef file, not {_described(given)}; "
+        f"a graph is a CostGraph or the path of a graph or model, not {_described(given)}; "
         "from_networkx and import_model make graphs of other things"
     )
 
@@ -58,6 +59,9 @@ def graphs_of(given: GraphLike | Iterable[GraphLike], note: Note = lambda text: 
     for item in given:
         if not isinstance(item, (str, os.PathLike)):
             found.append(graph_of(item))
+            continue
+        if is_model(os.fspath(item)):
+            found.append(read_any(os.fspath(item), note))
             continue
         for path in find_graphs([os.fspath(item)]):
             if path.resolve() in read:

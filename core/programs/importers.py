@@ -19,6 +19,7 @@ from typing import Any
 from ..errors import FormatError, UsageError
 from ..files.costgraph import SUFFIXES
 from ..graph import CostGraph
+from .imported import with_imported
 from .options import ImportOptions
 
 _PACKAGE = "schedopt.core.programs"
@@ -91,7 +92,7 @@ def read_model(model: str, options: ImportOptions, note: Callable[[str], None]) 
     """
     check_options(model, options)
     read: Callable[[str, ImportOptions, Callable[[str], None]], CostGraph] = load(IMPORTERS[kind_of(model)].entry)
-    return read(model, options, note)
+    return with_imported(read(model, options, note), model, options)
 
 
 def load(entry: str) -> Any:

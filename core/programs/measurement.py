@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,13 @@ from ..costs.simulator import simulate
 from ..graph import CostGraph
 from ..problem import Problem
 from ..schedule import Schedule
+from .time_difference import TimeDifference, time_difference
 
 PROGRAM_ORDER = "program order"
+_NOTED_FAULTS = 0.1
+
+OnRun = Callable[[int, int, str], None]
+"""Told before each run: its number, how many there are, and the order that runs."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +33,18 @@ class Measurement:
     predicted_peak
         Bytes: the peak of this order by the cost model, with measured costs.
     measured_peaks
-        Bytes, one per run: what the caller holds (parameters, buffers, inputs) and the most that the allocator held
-        beside it.
+        Bytes, one per process: what the caller holds (parameters, buffers, inputs) and the most that the allocator
+        held beside it.
     microseconds
-        Time of one warm run, in each process.
+        Median time of the warm runs in each process.
     is_equal
         Whether all outputs and all that is updated in place are bitwise those of program order, in every run.
+    runs
+        Microseconds of each warm run, a row per process.
+    page_faults
+        Pages that the system handed out in a run, one number per process.
+    kept_microseconds
+        As `microseconds`, where the process keeps the memory that is freed; see `time_runs`.
     """
 
     order: str
@@ -41,6 +52,9 @@ class Measurement:
     measured_peaks: tuple[int, ...]
     microseconds: tuple[float, ...]
     is_equal: bool
+    runs: tuple[tuple[float, ...], ...] = ()
+    page_faults: tuple[float, ...] = ()
+    kept_microseconds: tuple[float, ...] = ()
 
     @property
     def measured_peak(self) -> int:
@@ -57,21 +71,77 @@ class Measurement:
         """Median time of a run."""
         return statistics.median(self.microseconds)
 
-    @property
-    def spread_microseconds(self) -> float:
-        """Slowest less fastest run."""
-        return max(self.microseconds) - min(self.microseconds)
+    def time_against(self, other: Measurement) -> TimeDifference:
+        """Return how much longer this order takes than another that ran in the same rounds."""
+        return time_difference(other.microseconds, self.microseconds)
+
+
+def time_sentences(row: Measurement, first: Measurement) -> list[str]:
+    """Say whether an order takes more or less time than program order, and whether that is the work or the memory.
+
+    Parameters
+    ----------
+    row, first
+        The order, and program order.
+    """
+    said = [f"Time of {row.order}: {row.time_against(first)}."]
+    if all(one.kept_microseconds in ((), one.microseconds) for one in (row, first)):
+        return said
+    faults, others = statistics.median(row.page_faults), statistics.median(first.page_faults)
+    if abs(faults - others) > _NOTED_FAULTS * max(faults, others):
+        kept = time_difference(first.kept_microseconds, row.kept_microseconds)
+        said.append(f"It has {faults:,.0f} page faults a run, not {others:,.0f}: freed memory is given back.")
+        said.append(f"If it is kept: {kept}.")
+    return said
+
+
+def run_rounds(
+    run: Callable[[str], Mapping[str, Any]], orders: Sequence[str], repeats: int, on_run: OnRun
+) -> dict[str, list[Mapping[str, Any]]]:
+    """Run the orders in turn, round after round, each round beginning with another one.
+
+    Ctrl-C ends it with the runs that are done, if program order is among them.
+
+    Parameters
+    ----------
+    run
+        Runs an order; returns what its process reports.
+    orders
+        Names of orders, program order first.
+    repeats
+        Rounds.
+    on_run
+        Told before each run.
+
+    Returns
+    -------
+    dict
+        The reports of each order, a round each.
+    """
+    reports: dict[str, list[Mapping[str, Any]]] = {order: [] for order in orders}
+    number, total = 0, repeats * len(orders)
+    try:
+        for beginning in range(repeats):
+            shift = beginning % len(orders)
+            for order in (*orders[shift:], *orders[:shift]):
+                number += 1
+                on_run(number, total, order)
+                reports[order].append(run(order))
+    except KeyboardInterrupt:
+        if not reports[orders[0]]:
+            raise
+    return reports
 
 
 def measurements(
     graph: CostGraph,
     orders: Mapping[str, Sequence[int]],
-    runs: Sequence[Mapping[str, Mapping[str, Any]]],
+    reports: Mapping[str, Sequence[Mapping[str, Any]]],
     *,
     unpredicted: int = 0,
     unmeasured: int = 0,
 ) -> list[Measurement]:
-    """Return a row per order.
+    """Return a row per order that ran.
 
     Parameters
     ----------
@@ -79,19 +149,23 @@ def measurements(
         What the cost model says, with measured costs.
     orders
         Of the graph's ops, program order among them.
-    runs
-        In each, what the process of an order reports: `peak` in bytes, `microseconds` and `digests` of the results.
+    reports
+        What the processes of each order report: `peak` in bytes, `digests` of the results, and what `time_runs` gives.
     unpredicted, unmeasured
         Bytes held throughout that the graph, or the processes' peaks, leave out.
     """
-    expected = runs[0][PROGRAM_ORDER]["digests"]
+    expected = reports[PROGRAM_ORDER][0]["digests"]
     return [
         Measurement(
             order=label,
             predicted_peak=unpredicted + simulate(Problem(graph), Schedule.single_device(np.array(order))).peak,
-            measured_peaks=tuple(unmeasured + run[label]["peak"] for run in runs),
-            microseconds=tuple(run[label]["microseconds"] for run in runs),
-            is_equal=all(run[label]["digests"] == expected for run in runs),
+            measured_peaks=tuple(unmeasured + report["peak"] for report in reports[label]),
+            microseconds=tuple(report["microseconds"] for report in reports[label]),
+            is_equal=all(report["digests"] == expected for report in reports[label]),
+            runs=tuple(tuple(report["runs"]) for report in reports[label]),
+            page_faults=tuple(report["page_faults"] for report in reports[label]),
+            kept_microseconds=tuple(report["kept_microseconds"] for report in reports[label]),
         )
         for label, order in orders.items()
+        if reports[label]
     ]

@@ -1,36 +1,80 @@
-"""Which kinds of model can be put in another order and run, and the functions that do so."""
+"""Programs that can be put in another order and run: which class does so for which kind of model."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from ..errors import UsageError
-from .importers import kind_by_name
+from ..files.atomic import check_writable
+from ..graph import CostGraph
+from .importers import check_options, kind_by_name, load
+from .measurement import Measurement, OnRun
+from .options import ImportOptions
+
+Note = Callable[[str], None]
 
 
-class Runner(NamedTuple):
-    """Entry points for one kind of model, imported only when called for.
+class Runner(Protocol):
+    """A program, loaded once: to be imported, written in another order, and measured."""
+
+    def graph(self, costs: str, note: Note) -> CostGraph:
+        """Return the program's graph, with costs as in `ImportOptions`."""
+        ...
+
+    def write(self, graph: CostGraph, order: Sequence[int], output: str, note: Note) -> None:
+        """Write the program in an order of its graph's ops, after a run that gave bitwise equal results.
+
+        Raises
+        ------
+        ScheduleError
+            If this is no order of the program, or its results would differ; then nothing is written.
+        """
+        ...
+
+    def measure(
+        self, graph: CostGraph, orders: Mapping[str, Sequence[int]], repeats: int, note: Note, on_run: OnRun
+    ) -> list[Measurement]:
+        """Run the program in program order, which is the first row, and in `orders` of its graph with measured costs.
+
+        Raises
+        ------
+        ScheduleError
+            If one is no order of the program.
+        """
+        ...
+
+
+class RunnerKind(NamedTuple):
+    """How programs of one kind are run.
 
     Parameters
     ----------
-    apply
-        `apply(model, schedule, output, options, note, force=False)`: write the model in the order of a schedule file.
-    measure
-        `measure(model, schedules, repeats, options, note, force=False) -> list[Measurement]`: run it in program
-        order, which is the first row, and in the order of each schedule file.
+    entry
+        The class, as `module:class`, which is made of a model, options and a function for notes; loaded when needed.
+    suffix
+        Of the file that it writes.
+    written
+        What that file is, for messages.
     """
 
-    apply: str
-    measure: str
+    entry: str
+    suffix: str
+    written: str
 
 
-ONNX = Runner("schedopt.core.programs.onnx.apply:apply", "schedopt.core.programs.onnx.measure:measure")
-TORCH = Runner("schedopt.core.programs.pytorch.apply:apply", "schedopt.core.programs.pytorch.measure:measure")
-RUNNERS = {"onnx": ONNX, "pytorch": TORCH}
+_PACKAGE = "schedopt.core.programs"
+RUNNERS = {
+    "onnx": RunnerKind(f"{_PACKAGE}.onnx.runner:OnnxRunner", ".onnx", "an ONNX model is written as ONNX"),
+    "pytorch": RunnerKind(
+        f"{_PACKAGE}.pytorch.runner:TorchRunner", ".pt2", "a PyTorch program is written as an exported program"
+    ),
+}
 
 
-def runner_of(model: str) -> Runner:
-    """Return the entry points for a model, by its name.
+def runner_kind(model: str) -> RunnerKind:
+    """Return how a model is run, by its name.
 
     Raises
     ------
@@ -41,3 +85,37 @@ def runner_of(model: str) -> Runner:
     if kind not in RUNNERS:
         raise UsageError(f"{model}: not a program that can be run; name an .onnx or .pt2 file or module:function")
     return RUNNERS[kind]
+
+
+def load_runner(model: str, options: ImportOptions, note: Note) -> Runner:
+    """Load a program.
+
+    Raises
+    ------
+    UsageError
+        If a model of this kind cannot be run, or has no use for an option.
+    FormatError, ProgramError
+        If it cannot be read.
+    """
+    kind = runner_kind(model)
+    check_options(model, options)
+    runner: Runner = load(kind.entry)(model, options, note)
+    return runner
+
+
+def check_output(model: str, output: str) -> None:
+    """Find before the work what would keep a model from being written in another order.
+
+    Raises
+    ------
+    UsageError
+        If the name does not end as it should, or is the model's own.
+    FormatError
+        If the folder does not exist, or the output is one.
+    """
+    kind = runner_kind(model)
+    if not output.endswith(kind.suffix):
+        raise UsageError(f"{output}: {kind.written}; the name must end in {kind.suffix}")
+    if Path(output).resolve() == Path(model).resolve():
+        raise UsageError(f"{output}: is the model itself, which is never overwritten; name another file")
+    check_writable(output)

@@ -33,7 +33,7 @@ def read_order(path: str, graph: CostGraph, *, force: bool = False) -> list[int]
         schedule = _read(path, graph, force).schedule
     except OtherGraphError as error:
         remark = "it is of another model, or imported with other --training or --shape"
-        raise type(error)(f"{error}: {remark}") from error
+        raise type(error)(f"{error}: {remark}") from None
     used = len(set(chain(schedule.sources.tolist(), schedule.targets.tolist())))
     if used > 1:
         raise UsageError(f"{path}: the schedule uses {used} devices, and a program runs on one; solve with --devices 1")

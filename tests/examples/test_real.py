@@ -38,6 +38,21 @@ class Branches(torch.nn.Module):
 
 
 @pytest.mark.slow
+def test_compile_backends_runs_each_way_in_its_own_process(tmp_path):
+    """In schedopt's order one wide tensor is there at a time, with the bits of PyTorch's own."""
+    (tmp_path / "models.py").write_text(TINY)
+    script = tmp_path / "compile_backends.py"
+    script.write_bytes((EXPERIMENTS / "real" / "compile_backends.py").read_bytes())
+    ways = ("eager", "aot_eager", "schedopt")
+    run(script, "efficientnet_b0", "--runs", 1, "--output", tmp_path / "rows.csv", "--ways", *ways)
+    rows = {row["way"]: row for row in csv.DictReader((tmp_path / "rows.csv").open())}
+    assert tuple(rows) == ways
+    assert [row["equal"] for row in rows.values()] == ["", "", "True"]
+    assert float(rows["schedopt"]["peak"]) < float(rows["aot_eager"]["peak"])
+    assert rows["schedopt"]["counted"] == rows["schedopt"]["bound"] < rows["schedopt"]["stock"]
+
+
+@pytest.mark.slow
 def test_real_programs_measures_models_and_skips_rows_that_are_there(tmp_path):
     """Three wide tensors are made before the first is used up; a schedule makes and uses them one by one."""
     (tmp_path / "models.py").write_text(TINY)

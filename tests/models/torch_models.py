@@ -67,6 +67,13 @@ def linear():
     return nn.Linear(4, 2).eval(), torch.randn(3, 4)
 
 
+def batched(batch=2, *, width=8):
+    """Return a model whose peak grows with its batch, and with a width."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, 1, 3, padding=1))
+    return model.eval(), torch.randn(batch, 1, 16, 16)
+
+
 def raising():
     raise ValueError("there is no such data set")
 

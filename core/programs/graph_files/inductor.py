@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -151,7 +151,7 @@ def _parsed_payload(lines: list[str], where: str) -> Any:
         raise FormatError(f"{where}: the log is truncated or damaged there ({error.msg})") from error
 
 
-def buffer_graph(document: Any, name: str, where: str) -> CostGraph:
+def buffer_graph(document: Any, name: str, where: str, after: Mapping[str, Collection[str]] | None = None) -> CostGraph:
     """Return the graph of a buffer graph document.
 
     Parameters
@@ -161,6 +161,9 @@ def buffer_graph(document: Any, name: str, where: str) -> CostGraph:
         "is_output", "deps"}]}`, sizes in bytes.
     name, where
         Of the graph, and what errors call it.
+    after
+        Per node the nodes that it has to follow, where Inductor itself is there to say so; by default what the document
+        tells.
 
     Raises
     ------
@@ -182,6 +185,7 @@ def buffer_graph(document: Any, name: str, where: str) -> CostGraph:
     for op, each in enumerate(ports, start=first):
         place.update({port.name: (op, at) for at, port in enumerate(each)})
     maker = {buffer: op for op, made in enumerate(nodes.values(), start=first) for buffer in made}
+    number = {node: op for op, node in enumerate(nodes, start=first)}
     readers: defaultdict[str, list[int]] = defaultdict(list)
     for op, ((node, made), own) in enumerate(zip(nodes.items(), ports, strict=True), start=first):
         needed = [buffer for buffer in buffers[made[0]].reads if buffer not in made]
@@ -189,7 +193,9 @@ def buffer_graph(document: Any, name: str, where: str) -> CostGraph:
         reads = views + [buffer for buffer in needed if not buffers[buffer].is_whole]
         control = {maker[buffer] for buffer in needed if buffers[buffer].is_whole}
         control -= {place[view][0] for view in views}
-        if any(buffers[buffer].is_renamed for buffer in made):
+        if after is not None:
+            control.update(number[earlier] for earlier in after[node])
+        elif any(buffers[buffer].is_renamed for buffer in made):
             control.update(reader for buffer in needed for reader in readers[buffer])
         if inputs and not reads and not control:
             control.add(0)

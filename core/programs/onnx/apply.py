@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...costs.verifier import verify
-from ...errors import FormatError, ProgramError, ScheduleError, UsageError
+from ...errors import FormatError, ProgramError, ScheduleError
 from ...files.atomic import write_atomically
+from ...graph import CostGraph
 from ...problem import Problem
 from ...schedule import Schedule
-from ..importers import check_options
-from ..options import ImportOptions
-from ..schedule_order import read_order
-from .importer import graph_of
 from .nodes import is_random
-from .program import OnnxProgram, external_files, load_program
+from .program import OnnxProgram, external_files
 from .run import digests
 from .session import named, random_inputs, run_model
 
@@ -29,16 +26,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def apply(
-    model: str,
-    schedule: str,
-    output: str,
-    options: ImportOptions,
-    note: Callable[[str], None],
-    *,
-    force: bool = False,
-) -> None:
-    """Write an ONNX file whose nodes are in the order of a schedule.
+def write_in_order(program: OnnxProgram, graph: CostGraph, order: Sequence[int], output: str) -> None:
+    """Write an ONNX file whose nodes are in another order.
 
     Only the order of the nodes changes, and one without a name gets the one in the schedule, so that the schedule fits
     the new file too. A constant node stands before its first reader. External data are copied
@@ -47,38 +36,25 @@ def apply(
 
     Parameters
     ----------
-    model
-        The `.onnx` file.
-    schedule
-        Schedule file of the model's graph, on one device.
+    program, graph
+        What to write, and its graph. Sizes that are symbolic stay so in the file.
+    order
+        The graph's ops in the order they shall run.
     output
         The `.onnx` file to write.
-    options
-        `shapes` is used: the sizes of symbolic dimensions, which stay symbolic in the file.
-    note
-        Called with each remark worth showing.
-    force
-        Whether to take a schedule that says that it was made for another graph.
 
     Raises
     ------
-    FormatError, ProgramError, UsageError
-        If the model or the schedule cannot be read, ONNX Runtime cannot run it, or the output cannot be written.
+    FormatError, ProgramError
+        If ONNX Runtime cannot run the model, or the output cannot be written.
     ScheduleError
-        If the schedule is no order of this model, or its results would differ; then nothing is written.
+        If this is no order of the model, or its results would differ; then nothing is written.
     """
-    if not output.endswith(".onnx"):
-        raise UsageError(f"{output}: an ONNX model is written as ONNX; the name must end in .onnx")
-    check_options(model, options)
-    program = load_program(model, options.shapes)
-    graph = graph_of(program)
-    order = read_order(schedule, graph, force=force)
     verify(Problem(graph), Schedule.single_device(np.array(order)))
     reordered = reorder(program, order)
     check_equal(program, reordered)
     _copy_external_data(program, Path(output))
     write_atomically(output, reordered.SerializeToString())
-    note(f"{output}: ONNX Runtime keeps this order with execution_order = PRIORITY_BASED and optimisations off")
 
 
 def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:
@@ -128,7 +104,7 @@ def check_equal(program: OnnxProgram, reordered: ModelProto) -> None:
     try:
         before, after = (digests(run_model(model, folder, inputs)) for model in (program.model, reordered))
     except ProgramError as error:
-        raise ProgramError(f"{program.path}: {error}") from error
+        raise ProgramError(f"{program.path}: {error}") from None
     for output, expected, found in zip(program.outputs, before, after, strict=True):
         if expected != found:
             raise ScheduleError(
@@ -157,4 +133,4 @@ def _copy_external_data(program: OnnxProgram, output: Path) -> None:
             shutil.copyfile(source, partial)
             partial.replace(target)
         except OSError as error:
-            raise FormatError(f"{target}: cannot be written: {error.strerror or error}") from error
+            raise FormatError(f"{target}: cannot be written: {error.strerror or error}") from None

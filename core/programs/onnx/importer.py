@@ -51,13 +51,19 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
         As `load_program`.
     """
     program = load_program(model, options.shapes, note)
-    roofline = Roofline(options.flops, options.memory_bandwidth)
+    return costed_graph(program, options, options.costs, note)
+
+
+def costed_graph(
+    program: OnnxProgram, options: ImportOptions, costs: str, note: Callable[[str], None] = lambda text: None
+) -> CostGraph:
+    """Return a program as a graph with `costs` of the roofline that `options` give, or measured on this machine."""
     measured = None
-    if options.costs == "measured":
+    if costs == "measured":
         from .costs import measured_costs
 
         measured = measured_costs(program)
-    return graph_of(program, roofline, measured, note)
+    return graph_of(program, Roofline(options.flops, options.memory_bandwidth), measured, note)
 
 
 def graph_of(

@@ -135,9 +135,9 @@ def _read(path: str) -> ModelProto:
         model.ParseFromString(Path(path).read_bytes())
         return model
     except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except DecodeError as error:
-        raise FormatError(f"{path}: not an ONNX file, or truncated") from error
+        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except DecodeError:
+        raise FormatError(f"{path}: not an ONNX file, or truncated") from None
 
 
 def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
@@ -169,7 +169,7 @@ def _check_valid(path: str) -> None:
         onnx.checker.check_model(path)
     except onnx.checker.ValidationError as error:
         reason = next(line.strip() for line in str(error).splitlines() if line.strip())
-        raise FormatError(f"{path}: not a valid ONNX model, or truncated: {reason}") from error
+        raise FormatError(f"{path}: not a valid ONNX model, or truncated: {reason}") from None
 
 
 def _check_supported(path: str, graph: GraphProto, model: ModelProto) -> None:

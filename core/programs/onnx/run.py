@@ -6,7 +6,6 @@ import hashlib
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..system_allocator import SystemAllocator
+from ..timing import time_runs
 from .program import load_program
 from .session import constant_tensors, kernel_times, random_inputs, runnable, session_of, session_options
 
@@ -35,8 +35,8 @@ def run_order(path: str, shapes: Mapping[str, int], order: Sequence[str] | None)
     -------
     dict
         `peak`: the most that ONNX Runtime held beside constants and inputs, bytes, in `PEAK_REPEATS` runs, since what
-        fits into a hole of the heap that opens meanwhile is not counted; `microseconds`; `digests` of the
-        outputs; `not_run`: nodes without a kernel, whose definition's ops ran when no other node was ready.
+        fits into a hole of the heap that opens meanwhile is not counted; `digests` of the outputs; what
+        `time_runs` says; `not_run`: nodes without a kernel, whose definition's ops ran when no other node was ready.
     """
     program = load_program(path, shapes)
     model = runnable(program, order or program.names, constant_tensors(program))
@@ -46,10 +46,7 @@ def run_order(path: str, shapes: Mapping[str, int], order: Sequence[str] | None)
         del model
         expected = digests(session.run(None, inputs))
         ran = {name for name, _ in kernel_times(session)}
-    session.run(None, inputs)
-    start = time.perf_counter_ns()
-    session.run(None, inputs)
-    microseconds = (time.perf_counter_ns() - start) / 1000
+    times = time_runs(lambda: session.run(None, inputs))
     allocator = SystemAllocator()
     peak = 0
     for _ in range(PEAK_REPEATS):
@@ -58,7 +55,7 @@ def run_order(path: str, shapes: Mapping[str, int], order: Sequence[str] | None)
         peak = max(peak, allocator.peak())
         del outputs
     not_run = [name for name in program.names if name not in ran]
-    return {"peak": peak, "microseconds": microseconds, "digests": expected, "not_run": not_run}
+    return {"peak": peak, **times, "digests": expected, "not_run": not_run}
 
 
 def digests(values: Sequence[NDArray[Any]]) -> list[str]:

@@ -75,7 +75,7 @@ def session_of(
     try:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except onnxruntime_errors() as error:
-        raise ProgramError(f"ONNX Runtime cannot load the model: {first_line(error)}") from error
+        raise ProgramError(f"ONNX Runtime cannot load the model: {first_line(error)}") from None
 
 
 def run_model(model: ModelProto, folder: Path, inputs: Values) -> list[NDArray[Any]]:
@@ -90,7 +90,7 @@ def run_model(model: ModelProto, folder: Path, inputs: Values) -> list[NDArray[A
     try:
         return list(session.run(None, inputs))
     except onnxruntime_errors() as error:
-        raise ProgramError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
+        raise ProgramError(f"ONNX Runtime cannot run the model: {first_line(error)}") from None
 
 
 def kernel_times(session: onnxruntime.InferenceSession) -> list[tuple[str, float]]:

@@ -105,7 +105,7 @@ def _inferred(path: str, model: ModelProto, is_strict: bool = False) -> ModelPro
     try:
         return onnx.shape_inference.infer_shapes(model, data_prop=True, strict_mode=is_strict)
     except onnx.shape_inference.InferenceError as error:
-        raise FormatError(f"{path}: shapes cannot be inferred: {' '.join(str(error).split())}") from error
+        raise FormatError(f"{path}: shapes cannot be inferred: {' '.join(str(error).split())}") from None
 
 
 def _values(graph: GraphProto) -> Iterator[ValueInfoProto]:
@@ -148,7 +148,7 @@ def _evaluate(
     try:
         results = ReferenceEvaluator(one).run(None, given)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise ProgramError(f"{path}: the constant '{name}' ({node.op_type}) cannot be computed: {error}") from error
+        raise ProgramError(f"{path}: the constant '{name}' ({node.op_type}) cannot be computed: {error}") from None
     values[name] = np.asarray(next(iter(results)))
     return True
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
-from operator import getitem
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,25 +28,16 @@ from ...files.atomic import write_atomically
 from ...graph import CostGraph
 from ...problem import Problem
 from ...schedule import Schedule
-from ..options import ImportOptions
-from ..schedule_order import read_order
 from .equality import check_equal
-from .importer import graph_of
-from .program import STEP, TorchProgram, load_program
+from .node_order import in_order
+from .program import STEP, TorchProgram
 from .tracing import foreign_code, silent
-from .without_data import refuse_without_data
 
 
-def apply(
-    model: str,
-    schedule: str,
-    output: str,
-    options: ImportOptions,
-    note: Callable[[str], None],
-    *,
-    force: bool = False,
+def write_in_order(
+    program: TorchProgram, graph: CostGraph, order: Sequence[int], output: str, where: str | None = None
 ) -> None:
-    """Write a model in the order of a schedule, as an exported program.
+    """Write a program in another order, as an exported program.
 
     A forward program is called as the model is. A training step takes and updates what `TorchProgram.arguments` lists
     (parameters, buffers, inputs, optimizer state, which the file holds as its example inputs) and returns the loss.
@@ -55,41 +45,30 @@ def apply(
 
     Parameters
     ----------
-    model
-        A `.pt2` file, or `module:function`.
-    schedule
-        Schedule file of the model's graph, on one device.
+    program, graph
+        What to write, and its graph.
+    order
+        The graph's ops in the order they shall run.
     output
         The `.pt2` file to write.
-    options
-        As the model was imported.
-    note
-        Called with each remark worth showing.
-    force
-        Whether to take a schedule that says that it was made for another graph.
+    where
+        What errors call the model; by default the program's name.
 
     Raises
     ------
-    ProgramError, FormatError, UsageError
-        If the model or the schedule cannot be read, or the output cannot be written.
+    ProgramError, FormatError
+        If PyTorch cannot save the program, or the output cannot be written.
     ScheduleError
-        If the schedule is no order of this program, or its results would differ; then nothing is written.
+        If this is no order of the program, or its results would differ; then nothing is written.
     """
-    if not output.endswith(".pt2"):
-        raise UsageError(f"{output}: a PyTorch program is written as an exported program; the name must end in .pt2")
-    program = load_program(model, options.training, options.shapes, note, options.device)
-    refuse_without_data(program.name, program.arguments)
-    graph = graph_of(program)
-    reordered = export_in_order(program, graph, read_order(schedule, graph, force=force))
+    reordered = export_in_order(program, graph, order)
     file = io.BytesIO()
-    with foreign_code(model, "PyTorch cannot save the program in a .pt2 file"), silent():
+    with foreign_code(where or program.name, "PyTorch cannot save the program in a .pt2 file"), silent():
         torch.export.save(reordered, file)
         file.seek(0)
         loaded = torch.export.load(file)
     check_equal(program, loaded.graph_module, _arguments_of(loaded))
     write_atomically(output, file.getvalue())
-    if options.training != "none":
-        note(f"{output}: a training step; its inputs are {len(program.arguments)} tensors, parameters first")
 
 
 def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx.GraphModule:
@@ -102,7 +81,7 @@ def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx
     graph
         Its graph, whose edges say what an order must keep: reads, writes in place, random ops.
     order
-        The graph's ops in the order they shall run. A `getitem` follows the op that it belongs to.
+        The graph's ops in the order they shall run; see `in_order`.
 
     Raises
     ------
@@ -110,24 +89,7 @@ def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx
         If this is no order of the graph; the message names the op.
     """
     verify(Problem(graph), Schedule.single_device(np.array(order)))
-    old = program.module.graph
-    nodes = {node.name: node for node in old.nodes}
-    new = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-
-    def add(node: fx.Node) -> None:
-        copies[node] = new.node_copy(node, copies.__getitem__)
-        for user in node.users:
-            if user.target is getitem and user.users:
-                add(user)
-
-    for node in old.nodes:
-        if node.op in ("placeholder", "get_attr"):
-            add(node)
-    for op in order:
-        add(nodes[graph.op_names[op]])
-    add(old.output_node())
-    return fx.GraphModule(program.module, new)
+    return in_order(program.module, [graph.op_names[op] for op in order])
 
 
 def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> ExportedProgram:

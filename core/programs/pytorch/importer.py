@@ -6,8 +6,8 @@ Parameters, buffers and inputs are the caller's: persistent bytes, and a view of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import getitem
 from typing import Any
 
@@ -22,6 +22,7 @@ from ...errors import ProgramError
 from ...graph import CostGraph
 from ...graph_builder import GraphBuilder
 from ...units import format_bytes
+from ..accesses import StorageAccesses
 from ..options import ImportOptions
 from ..roofline import Roofline
 from .calls import given, is_random, tensors_in
@@ -52,14 +53,20 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
     UsageError
         If an option does not fit the model.
     """
-    roofline = Roofline(options.flops, options.memory_bandwidth)
     program = load_program(model, options.training, options.shapes, note, options.device)
+    return costed_graph(program, options, options.costs, note)
+
+
+def costed_graph(
+    program: TorchProgram, options: ImportOptions, costs: str, note: Callable[[str], None] = lambda text: None
+) -> CostGraph:
+    """Return a program as a graph with `costs` of the roofline that `options` give, or measured on its device."""
     measured = None
-    if options.costs == "measured":
+    if costs == "measured":
         from .costs import measured_costs
 
         measured = measured_costs(program, options.device)
-    return graph_of(program, roofline, measured, note)
+    return graph_of(program, Roofline(options.flops, options.memory_bandwidth), measured, note)
 
 
 def graph_of(
@@ -67,6 +74,7 @@ def graph_of(
     roofline: Roofline | None = None,
     measured: Mapping[str, tuple[float, int]] | None = None,
     note: Callable[[str], None] = lambda text: None,
+    walk: type[Import] | None = None,
 ) -> CostGraph:
     """Return the program as a graph whose every order gives the program's results, bit for bit.
 
@@ -80,13 +88,15 @@ def graph_of(
         Per op of the program its microseconds and workspace bytes, instead of the roofline.
     note
         Called with each remark worth showing.
+    walk
+        What turns its nodes into ops; by default `Import`.
 
     Raises
     ------
     ProgramError
         If an op is not supported; the message names its node.
     """
-    ops, residents = _Import(program, roofline or Roofline(), measured).run()
+    ops, residents = (walk or Import)(program, roofline or Roofline(), measured).run()
     if unused := sum(resident.size for resident in residents if resident.op < 0):
         note(f"{program.name}: {format_bytes(unused)} of parameters, buffers and inputs are never read and not counted")
     persistent = [0] * len(ops)
@@ -110,15 +120,15 @@ def graph_of(
     return builder.build(_annotations(program, ops, residents))
 
 
-def _annotations(program: TorchProgram, ops: Sequence[_Op], residents: tuple[Resident, ...]) -> Annotations:
+def _annotations(program: TorchProgram, ops: Sequence[ImportedOp], residents: tuple[Resident, ...]) -> Annotations:
     sources = sources_of(program.module.graph, program.names, program.roles)
-    found = [sources[op.name] for op in ops]
+    found = [sources.get(op.name, ("", "", "")) for op in ops]  # that for what is given away is no node
     modules, lines, phases = map(tuple, zip(*found, strict=True)) if found else ((), (), ())
     return Annotations(modules if any(modules) else (), lines if any(lines) else (), phases, residents)
 
 
 @dataclass
-class _Op:
+class ImportedOp:
     """An op of the graph in the making; what the fields mean is said at `GraphBuilder.add_op`."""
 
     name: str
@@ -132,15 +142,7 @@ class _Op:
     runs_once: bool
 
 
-@dataclass
-class _Accesses:
-    """Who wrote to a storage last, and who has read it since."""
-
-    writer: int | None = None
-    readers: list[int] = field(default_factory=list)
-
-
-class _Import:
+class Import:
     """One walk over the program, running each node on fake tensors.
 
     A storage is known by its address; `values` keeps every fake tensor, so none is used twice.
@@ -153,10 +155,10 @@ class _Import:
         self.roofline = roofline
         self.measured = measured
         self.mode = fake_mode(program.arguments)
-        self.ops: list[_Op] = []
+        self.ops: list[ImportedOp] = []
         self.values: dict[fx.Node, Any] = {}
         self.ports: dict[fx.Node, list[tuple[int, int]]] = {}
-        self.accesses: dict[int, _Accesses] = {}
+        self.accesses = StorageAccesses()
         self.residents = Residents()
         self.allocated: set[int] = set()
         self.storage_of: dict[tuple[int, int], int] = {}
@@ -164,7 +166,7 @@ class _Import:
         nodes = program.module.graph.nodes
         self.views_wait = any(torch.Tag.inplace_view in getattr(node.target, "tags", ()) for node in nodes)
 
-    def run(self) -> tuple[list[_Op], tuple[Resident, ...]]:
+    def run(self) -> tuple[list[ImportedOp], tuple[Resident, ...]]:
         """Return the ops in program order, and the tensors that the caller gives."""
         given = zip(self.program.arguments, self.program.names, self.program.roles, strict=True)
         for node in self.program.module.graph.nodes:
@@ -174,12 +176,8 @@ class _Import:
                 for returned in node.all_input_nodes:
                     for op, port in self.ports[returned]:
                         self.ops[op].final[port] = True
-            elif node.target is getitem:
-                self._take(node)
-            elif node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-                self._call(node)
             else:
-                raise ProgramError(f"{self.program.name}: node {node_label(node)} is no call of an ATen op")
+                self._add(node)
         return self.ops, self.residents.list()
 
     def _hold(self, node: fx.Node, argument: Any, name: str, role: str) -> None:
@@ -189,6 +187,15 @@ class _Import:
         if isinstance(argument, torch.Tensor):
             self.values[node] = fake = fake_of(self.mode, argument)
             self.residents.hold(self._storage(fake, node), name, role, fake.untyped_storage().nbytes())
+
+    def _add(self, node: fx.Node) -> None:
+        """Take a node that is neither an argument nor the result."""
+        if node.target is getitem:
+            self._take(node)
+        elif node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+            self._call(node)
+        else:
+            raise ProgramError(f"{self.program.name}: node {node_label(node)} is no call of an ATen op")
 
     def _take(self, node: fx.Node) -> None:
         """Fold `getitem` into the op that it takes from."""
@@ -219,7 +226,7 @@ class _Import:
 
         made = tensors_in([result])
         is_view = bool(made) and not written and all(self._storage(tensor, node) in read for tensor in made)
-        control = set() if is_view and not self.views_wait else self._wait(op, read, written.keys())
+        control = set() if is_view and not self.views_wait else self.accesses.add(op, read, written.keys())
         draws = is_random(target, values)
         if draws:
             if self.last_random is not None:
@@ -232,7 +239,7 @@ class _Import:
             runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
         final = [False] * len(sizes)
         runs_once = bool(written) or draws or target.namespace not in _KNOWN
-        self.ops.append(_Op(node.name, inputs, control, sizes, aliases, final, runtime, workspace, runs_once))
+        self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, runtime, workspace, runs_once))
         self.residents.access(op, read, written, is_view)
 
     def _run(self, target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -282,20 +289,6 @@ class _Import:
             self.ports[node].append((op, readable))
         self.allocated.update(new.keys())
         return sizes, aliases
-
-    def _wait(self, op: int, read: Iterable[int], written: Iterable[int]) -> set[int]:
-        """Return the ops that `op` has to follow: who wrote what it reads, and who read what it writes."""
-        before: set[int] = set()
-        for storage in read:
-            accesses = self.accesses.setdefault(storage, _Accesses())
-            if accesses.writer is not None:
-                before.add(accesses.writer)
-            if storage in written:
-                before.update(accesses.readers)
-                self.accesses[storage] = _Accesses(op)
-            else:
-                accesses.readers.append(op)
-        return before
 
     def _roofline(
         self,

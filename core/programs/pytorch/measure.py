@@ -5,64 +5,17 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ...graph import CostGraph
 from ...units import format_bytes
 from ..fresh_process import ask
-from ..measurement import PROGRAM_ORDER, Measurement, measurements
-from ..options import ImportOptions
-from ..schedule_order import read_order
+from ..measurement import PROGRAM_ORDER, Measurement, OnRun, measurements, run_rounds
 from .apply import reorder
-from .costs import measured_costs
-from .importer import graph_of
-from .program import TorchProgram, load_program
+from .program import TorchProgram
 from .run import ARGUMENTS, held_bytes
-
-
-def measure(
-    model: str,
-    schedules: Sequence[str],
-    repeats: int,
-    options: ImportOptions,
-    note: Callable[[str], None],
-    *,
-    force: bool = False,
-) -> list[Measurement]:
-    """Measure a model in program order, and in the order of each schedule.
-
-    Parameters
-    ----------
-    model
-        A `.pt2` file, or `module:function`.
-    schedules
-        Schedule files of the model's graph.
-    repeats
-        Runs of each order, each in a process of its own.
-    options
-        As the model was imported; costs are measured whatever they say.
-    note
-        Called with each remark worth showing.
-    force
-        Whether to take schedules that say that they were made for another graph.
-
-    Returns
-    -------
-    list
-        Program order first, then the schedules.
-
-    Raises
-    ------
-    ProgramError, FormatError, UsageError
-        If the model or a schedule cannot be read, or a run fails.
-    ScheduleError
-        If a schedule is not one of this program.
-    """
-    program = load_program(model, options.training, options.shapes, note, options.device)
-    graph = graph_of(program, measured=measured_costs(program, options.device))
-    orders = {path: read_order(path, graph, force=force) for path in schedules}
-    return measure_orders(program, graph, orders, repeats, options.device, note)
 
 
 def measure_orders(
@@ -72,8 +25,35 @@ def measure_orders(
     repeats: int,
     device: str,
     note: Callable[[str], None],
+    on_run: OnRun = lambda number, total, order: None,
 ) -> list[Measurement]:
-    """Measure a program in program order, and in each of `orders`: ops of its graph, which has measured costs."""
+    """Measure a program in program order, and in each of `orders`: ops of its graph, which has measured costs.
+
+    Parameters
+    ----------
+    program, graph
+        What to measure, and its graph with measured costs.
+    orders
+        Orders of the graph's ops by what to call them.
+    repeats
+        Rounds; in each every order runs in a process of its own.
+    device
+        `cpu` or `cuda`.
+    note, on_run
+        Called with each remark worth showing; told before each run.
+
+    Returns
+    -------
+    list
+        Program order first, then the others; only what ran if Ctrl-C ended it.
+
+    Raises
+    ------
+    ProgramError
+        If a run fails.
+    ScheduleError
+        If an order is not one of this program.
+    """
     unread = held_bytes(program.arguments) - int(graph.persistent.sum())
     if unread:
         note(f"{program.name}: {format_bytes(unread)} of parameters, buffers and inputs that no op reads are held too")
@@ -85,8 +65,9 @@ def measure_orders(
             path = Path(folder) / f"{number}.py"
             path.write_text(reorder(program, graph, order).code, encoding="utf-8")
             questions[label] = {"path": str(path), "device": device, "threads": torch.get_num_threads()}
-        runs = [
-            {label: ask("pytorch.run", question, f"{program.name}, {label}") for label, question in questions.items()}
-            for _ in range(repeats)
-        ]
-    return measurements(graph, every, runs, unpredicted=unread)
+
+        def run(order: str) -> Any:
+            return ask("pytorch.run", questions[order], f"{program.name}, {order}")
+
+        reports = run_rounds(run, list(every), repeats, on_run)
+    return measurements(graph, every, reports, unpredicted=unread)

@@ -101,13 +101,13 @@ def load_program(
     Parameters
     ----------
     model
-        A `.pt2` file written by `torch.export.save`, or `module:function`: a function without arguments, importable
-        from the current folder, that returns a model and its example inputs (a tuple, or a dict of keywords); instead
-        of a model, it may return a function that does a training step, see `step_program`.
+        A `.pt2` file written by `torch.export.save`, or `module:function`: a function, importable from the current
+        folder, that returns a model and its example inputs (a tuple, or a dict of keywords); instead of a model, it may
+        return a function that does a training step, see `step_program`.
     training
         `none` for the forward pass alone; `sgd` or `adam` for a training step, see `program_of`.
     shapes
-        A size for each symbolic dimension of an exported program.
+        A size for each symbolic dimension of an exported program; keyword arguments of the function.
     note
         Called with each remark worth showing.
     device
@@ -126,11 +126,11 @@ def load_program(
         args, kwargs = exported.example_inputs
         name = Path(model).name.removesuffix(".pt2")
         return _program(exported, args, kwargs, training, shapes or {}, name, model, note)
-    network, inputs = call_function(model)
+    network, inputs = call_function(model, shapes or {})
     if not isinstance(network, nn.Module):
-        return step_program(network, inputs, training, shapes, model.replace(":", "."), model, device)
+        return step_program(network, inputs, training, {}, model.replace(":", "."), model, device)
     call = placed(network, *as_call(inputs), device, model, note)
-    return _program(*call, training, shapes or {}, model.replace(":", "."), model, note)
+    return _program(*call, training, {}, model.replace(":", "."), model, note)
 
 
 def program_of(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from torch.fx.graph import _custom_builtins
 from torch.utils._pytree import tree_leaves
 
+from ..timing import time_runs
 from .allocator import peak_of
 from .replay import SEED
 
@@ -64,8 +64,8 @@ def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
     Returns
     -------
     dict
-        `peak`: bytes of the arguments and the most that the allocator held beside them; `microseconds` of the second
-        run; `digests` of the first run's results, and of its arguments as it left them.
+        `peak`: bytes of the arguments and the most that the allocator held beside them; `digests` of the first run's
+        results, and of its arguments as it left them; and what `time_runs` says of runs after it.
     """
     torch.set_num_threads(threads)
     module = function_of(Path(path).read_text(encoding="utf-8"))
@@ -76,11 +76,13 @@ def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
     report = {"peak": held_bytes(arguments) + peak, "digests": digests(results, arguments)}
     del results, arguments  # before they are read again, for the first run may have written to them
     arguments, grad = torch.load(Path(path).parent / ARGUMENTS, weights_only=False)
-    start = time.perf_counter_ns()
-    module(*arguments)
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return {**report, "microseconds": (time.perf_counter_ns() - start) / 1000}
+
+    def run() -> None:
+        module(*arguments)
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return {**report, **time_runs(run)}
 
 
 if __name__ == "__main__":

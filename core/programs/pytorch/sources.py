@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -99,13 +100,22 @@ def read_exported(path: str, device: str | None) -> ExportedProgram:
     return exported
 
 
-def call_function(model: str) -> tuple[nn.Module | Callable[..., Any], Any]:
+def call_function(model: str, sizes: Mapping[str, int]) -> tuple[nn.Module | Callable[..., Any], Any]:
     """Import and call the `function` of `module:function`, and return the model or step and the inputs it returns.
+
+    Parameters
+    ----------
+    model
+        Its text.
+    sizes
+        Keyword arguments of the function, such as a batch.
 
     Raises
     ------
     ProgramError
         If there is no such module or function, or it fails, or returns something else.
+    UsageError
+        If the function has no such keyword.
     """
     module_name, _, function_name = model.partition(":")
     if not module_name or not function_name:
@@ -116,21 +126,35 @@ def call_function(model: str) -> tuple[nn.Module | Callable[..., Any], Any]:
         with foreign_code(model, f"module '{module_name}' cannot be imported"):
             module = importlib.import_module(module_name)
     except ProgramError as error:
-        missing = error.__cause__
+        missing = error.__context__
         if isinstance(missing, ModuleNotFoundError) and missing.name in (module_name, module_name.partition(".")[0]):
             raise ProgramError(f"{model}: there is no module '{module_name}' here or in the environment") from None
         raise
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ProgramError(f"{model}: module '{module_name}' has no function '{function_name}'")
+    if sizes:
+        _check_keywords(function, sizes, model)
     with foreign_code(model, f"{function_name}() failed"):
-        result = function()
+        result = function(**sizes)
     if not (isinstance(result, tuple) and len(result) == 2 and callable(result[0])):
         raise ProgramError(
             f"{model}: {function_name}() must return a tuple (torch.nn.Module, example inputs), or (function that does "
             "a training step, example inputs)"
         )
     return result
+
+
+def _check_keywords(function: Callable[..., Any], sizes: Mapping[str, int], model: str) -> None:
+    """Check that a function takes these sizes by keyword."""
+    parameters = inspect.signature(function).parameters.values()
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    for name in sizes:
+        if name not in named:
+            have = f"it has {', '.join(named)}" if named else "it has none"
+            raise UsageError(f"{model}: the function has no keyword argument '{name}' for a size; {have}")
 
 
 class Call(NamedTuple):

@@ -156,7 +156,8 @@ def foreign_code(where: str, what: str) -> Iterator[None]:
     Raises
     ------
     ProgramError
-        If the code within raises anything; the message names the line of the model's code.
+        If the code within raises anything; the message names the line of the model's code. What was raised is its
+        `__context__`, which a traceback does not show.
     """
     try:
         yield
@@ -166,16 +167,16 @@ def foreign_code(where: str, what: str) -> Iterator[None]:
         raise ProgramError(
             f"{where}: the model reads the value of a tensor to decide what to do{_line_of(error)}, so no fixed graph "
             "stands for it; use torch.where or fixed sizes there"
-        ) from error
+        ) from None
     except UnsupportedOperatorException as error:
         raise ProgramError(
             f"{where}: op {error.func}{_line_of(error)} has no meta implementation; register a fake for it"
-        ) from error
+        ) from None
     except Exception as error:  # code of others raises what it likes
         text = str(error).strip().split("\n")[0].split(". ")[0].removesuffix(".") or type(error).__name__
         if "fake impl" in text:
             text += " (register one with torch.library.register_fake)"
-        raise ProgramError(f"{where}: {what}{_line_of(error)}: {text}") from error
+        raise ProgramError(f"{where}: {what}{_line_of(error)}: {text}") from None
 
 
 def _line_of(error: BaseException) -> str:

@@ -49,12 +49,11 @@ def compare(path, folder, time_limit, repeats):
     """Import, solve, apply and measure one model; return its row."""
     import onnx
     from schedopt.core.problem import Problem
-    from schedopt.core.programs.onnx.apply import apply
+    from schedopt.core.programs.onnx.apply import write_in_order
     from schedopt.core.programs.onnx.costs import measured_costs
     from schedopt.core.programs.onnx.importer import graph_of
     from schedopt.core.programs.onnx.measure import measure_orders
     from schedopt.core.programs.onnx.program import load_program
-    from schedopt.core.programs.options import ImportOptions
     from schedopt.core.solve import solve
 
     program = load_program(str(path), {}, note)
@@ -63,8 +62,9 @@ def compare(path, folder, time_limit, repeats):
     schedule = folder / f"{path.stem}.json"
     schedule.write_text(result.json())
     output = folder / f"{path.stem}_ordered.onnx"
-    apply(str(path), str(schedule), str(output), ImportOptions(), note)
-    orders = {str(schedule): result.schedule.op_order().tolist()}
+    order = result.schedule.op_order().tolist()
+    write_in_order(program, graph, order, str(output))
+    orders = {str(schedule): order}
     before, after = measure_orders(program, graph, orders, repeats, note)
     old, new = (onnx.load(file, load_external_data=False) for file in (path, output))
     given = {node.name for node in old.graph.node if node.name}

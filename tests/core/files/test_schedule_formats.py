@@ -17,6 +17,8 @@ from schedopt.core.files.schedule_json import format_document, read_schedule
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.graph_hash import structure_hash
 from schedopt.core.problem import Problem
+from schedopt.core.programs.imported import with_imported
+from schedopt.core.programs.options import ImportOptions
 from schedopt.core.result import Result
 from schedopt.core.schedule import Schedule
 from schedopt.core.solve import solve
@@ -168,6 +170,7 @@ def test_what_is_not_claimed_is_not_checked(tmp_path):
 @pytest.mark.parametrize("method", ["input", "lpmf", "dfs", "brkga", "local-search", "gp-dfs", "auto"])
 def test_what_solve_writes_is_what_the_schema_says(tmp_path, method, task, devices):
     graph, _ = naive.random_graph(np.random.default_rng([73, devices]), 12)
+    graph = with_imported(graph, "net.pt2", ImportOptions(training="adam", shapes={"s0": 3}, device="cuda"))
     problem = Problem(graph, task, devices, memory_limit=10**6 if devices == 2 else 1, bandwidth=1e6, latency=1.0)
     budget = 20 if method in ("brkga", "local-search", "auto") else None
     result = solve(problem, method, evaluations=budget)
@@ -185,6 +188,7 @@ def test_what_solve_writes_is_what_the_schema_says(tmp_path, method, task, devic
     [
         {"format": 3},
         {"graph_sha256": "abc"},
+        {"imported": 1},
         {"task": "speed"},
         {"status": "limit"},
         {"devices": 0},

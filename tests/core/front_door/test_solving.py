@@ -58,7 +58,7 @@ def test_wrong_options_are_usage_errors_with_a_sentence(diamond, case):
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (42, r"a graph is a CostGraph or the path of a CostGraphDef file, not 42 \(int\)"),
+        (42, r"a graph is a CostGraph or the path of a graph or model, not 42 \(int\)"),
         (None, r"not None \(NoneType\)"),
         (nx.DiGraph([("a", "b")]), r"\(DiGraph\); from_networkx and import_model make graphs"),
     ],

@@ -8,18 +8,17 @@ from schedopt.core.programs import runners
 @pytest.mark.parametrize(
     ("model", "runner"),
     [
-        ("a/b.onnx", runners.ONNX),
-        ("a.b.pt2", runners.TORCH),
-        ("package.module:function", runners.TORCH),
+        ("a/b.onnx", runners.RUNNERS["onnx"]),
+        ("a.b.pt2", runners.RUNNERS["pytorch"]),
+        ("package.module:function", runners.RUNNERS["pytorch"]),
     ],
 )
 def test_the_models_name_says_its_kind(model, runner):
-    assert runners.runner_of(model) == runner
-    for entry in runner:
-        assert entry.startswith("schedopt.core.programs.")
+    assert runners.runner_kind(model) == runner
+    assert runner.entry.startswith("schedopt.core.programs.")
 
 
 @pytest.mark.parametrize("model", ["graph.pb.gz", "net", "a:b:c", "a b:c", ":f", "m:", "x.dot"])
 def test_other_models_are_refused(model):
     with pytest.raises(UsageError, match="not a program that can be run"):
-        runners.runner_of(model)
+        runners.runner_kind(model)

@@ -289,7 +289,7 @@ def test_bad_models_are_one_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])
-@pytest.mark.parametrize("module", ["importer", "apply", "measure"])
+@pytest.mark.parametrize("module", ["importer", "apply", "runner"])
 def test_a_missing_package_is_one_sentence(tmp_path, missing, module):
     """Every entry says what to install; an import with the roofline needs onnx alone."""
     path = save(tmp_path / "model.onnx", branches(1))

@@ -17,12 +17,12 @@ from schedopt.core.costs.simulator import simulate  # noqa: E402
 from schedopt.core.errors import FormatError, ProgramError, ScheduleError, UsageError  # noqa: E402
 from schedopt.core.problem import Problem  # noqa: E402
 from schedopt.core.programs.measurement import PROGRAM_ORDER  # noqa: E402
-from schedopt.core.programs.onnx.apply import apply, check_equal, reorder  # noqa: E402
+from schedopt.core.programs.onnx.apply import check_equal, reorder  # noqa: E402
 from schedopt.core.programs.onnx.importer import IN_PLACE, VIEWS, graph_of, read  # noqa: E402
-from schedopt.core.programs.onnx.measure import measure  # noqa: E402
 from schedopt.core.programs.onnx.program import load_program  # noqa: E402
 from schedopt.core.programs.onnx.session import kernel_times, random_inputs, session_of, session_options  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
+from schedopt.core.programs.pipeline import Observer, apply, measure  # noqa: E402
 from schedopt.core.schedule import Schedule  # noqa: E402
 
 PAGE = 4096
@@ -154,7 +154,7 @@ def test_applied_order_saves_what_was_predicted(tmp_path):
     graph = read(path, ImportOptions(costs="measured"), print)
     order = depth_first(graph)
     schedule = write_schedule(tmp_path / "schedule.json", graph, order)
-    rows = measure(path, [schedule], 1, ImportOptions(), print)
+    rows = measure(path, [schedule], 1, ImportOptions(), Observer(print))
     assert [row.order for row in rows] == [PROGRAM_ORDER, schedule]
     assert all(row.is_equal for row in rows)
     for row, ops in zip(rows, (range(graph.num_ops), order), strict=True):
@@ -198,7 +198,7 @@ def test_a_node_without_a_name_gets_the_schedules(tmp_path):
     output = tmp_path / "ordered.onnx"
     apply(path, schedule, str(output), ImportOptions(), print)
     assert set(read(str(output), ImportOptions(), print).op_names) == set(graph.op_names)
-    assert measure(str(output), [schedule], 1, ImportOptions(), print)[1].is_equal
+    assert measure(str(output), [schedule], 1, ImportOptions(), Observer(print))[1].is_equal
 
 
 def test_external_data_are_kept(tmp_path):
@@ -213,7 +213,7 @@ def test_external_data_are_kept(tmp_path):
         apply(str(path), schedule, str(output), ImportOptions(), print)
         assert (output.parent / "weights.bin").read_bytes() == (tmp_path / "weights.bin").read_bytes()
         assert read(str(output), ImportOptions(), print).persistent.sum() == graph.persistent.sum()
-    assert measure(str(output), [], 1, ImportOptions(), print)[0].is_equal
+    assert measure(str(output), [], 1, ImportOptions(), Observer(print))[0].is_equal
     (folder / "weights.bin").write_bytes(b"another model's")
     (folder / "ordered.onnx").unlink()
     with pytest.raises(FormatError, match=r"weights.bin: is not the data of .*model.onnx; write .* another folder"):
@@ -234,7 +234,7 @@ def test_different_results_are_never_written(tmp_path):
     with pytest.raises(ScheduleError, match=r"output 'y' would differ .* node 'noise' .* draws random numbers"):
         apply(path, schedule, str(tmp_path / "new.onnx"), ImportOptions(), print)
     assert not (tmp_path / "new.onnx").exists()
-    assert not measure(path, [schedule], 1, ImportOptions(), print)[1].is_equal
+    assert not measure(path, [schedule], 1, ImportOptions(), Observer(print))[1].is_equal
     program = load_program(path, {})
     check_equal(program, reorder(program, [0, 1, 2]))
 
@@ -254,7 +254,7 @@ def test_schedules_that_do_not_fit_are_refused(tmp_path):
         with pytest.raises(error, match=message):
             apply(path, schedule, output, ImportOptions(), print)
         with pytest.raises(error, match=message):
-            measure(path, [schedule], 1, ImportOptions(), print)
+            measure(path, [schedule], 1, ImportOptions(), Observer(print))
     with pytest.raises(UsageError, match=r"must end in \.onnx"):
         apply(path, str(tmp_path / "a.json"), str(tmp_path / "new.pb"), ImportOptions(), print)
     for options, message in (
@@ -264,7 +264,7 @@ def test_schedules_that_do_not_fit_are_refused(tmp_path):
         with pytest.raises(UsageError, match=message):
             apply(path, str(tmp_path / "a.json"), output, options, print)
         with pytest.raises(UsageError, match=message):
-            measure(path, [], 1, options, print)
+            measure(path, [], 1, options, Observer(print))
     assert not list(tmp_path.glob("new*"))
 
 
@@ -273,7 +273,7 @@ def test_a_node_without_a_kernel_is_said(tmp_path):
     nodes = [helper.make_node("HardSwish", ["x"], ["a"], "swish"), helper.make_node("Neg", ["x"], ["b"], "negate")]
     path = save(tmp_path / "model.onnx", model_of(nodes, [value("x", [64])], [value("a", [64]), value("b", [64])]))
     notes = []
-    measure(path, [], 1, ImportOptions(), notes.append)
+    measure(path, [], 1, ImportOptions(), Observer(notes.append))
     assert any("no kernel for node 'swish'" in note for note in notes)
 
 
@@ -286,7 +286,7 @@ def test_what_onnx_runtime_cannot_run_is_one_sentence(tmp_path):
     with pytest.raises(ProgramError, match=r"model\.onnx: ONNX Runtime cannot run .*gather"):
         apply(path, schedule, str(tmp_path / "new.onnx"), ImportOptions(), print)
     with pytest.raises(ProgramError, match="gather"):
-        measure(path, [], 1, ImportOptions(), print)
+        measure(path, [], 1, ImportOptions(), Observer(print))
 
 
 def test_a_result_that_nobody_reads_is_held_to_the_end(tmp_path):
@@ -300,7 +300,7 @@ def test_a_result_that_nobody_reads_is_held_to_the_end(tmp_path):
         helper.make_node("Exp", ["b"], ["y"], "third"),
     ]
     path = save(tmp_path / "m.onnx", model_of(nodes, [value("x", shape)], [value("y", shape)]))
-    (row,) = measure(path, [], 1, ImportOptions(), print)
+    (row,) = measure(path, [], 1, ImportOptions(), Observer(print))
     big = 400 * 1600
     assert row.predicted_peak >= 4 * 4 * big + big  # the input, the unread, the mask, and two of the chain
     assert abs(row.error) < 0.01

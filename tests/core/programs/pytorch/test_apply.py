@@ -15,9 +15,10 @@ from schedopt.core.costs.simulator import simulate
 from schedopt.core.errors import FormatError, ProgramError, ScheduleError, UsageError
 from schedopt.core.problem import Problem
 from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.pipeline import apply
 from schedopt.core.programs.pytorch import apply as torch_apply
 from schedopt.core.programs.pytorch.allocator import peak_of
-from schedopt.core.programs.pytorch.apply import apply, reorder
+from schedopt.core.programs.pytorch.apply import reorder
 from schedopt.core.programs.pytorch.costs import measured_costs
 from schedopt.core.programs.pytorch.equality import check_equal, digests_of_run
 from schedopt.core.programs.pytorch.importer import graph_of

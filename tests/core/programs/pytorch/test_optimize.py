@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 import schedopt
@@ -238,7 +239,7 @@ def test_a_scripted_model_is_refused():
 def test_a_model_without_data_is_a_sentence(training):
     model = nn.Linear(4, 4, device="meta")
     with pytest.raises(
-        ProgramError, match=r"^Linear.*: its tensors are on the meta device, without data to run it on$"
+        ProgramError, match=r"^Linear.*: its tensors have no data \(they are on the meta device, .* and not be run$"
     ):
         optimize(model, torch.randn(2, 4, device="meta"), training=training)
 
@@ -248,4 +249,4 @@ def test_an_error_has_no_long_traceback_of_pytorchs():
         optimize(nn.Linear(4, 4), torch.randn(2, 5))
     assert caught.value.__suppress_context__
     assert "\n" not in str(caught.value)
-    assert all("schedopt" in str(frame.path) or frame.path == caught.traceback[0].path for frame in caught.traceback)
+    assert not [frame for frame in caught.traceback if str(frame.path).startswith(str(Path(torch.__file__).parent))]

@@ -433,7 +433,7 @@ def test_a_file_without_example_inputs_is_refused(folder):
 def test_options_that_do_not_fit_are_refused(folder):
     with pytest.raises(UsageError, match="training 'lion' is unknown; use one of none, sgd, adam"):
         load_program("program_nets:build", "lion")
-    with pytest.raises(UsageError, match="program_nets:build: its sizes are those of its example inputs"):
+    with pytest.raises(UsageError, match="program_nets:build: the function has no keyword argument 'batch'"):
         load_program("program_nets:build", shapes={"batch": 3})
     with pytest.raises(UsageError, match=r"whole\.pt2: there is no symbolic size 'batch'; it has none"):
         load_program("whole.pt2", shapes={"batch": 3})

@@ -1,0 +1,71 @@
+"""`schedopt fit`: whether a model fits into a memory, as it is or otherwise, and the largest batch that does."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from ..options import JobsOption, JsonFlag, QuietFlag, SeedOption, TimeLimitOption
+from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
+
+
+def fit(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A CostGraphDef file, or what import takes, such as module:function."),
+    ],
+    memory: Annotated[str, typer.Option("--memory", "-m", help="Memory of each device, e.g. 8GiB.")],
+    devices: Annotated[int, typer.Option("--devices", "-d", min=1, max=64, help="The most devices to try.")] = 1,
+    batch: Annotated[
+        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        typer.Option(
+            "--batch",
+            metavar="NAME",
+            help="Find the largest that fits: a symbolic dimension, or a keyword argument of the function.",
+        ),
+    ] = None,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Run what fits on one device in a new process, and measure its peak.")
+    ] = False,
+    training: TrainingOption = None,
+    shape: ShapeOption = None,
+    device: ProgramDeviceOption = None,
+    time_limit: TimeLimitOption = None,
+    seed: SeedOption = 0,
+    jobs: JobsOption = 1,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Say whether a model fits into a memory: as it is, in another order, on several devices; or its largest batch.
+
+    Exit code 1 if it fits in no way.
+    """
+    from contextlib import nullcontext
+
+    from ...core.front_door.fitting import fit as fit_model
+    from ..console import Talk, show, write
+
+    talk = Talk(quiet)
+    options = given_options(training, shape, device)
+    with talk.console.status(f"{model}: loading") if talk.shows_progress else nullcontext() as status:
+        answer = fit_model(
+            model,
+            memory,
+            devices=devices,
+            batch=batch,
+            **options,
+            confirm=confirm,
+            time_limit=time_limit,
+            seed=seed,
+            jobs=jobs,
+            note=talk.note,
+            progress=lambda text: None if status is None else status.update(f"{model}: {text}"),
+        )
+    if json:
+        write(answer.json())
+    else:
+        show(answer.table(), answer.title())
+        write(answer.sentence())
+    if not answer.fits:
+        raise typer.Exit(1)

@@ -1,0 +1,113 @@
+"""`schedopt optimize`: a program in, the same program in an order of less peak memory out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, Optional
+
+import typer
+
+from ...core.search.registry import DEFAULT_METHOD, EXAMPLE
+from ..options import EvaluationsOption, JsonFlag, QuietFlag, SeedOption, TimeLimitOption
+from ..program_options import (
+    ModelArgument,
+    ProgramDeviceOption,
+    RepeatsOption,
+    ShapeOption,
+    TrainingOption,
+    given_options,
+)
+
+if TYPE_CHECKING:
+    from ...core.problem import Problem
+    from ...core.result import Result
+
+
+def optimize(
+    model: ModelArgument,
+    output: Annotated[str, typer.Option("--output", "-o", help="The file to write: .onnx for ONNX, .pt2 for PyTorch.")],
+    training: TrainingOption = None,
+    memory_limit: Annotated[
+        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        typer.Option(
+            "--memory-limit",
+            help="Bytes, e.g. 16GiB, or a share of program order's peak, e.g. 60%; exit code 1 if no order keeps it. "
+            "(default: none)",
+        ),
+    ] = None,
+    shape: ShapeOption = None,
+    device: ProgramDeviceOption = None,
+    costs: Annotated[
+        Literal["measured", "roofline"],
+        typer.Option("--costs", help="measured: run each op here, for its workspace; roofline: no workspace."),
+    ] = "measured",
+    method: Annotated[
+        str,
+        typer.Option("--method", "-m", help=f"One of `schedopt methods`, with parameters as in {EXAMPLE}."),
+    ] = DEFAULT_METHOD,
+    evaluations: EvaluationsOption = None,
+    time_limit: TimeLimitOption = None,
+    seed: SeedOption = 0,
+    measure: Annotated[bool, typer.Option("--measure/--no-measure", help="Whether to run both orders.")] = True,
+    repeats: RepeatsOption = 5,
+    schedule: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--schedule", help="Write the schedule as JSON to this file, too."),
+    ] = None,
+    plot: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--plot", help="Draw both orders: .png or .svg, .html page, .json trace."),
+    ] = None,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Write a model in an order of less peak memory: import, solve, run both orders, compare their results, write.
+
+    Nothing is written unless every stage succeeds and the results are bitwise equal.
+    """
+    from json import dumps
+
+    from ...core.graph_builder import GraphBuilder
+    from ...core.plots.draw import check_target
+    from ...core.problem import Problem
+    from ...core.problem_settings import ProblemSettings, problem_settings
+    from ...core.programs import pipeline
+    from ...core.programs.importers import check_options
+    from ...core.programs.options import ImportOptions
+    from ...core.search.method_spec import check_supported, parse_method
+    from ...core.units import parse_seconds
+    from ..console import Talk, write
+    from ..progress import Stages, run_with_progress
+    from ..reports.optimize import document, print_report
+    from ..reports.solve import draw_result
+
+    talk = Talk(quiet)
+    spec = parse_method(method)
+    budget = {"evaluations": evaluations, "time_limit": None if time_limit is None else parse_seconds(time_limit)}
+    smallest = GraphBuilder(model)
+    smallest.add_op("op")
+    check_supported(spec, Problem(smallest.build()), spec.evaluations or evaluations)
+    options = ImportOptions(**given_options(training, shape, device), costs=costs)
+    settings = ProblemSettings(**problem_settings("memory", 1, memory_limit, None, "0", [spec.name]))
+    job = pipeline.Job(model, output, options, settings, schedule, repeats if measure else 0)
+    check_options(model, options)
+    if plot is not None:
+        check_target(plot)
+
+    def solve(problem: Problem) -> Result:
+        return run_with_progress(talk, problem, spec, **budget, seed=seed, jobs=1, initial=None)
+
+    with Stages(talk, model, pipeline.SEARCHING) as stages:
+        optimized = pipeline.optimize(job, solve, stages.observer())
+    if json:
+        write(dumps(document(job, optimized)))
+    else:
+        print_report(job, optimized)
+    talk.note(f"wrote {output}: its results are bitwise those of {model}")
+    if schedule is not None:
+        talk.note(f"wrote {schedule}")
+    if plot is not None:
+        draw_result(optimized.result, plot)
+        talk.note(f"wrote {plot}")
+    if optimized.is_interrupted:
+        typer.echo("interrupted: the best order so far was taken, and what was measured is shown", err=True)
+        raise typer.Exit(130)

@@ -1,0 +1,82 @@
+"""How a graph was imported, kept with it, so that whoever runs its program need not say it again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..errors import FormatError, UsageError
+from ..files.schedule_json import read_imported
+from ..graph import CostGraph
+from .options import ImportOptions
+
+PROGRAM_OPTIONS = {"training": "--training", "shapes": "--shape", "device": "--device"}
+"""The options that say what program it is, and how they are typed."""
+
+_TYPES = {"training": str, "shapes": dict, "device": str}
+
+
+def with_imported(graph: CostGraph, model: str, options: ImportOptions) -> CostGraph:
+    """Return a graph that says what model it is of, and which options are not the default."""
+    imported: dict[str, Any] = {"model": model}
+    for field in dataclasses.fields(ImportOptions):
+        value = getattr(options, field.name)
+        if value != getattr(ImportOptions(), field.name):
+            imported[field.name] = dict(value) if isinstance(value, Mapping) else value
+    return dataclasses.replace(graph, annotations=dataclasses.replace(graph.annotations, imported=imported))
+
+
+def options_for(schedules: Sequence[str], given: Mapping[str, Any], note: Callable[[str], None]) -> ImportOptions:
+    """Return the options with which the graph of schedule files was imported, unless others are given.
+
+    Parameters
+    ----------
+    schedules
+        Schedule files; one that does not say how its graph was imported has no part in it.
+    given
+        What the user says, by fields of `ImportOptions`; it wins, with a remark where a file says otherwise.
+    note
+        Called with each remark worth showing.
+
+    Raises
+    ------
+    UsageError
+        If two files were imported otherwise, and the user does not say how.
+    FormatError
+        If a file cannot be read, or says it in another form.
+    """
+    taken, said_by = dict(given), dict[str, str]()
+    for path in schedules:
+        stored = read_imported(path)
+        if not stored:
+            continue
+        for name, flag in PROGRAM_OPTIONS.items():
+            default = getattr(ImportOptions(), name)
+            value = _checked(path, name, stored.get(name, default))
+            if name in given:
+                if value != given[name]:
+                    said = f"with {flag} {_text(value)}" if value != default else f"without {flag}"
+                    note(f"{path}: its graph was imported {said}; taken is {flag} {_text(given[name])}, as given")
+            elif name in said_by and taken[name] != value:
+                raise UsageError(
+                    f"{said_by[name]} is of a graph imported with {flag} {_text(taken[name]) or 'none'}, {path} of one "
+                    f"with {flag} {_text(value) or 'none'}; measure them apart, or give {flag}"
+                )
+            else:
+                taken[name] = value
+                said_by[name] = path
+    return ImportOptions(**taken)
+
+
+def _checked(path: str, name: str, value: Any) -> Any:
+    is_right = isinstance(value, _TYPES[name])
+    if name == "shapes" and is_right:
+        is_right = all(type(size) is int and size > 0 for size in value.values())
+    if not is_right:
+        raise FormatError(f"{path}: the field 'imported' has '{name}' {value!r}, which is no value of {name}")
+    return value
+
+
+def _text(value: Any) -> str:
+    return " ".join(f"{name}={size}" for name, size in value.items()) if isinstance(value, Mapping) else str(value)

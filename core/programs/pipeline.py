@@ -1,0 +1,266 @@
+"""From a program to the same one in another order: the stages of `apply`, `measure` and `optimize`, each done once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..costs.bounds import memory_bound
+from ..costs.verifier import verify
+from ..errors import ScheduleError, UsageError
+from ..files.atomic import check_writable, write_atomically
+from ..problem import Problem
+from ..problem_settings import ProblemSettings
+from ..result import Result
+from ..schedule import Schedule
+from ..units import format_bytes
+from .imported import with_imported
+from .measurement import Measurement, OnRun
+from .options import ImportOptions
+from .runners import Note, check_output, load_runner
+from .schedule_order import read_order
+
+SEARCHING = "searching for an order"
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Who is told how a job goes.
+
+    Parameters
+    ----------
+    note
+        Called with each remark worth showing.
+    on_stage
+        Told the number of a stage that begins, how many there are, and what is done in it.
+    on_run
+        Told before each measured run.
+    """
+
+    note: Note = _nothing
+    on_stage: Callable[[int, int, str], None] = _nothing
+    on_run: OnRun = _nothing
+
+
+@dataclass(frozen=True)
+class Job:
+    """What `optimize` does.
+
+    Parameters
+    ----------
+    model
+        An `.onnx` or `.pt2` file, or `module:function`.
+    output
+        The file to write, `.onnx` or `.pt2` as the model is.
+    options
+        How the model is imported, its costs included.
+    settings
+        The memory limit on the one device; by default none.
+    schedule
+        Where to write the schedule, if anywhere.
+    repeats
+        Measured runs of each order; 0 measures nothing.
+
+    Raises
+    ------
+    UsageError, FormatError
+        If a file could not be written, or is the model or another of them.
+    """
+
+    model: str
+    output: str
+    options: ImportOptions = field(default_factory=lambda: ImportOptions(costs="measured"))
+    settings: ProblemSettings = field(default_factory=ProblemSettings)
+    schedule: str | None = None
+    repeats: int = 5
+
+    def __post_init__(self) -> None:
+        check_output(self.model, self.output)
+        if self.schedule is not None:
+            if self.schedule in (self.model, self.output):
+                raise UsageError(f"{self.schedule}: is the model or the output; name another file for the schedule")
+            check_writable(self.schedule)
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """What came of it.
+
+    Parameters
+    ----------
+    result
+        The verified schedule with its bound.
+    rows
+        What was measured: program order, then the order found; empty if nothing was.
+    is_interrupted
+        Whether Ctrl-C ended the search or the runs; what was written is right all the same.
+    """
+
+    result: Result
+    rows: tuple[Measurement, ...]
+    is_interrupted: bool
+
+
+def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -> Optimized:
+    """Import a program, find an order of less peak memory, run both orders, and write the program in the new one.
+
+    The program is loaded and its ops are measured once. Nothing is written before every stage has succeeded.
+
+    Parameters
+    ----------
+    job
+        What to do.
+    solve
+        Solves the problem that the program poses; where it is interrupted, nothing is measured.
+    observer
+        Who is told how it goes.
+
+    Raises
+    ------
+    FormatError, ProgramError, UsageError
+        If the model cannot be read or run, or has no use for an option.
+    ScheduleError
+        If no order was found that keeps the memory limit, or results differ.
+    """
+    measures_ops = job.options.costs == "measured"
+    stages = iter(range(1, 6))
+    total = 3 + measures_ops + (job.repeats > 0)
+
+    def stage(what: str) -> None:
+        observer.on_stage(next(stages), total, what)
+
+    stage("importing the program")
+    runner = load_runner(job.model, job.options, observer.note)
+    if measures_ops:
+        stage("measuring what each op takes")
+    graph = with_imported(runner.graph(job.options.costs, observer.note), job.model, job.options)
+    stage(SEARCHING)
+    result = solve(job.settings.problem(graph))
+    _check_limit(job.model, result)
+    order = result.schedule.op_order().tolist()
+    rows: list[Measurement] = []
+    is_interrupted = result.status == "interrupted"
+    if job.repeats and not is_interrupted:
+        stage("running both orders")
+        rows = runner.measure(graph, {result.method: order}, job.repeats, observer.note, observer.on_run)
+        is_interrupted = not is_complete(rows, 2, job.repeats)
+        _check_equal(job.model, rows)
+    stage("comparing the results and writing the program")
+    runner.write(graph, order, job.output, observer.note)
+    if job.schedule is not None:
+        write_atomically(job.schedule, result.json())
+    return Optimized(result, tuple(rows), is_interrupted)
+
+
+def apply(model: str, schedule: str, output: str, options: ImportOptions, note: Note, *, force: bool = False) -> None:
+    """Write a model in the order of a schedule, after a run that gave bitwise equal results.
+
+    Parameters
+    ----------
+    model
+        An `.onnx` or `.pt2` file, or `module:function`.
+    schedule
+        Schedule file of the model's graph, on one device.
+    output
+        The file to write, `.onnx` or `.pt2` as the model is.
+    options
+        As the model was imported.
+    note
+        Called with each remark worth showing.
+    force
+        Whether to take a schedule that says that it was made for another graph.
+
+    Raises
+    ------
+    FormatError, ProgramError, UsageError
+        If the model or the schedule cannot be read, the model cannot be run, or the output cannot be written.
+    ScheduleError
+        If the schedule is no order of this program, or its results would differ; then nothing is written.
+    """
+    check_output(model, output)
+    runner = load_runner(model, options, note)
+    graph = runner.graph("roofline", _nothing)
+    runner.write(graph, read_order(schedule, graph, force=force), output, note)
+
+
+def measure(
+    model: str,
+    schedules: Sequence[str],
+    repeats: int,
+    options: ImportOptions,
+    observer: Observer,
+    *,
+    force: bool = False,
+) -> list[Measurement]:
+    """Measure a model in program order, and in the order of each schedule.
+
+    Parameters
+    ----------
+    model
+        An `.onnx` or `.pt2` file, or `module:function`.
+    schedules
+        Schedule files of the model's graph, on one device.
+    repeats
+        Rounds; in each every order runs in a process of its own.
+    options
+        As the model was imported; costs are measured whatever they say.
+    observer
+        Who is told how it goes.
+    force
+        Whether to take schedules that say that they were made for another graph.
+
+    Returns
+    -------
+    list
+        Program order first, then the schedules; only what ran if Ctrl-C ended it.
+
+    Raises
+    ------
+    FormatError, ProgramError, UsageError
+        If the model or a schedule cannot be read, or a run fails.
+    ScheduleError
+        If a schedule is not one of this program.
+    """
+    observer.on_stage(1, 3, "importing the program")
+    runner = load_runner(model, options, observer.note)
+    graph = runner.graph("roofline", observer.note)
+    orders = {path: read_order(path, graph, force=force) for path in schedules}
+    for order in orders.values():
+        verify(Problem(graph), Schedule.single_device(np.array(order)))
+    observer.on_stage(2, 3, "measuring what each op takes")
+    measured = runner.graph("measured", _nothing)
+    observer.on_stage(3, 3, f"running {len(orders) + 1} order{'s' * bool(orders)}")
+    return runner.measure(measured, orders, repeats, observer.note, observer.on_run)
+
+
+def is_complete(rows: Sequence[Measurement], orders: int, repeats: int) -> bool:
+    """Whether every order ran as often as it should, so that nothing was interrupted."""
+    return len(rows) == orders and all(len(row.microseconds) == repeats for row in rows)
+
+
+def _check_limit(model: str, result: Result) -> None:
+    limit = result.problem.memory_limit
+    if result.is_feasible or limit is None:
+        return
+    least = memory_bound(result.problem)  # the bound of a search that keeps a limit says nothing of other orders
+    if least > limit:
+        reason = f"no order needs less than {format_bytes(least)}"
+    else:
+        reason = f"the least that was found is {format_bytes(result.peak_memory)}"
+    raise ScheduleError(
+        f"{model}: the memory limit of {format_bytes(limit)} is not kept: {reason}; nothing was written"
+    )
+
+
+def _check_equal(model: str, rows: Sequence[Measurement]) -> None:
+    for row in rows:
+        if not row.is_equal:
+            raise ScheduleError(
+                f"{model}: the results of {row.order} differ from run to run or from program order; nothing was written"
+            )

@@ -1,0 +1,203 @@
+"""`torch.compile(model, backend="schedopt")`: AOTAutograd's graphs, with their ops in an order of less peak memory."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import fx
+from torch._dynamo import exc
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.logging_utils import get_aot_graph_name
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext
+
+from ...costs.simulator import input_peak
+from ...errors import GraphError, ProgramError, UsageError
+from ...problem_settings import ProblemSettings, problem_settings
+from ...search.registry import DEFAULT_METHOD
+from ...solve import solve
+from ...units import format_bytes, parse_seconds, whole_number
+from .aot_importer import SAVED, aot_graph
+from .node_order import in_order
+from .order_method import order_method
+from .ordered_graph import OrderedGraph
+
+Boxed = Callable[[list[Any]], Any]
+SECONDS = {"default": 1.0, "max-autotune": 10.0}
+"""Most seconds of search per graph, by mode."""
+log = logging.getLogger("schedopt.torch_compile")
+
+
+def backend(
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compile a graph of TorchDynamo; what `torch.compile(model, backend="schedopt")` calls.
+
+    The forward and backward graphs are those of `backend="aot_eager"`, with the same partition between them (minimum
+    cut), and so are the results, bit for bit: only the order of ops differs, and only where that lowers the peak that
+    is counted. Sizes are known without a run, so an op's own workspace is not counted. A graph that cannot be scheduled
+    keeps its order, with a warning. The logger `schedopt.torch_compile` is told each `OrderedGraph`.
+
+    Parameters
+    ----------
+    module, inputs
+        The graph, and a tensor or number for each of its inputs.
+    mode
+        `default`: at most a second of search per graph; `max-autotune`: at most 10. A search ends when no order can
+        need less.
+    options
+        `time_limit` (as "2s"), `evaluations`, `method` and `seed`: how each graph is searched, as in `schedopt.solve`;
+        `memory_limit` (as "2GiB" or "80%"): warn of each graph for which no order was found that needs no more.
+
+    Raises
+    ------
+    UsageError
+        If a mode or an option is unknown, or a value is not understood.
+    """
+    try:
+        settings, search = _Options.read(mode, options or {})
+    except UsageError as error:
+        raise _shown(error) from None
+    compiler = _Compiler(settings, search)
+    compiled: Callable[..., Any] = aot_autograd(
+        fw_compiler=partial(compiler.compile, kind="forward"),
+        bw_compiler=partial(compiler.compile, kind="backward"),
+        inference_compiler=partial(compiler.compile, kind="inference"),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )(module, inputs)
+    return compiled
+
+
+def _shown(error: UsageError) -> Exception:
+    """Return an error that TorchDynamo passes on as it is, from our caller on, where its version has such errors."""
+    shortened = getattr(exc, "ShortenTraceback", None)
+    if shortened is None:
+        return error
+    frame = inspect.currentframe()
+    kind = type("UsageError", (UsageError, shortened), {"__module__": UsageError.__module__})
+    return cast(Exception, kind(str(error), first_useful_frame=frame.f_back if frame else None))
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What `options` may hold; see `backend`."""
+
+    method: str = DEFAULT_METHOD
+    time_limit: float | str | None = None
+    evaluations: int | None = None
+    memory_limit: int | str | None = None
+    seed: int = 0
+
+    @classmethod
+    def read(cls, mode: str | None, options: Mapping[str, Any]) -> tuple[ProblemSettings, dict[str, Any]]:
+        """Return the settings of each graph's problem, and the keyword arguments of `solve`."""
+        known = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise UsageError(f"backend 'schedopt' has no option '{name}'; it has {', '.join(known)}")
+        if mode is not None and mode not in SECONDS:
+            raise UsageError(f"backend 'schedopt' has no mode '{mode}'; it has {', '.join(SECONDS)}")
+        given = cls(**options)
+        settings = problem_settings("memory", 1, given.memory_limit, None, 0.0, [])
+        seconds = None if given.time_limit is None else parse_seconds(given.time_limit)
+        evaluations = None if given.evaluations is None else whole_number(given.evaluations, "evaluations", 1)
+        if seconds is None and evaluations is None:
+            seconds = SECONDS[mode or "default"]
+        budget = {"time_limit": seconds, "evaluations": evaluations, "seed": whole_number(given.seed, "seed", 0)}
+        return ProblemSettings(**settings), {"method": order_method(given.method, evaluations), **budget}
+
+
+class _Compiler:
+    """Puts the graphs of one compilation in order, the forward graph before the backward one."""
+
+    def __init__(self, settings: ProblemSettings, search: dict[str, Any]) -> None:
+        self.settings, self.search = settings, search
+        self.callers: list[torch.UntypedStorage] = []
+
+    def compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
+        """Return the graph as a function that takes its arguments in a list, which it empties.
+
+        In the backward pass saved tensors and gradients that come in are freed after their last reader; what the
+        caller has anyway (parameters, inputs, results of the forward pass) is not.
+        """
+        name = get_aot_graph_name()
+        try:
+            return _boxed(self._ordered(name, module, inputs, kind))
+        except (GraphError, ProgramError) as error:
+            warnings.warn(f"schedopt leaves a graph in its own order: {error}", stacklevel=2)
+        return _boxed(module)
+
+    def _ordered(self, name: str, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> fx.GraphModule:
+        start = time.monotonic()
+        graph = aot_graph(name, module, inputs, self._kept(module, inputs, kind))
+        if graph.num_ops < 2:
+            return module
+        problem = self.settings.problem(graph)
+        before = input_peak(graph)
+        result = solve(problem, **self.search)
+        seconds = time.monotonic() - start
+        peak, bound = int(result.peak_memory), int(result.lower_bound)
+        ops = graph.num_ops - graph.op_names.count(SAVED)
+        log.info("%s", OrderedGraph(name, ops, before, min(before, peak), bound, seconds))
+        if result.status == "infeasible":
+            assert problem.memory_limit is not None
+            warnings.warn(
+                f"schedopt found no order of {name} that needs less than {format_bytes(result.peak_memory)}, "
+                f"and the memory limit is {format_bytes(problem.memory_limit)}",
+                stacklevel=2,
+            )
+        if result.peak_memory >= before:
+            return module
+        names = (graph.op_names[op] for op in result.schedule.op_order().tolist())
+        return in_order(module, [op for op in names if op != SAVED])
+
+    def _kept(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> list[bool]:
+        """Return for each input whether the caller keeps it, by its storage; note what the caller has."""
+        storages = [value.untyped_storage() if isinstance(value, torch.Tensor) else None for value in inputs]
+        if kind == "backward":
+            held = {storage._cdata for storage in self.callers}
+            return [storage is None or storage._cdata in held for storage in storages]
+        self.callers = [storage for storage in storages if storage is not None]
+        self.callers += _storages_returned(module)
+        return [True] * len(inputs)
+
+
+def _storages_returned(module: fx.GraphModule) -> list[torch.UntypedStorage]:
+    """Return those of a forward graph's results that are the model's, not saved for the backward graph."""
+    context = TracingContext.try_get()
+    metadata = context.fw_metadata if context else None
+    results: Any = module.graph.output_node().args[0]
+    values = [node.meta.get("val") for node in results[: getattr(metadata, "num_forward_returns", 0)] if node]
+    return [value.untyped_storage() for value in values if isinstance(value, torch.Tensor)]
+
+
+def _boxed(module: fx.GraphModule) -> Boxed:
+    """Return a function that takes its arguments in a list and empties it, so that each is freed after its last use."""
+    try:
+        from torch.fx.graph import _BoxedCodeGen
+    except ImportError:  # before 2.9
+        interpreter = fx.Interpreter(module)
+        run: Boxed = interpreter.boxed_run
+    else:
+        module.graph.set_codegen(_BoxedCodeGen())
+        module.recompile()
+        run = module.forward
+
+    def boxed(arguments: list[Any]) -> Any:
+        return run(arguments)
+
+    boxed._boxed_call = True  # type: ignore[attr-defined]
+    return boxed

@@ -1,0 +1,49 @@
+"""A graph of ATen calls with its ops in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import getitem
+
+import torch
+from torch import fx
+
+
+def is_number(node: fx.Node) -> bool:
+    """Whether a node computes a plain number, such as a size, and no tensor: it costs nothing and is no op."""
+    value = node.meta.get("val")
+    return node.op == "call_function" and isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float)
+
+
+def in_order(module: fx.GraphModule, names: Iterable[str]) -> fx.GraphModule:
+    """Return a module with its ops in another order; arguments and results stay as they are.
+
+    A `getitem` follows the op that it takes from, and a number the last op that it needs, so that no tensor is kept
+    for its size alone.
+
+    Parameters
+    ----------
+    module
+        What to put in order; it is not changed.
+    names
+        Of the nodes of all its ops, in the order they shall run.
+    """
+    old = module.graph
+    nodes = {node.name: node for node in old.nodes}
+    new = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+
+    def add(node: fx.Node) -> None:
+        copies[node] = new.node_copy(node, copies.__getitem__)
+        for user in node.users:
+            follows = (user.target is getitem and bool(user.users)) or is_number(user)
+            if follows and user not in copies and all(needed in copies for needed in user.all_input_nodes):
+                add(user)
+
+    for node in old.nodes:
+        if node.op in ("placeholder", "get_attr") or (is_number(node) and not node.all_input_nodes):
+            add(node)
+    for name in names:
+        add(nodes[name])
+    add(old.output_node())
+    return fx.GraphModule(module, new)

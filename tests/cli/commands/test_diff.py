@@ -1,0 +1,75 @@
+"""`schedopt diff` from the command line."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def best(run, diamond_file, tmp_path):
+    path = tmp_path / "best.json"
+    assert run("solve", diamond_file, "-o", path).exit_code == 0
+    return path
+
+
+def lines_of(done):
+    assert done.exit_code == 0, done.stderr
+    return [" ".join(line.replace("│", " ").split()) for line in done.stdout.splitlines()]
+
+
+def test_two_schedules(run, diamond_file, best):
+    lines = lines_of(run("diff", "input", best, "--graph", diamond_file))
+    assert lines[:3] == [
+        "diamond",
+        "input: peak 26 B at step 3, wide2",
+        f"best: peak 19 B at step {lines[2].split()[6].rstrip(',')}, {lines[2].split()[-1]}",
+    ]
+    assert lines[-2] == "peak 26 B 19 B"
+    assert any(line.startswith("tensors held at both") for line in lines)
+    document = json.loads(run("diff", "input", best, "--graph", diamond_file, "--json").stdout)
+    assert [schedule["memory"] for schedule in document["schedules"]] == [26, 19]
+
+
+def test_two_graphs(run, diamond_file, tmp_path):
+    larger = tmp_path / "larger.pbtxt"
+    larger.write_text(diamond_file.read_text().replace("size: 8", "size: 80"))
+    lines = lines_of(run("diff", diamond_file, larger))
+    assert lines[0] == "diamond and larger: 0 ops added, 0 removed"
+    assert "wide1:0 8 B 80 B +72 B" in lines
+    assert "peak in program order 26 B 170 B +144 B" in lines
+    document = json.loads(run("diff", diamond_file, larger, "--json").stdout)
+    assert [change["change"] for change in document["changes"]] == [72, 72]
+    assert "1 more 8 B 80 B +72 B" in lines_of(run("diff", diamond_file, larger, "--top", 1))
+
+
+def test_no_line_is_wider_than_a_terminal(run, diamond_file, best):
+    for arguments in (("input", best, "--graph", diamond_file), (diamond_file, diamond_file)):
+        assert max(map(len, run("diff", *arguments).stdout.splitlines())) <= 80
+
+
+def test_a_schedule_of_another_graph_is_taken_by_force(run, diamond_file, best, tmp_path):
+    other = tmp_path / "other.pbtxt"
+    other.write_text(diamond_file.read_text().replace("size: 8", "size: 9"))
+    refused = run("diff", "input", best, "--graph", other)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "made for another graph" in refused.stderr
+    best.write_text(json.dumps({"steps": json.loads(best.read_text())["steps"]}).replace(', "frees"', ', "freed"'))
+    assert run("diff", "input", best, "--graph", other, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["BEST", "BEST"], "is a schedule; name the graph that both are of: --graph"),
+        (["GRAPH", "none.pb"], "none.pb: cannot be read"),
+        (["GRAPH", "GRAPH", "--graph", "GRAPH"], "diamond.pbtxt"),
+        (["input", "none.json", "--graph", "GRAPH"], "none.json: cannot be read"),
+        (["input", "BEST", "--graph", "none.pb"], "none.pb: cannot be read"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(run, diamond_file, best, arguments, words):
+    named = {"GRAPH": diamond_file, "BEST": best}
+    done = run("diff", *(named.get(argument, argument) for argument in arguments))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

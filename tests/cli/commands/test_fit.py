@@ -1,0 +1,97 @@
+"""`schedopt fit`: what it prints, its exit codes, ONNX's symbolic dimensions, runs that confirm, and bad input."""
+
+import json
+
+import pytest
+
+MODEL = "models.torch_models:batched"
+
+
+def test_it_fits_in_another_order(run, diamond_file):
+    done = run("fit", diamond_file, "--memory", 20)
+    assert done.exit_code == 0
+    lines = [" ".join(line.replace("│", " ").split()) for line in done.stdout.splitlines()]
+    assert lines[0] == "diamond: does it fit into 20 B?"
+    assert "as it is no (proven) 26 B 26 B" in lines
+    assert "in another order yes 19 B 19 B" in lines
+    assert lines[-1] == "It fits in another order: 19 B of 20 B."
+
+
+def test_it_does_not_fit(run, diamond_file):
+    done = run("fit", diamond_file, "--memory", 17, "--json")
+    assert done.exit_code == 1
+    document = json.loads(done.stdout)
+    assert (document["model"], document["memory"], document["fits"]) == ("diamond", 17, False)
+    assert [way["way"] for way in document["ways"]] == ["as it is", "in another order", "with recomputation"]
+    assert all(way["lower_bound"] > 17 for way in document["ways"])
+
+
+def test_no_line_is_wider_than_a_terminal(run, diamond_file):
+    for memory in (17, 18, 20, 26):
+        assert max(map(len, run("fit", diamond_file, "-m", memory, "--devices", 3).stdout.splitlines())) <= 80
+
+
+@pytest.fixture
+def symbolic(tmp_path):
+    """An ONNX file whose batch is a symbolic dimension."""
+    onnx = pytest.importorskip("onnx")
+    from models.onnx_models import model_of, save, value
+
+    nodes = [onnx.helper.make_node("Exp", ["x"], ["y"]), onnx.helper.make_node("Exp", ["y"], ["z"])]
+    return save(tmp_path / "net.onnx", model_of(nodes, [value("x", ["batch", 256])], [value("z", ["batch", 256])]))
+
+
+def test_the_largest_batch_of_an_onnx_file(run, symbolic):
+    done = run("fit", symbolic, "--memory", "30KiB", "--batch", "batch", "--json")
+    assert done.exit_code == 0
+    document = json.loads(done.stdout)
+    assert [row["batch"] for row in document["batches"]] == [10, 10], "three tensors of 1 KiB for each"
+    assert document["batches"][0]["peak_memory"] == 30 * 1024
+    assert document["batches"][0]["next_peak_memory"] == 33 * 1024
+    done = run("fit", symbolic, "--memory", "1KiB", "--batch", "batch")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[-1] == "It does not fit with any batch."
+
+
+@pytest.mark.slow
+def test_a_run_confirms_it(run):
+    pytest.importorskip("torch")
+    done = run("fit", MODEL, "--memory", "1MiB", "--confirm", "--json")
+    assert done.exit_code == 0, done.stderr
+    ways = json.loads(done.stdout)["ways"]
+    assert all(way["measured_peak"] >= way["lower_bound"] for way in ways)
+    done = run("fit", MODEL, "--memory", "200KiB", "--batch", "batch", "--confirm", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert all(row["measured_peak"] >= 100_000 for row in json.loads(done.stdout)["batches"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["GRAPH", "--memory", "8 bananas"], "memory '8 bananas' has an unknown unit"),
+        (["GRAPH", "--memory", "0"], "the memory must be more than 0"),
+        (["GRAPH", "--memory", "1GiB", "--batch", "batch"], "the largest batch is found for"),
+        (["GRAPH", "--memory", "1GiB", "--confirm"], "a run in a new process needs a model"),
+        (["GRAPH", "--memory", "1GiB", "--training", "sgd"], "training is for a model that is imported"),
+        (["GRAPH", "--memory", "1GiB", "--time-limit", "soon"], "time limit 'soon'"),
+        (["none.pb", "--memory", "1GiB"], "none.pb: cannot be read"),
+        (["none.onnx", "--memory", "1GiB"], "none.onnx: no such file"),
+        (["no_such_module:f", "--memory", "1GiB"], "there is no module 'no_such_module'"),
+        ([MODEL, "--memory", "1GiB", "--batch", "bach"], "no keyword argument 'bach' for a size; it has batch, width"),
+        ([MODEL, "--memory", "1GiB", "--shape", "bach=3"], "no keyword argument 'bach'"),
+        (["NET", "--memory", "1GiB", "--batch", "bach"], "no symbolic dimension 'bach'; it has batch"),
+        (["NET", "--memory", "1GiB"], "some dimensions have no size; give --shape batch=VALUE"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(run, diamond_file, symbolic, arguments, words):
+    named = {"GRAPH": diamond_file, "NET": symbolic}
+    done = run("fit", *(named.get(argument, argument) for argument in arguments))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_memory_must_be_given(run, diamond_file):
+    done = run("fit", diamond_file)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--memory" in done.stderr

@@ -1,0 +1,107 @@
+"""`schedopt optimize` from the command line: one command from a model to the same model in a better order."""
+
+import json
+import traceback
+
+import pytest
+import schedopt
+import torch
+from models.onnx_models import branches, save
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def net(folder):
+    pytest.importorskip("onnxruntime")
+    return save(folder / "net.onnx", branches(4, 32))
+
+
+def test_an_onnx_model_in_one_command(run, net, folder):
+    """What it writes is a model of the same graph, whose program order is the one found; apply needs no option."""
+    done = run("optimize", "net.onnx", "-o", "out.onnx", "--no-measure", "--schedule", "s.json", "--plot", "m.svg")
+    assert done.exit_code == 0, done.stderr
+    assert "No order needs less than" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "wrote out.onnx: its results are bitwise those of net.onnx" in done.stderr
+    assert {path.name for path in folder.iterdir()} == {"net.onnx", "out.onnx", "s.json", "m.svg"}
+    before = json.loads(run("solve", "net.onnx", "-m", "input", "--json").stdout)
+    after = json.loads(run("solve", "out.onnx", "-m", "input", "--json").stdout)
+    steps = json.loads((folder / "s.json").read_text())["steps"]
+    assert [step["op"] for step in after["steps"]] == [step["op"] for step in steps]
+    assert after["peak_memory"] < before["peak_memory"]
+    again = run("apply", "net.onnx", "s.json", "-o", "again.onnx")
+    assert again.exit_code == 0, again.stderr
+    assert (folder / "again.onnx").read_bytes() == (folder / "out.onnx").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_training_step_of_pytorch_in_one_command(run, folder):
+    arguments = ("optimize", "models.torch_models:branches_in_training", "-o", "out.pt2", "--training", "sgd")
+    done = run(*arguments, "--no-measure", "--schedule", "s.json", "--json", "-m", "lpmf")
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["imported"]["training"] == "sgd"
+    assert document["orders"] == []
+    assert document["lower_bound"] <= document["peak_memory"] < document["program_order_peak"]
+    assert len(document["explanation"]) == 3
+    again = run("apply", "models.torch_models:branches_in_training", "s.json", "-o", "again.pt2")
+    assert again.exit_code == 0, again.stderr
+
+
+@pytest.mark.slow
+def test_both_orders_are_run(run, net, folder):
+    done = run("optimize", "net.onnx", "-o", "out.onnx", "--repeats", "2", "--json")
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    before, after = document["orders"]
+    assert after["measured_peak"] < before["measured_peak"]
+    assert len(after["runs"]) == 2
+    assert set(after["time_difference"]) == {"change", "low", "high", "is_noise"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("-o", "net.onnx"), 2, "net.onnx: is the model itself, which is never overwritten"),
+        (("-o", "out.pt2"), 2, "must end in .onnx"),
+        (("-o", "out.onnx", "--training", "sgd"), 2, "no use for --training"),
+        (("-o", "out.onnx", "--memory-limit", "1KiB"), 1, "the memory limit of 1.00 KiB is not kept: no order needs"),
+        (("-o", "out.onnx", "--memory-limit", "much"), 2, "much"),
+        (("-o", "out.onnx", "--method", "gp-dfs:x=1"), 2, "x"),
+        (("-o", "out.onnx", "--method", "regal"), 2, "places ops on several devices"),
+        (("-o", "out.onnx", "--shape", "batch=2"), 2, "batch"),
+        (("-o", "out.onnx", "--plot", "m.txt"), 2, "m.txt"),
+        (("-o", "out.onnx", "--schedule", "no/s.json"), 2, "the folder does not exist"),
+    ],
+)
+def test_a_failure_is_one_sentence_and_writes_nothing(run, net, folder, arguments, code, message):
+    before = (folder / "net.onnx").read_bytes()
+    done = run("optimize", "net.onnx", *arguments, "--costs", "roofline", "--no-measure", "--quiet")
+    assert done.exit_code == code
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert [path.name for path in folder.iterdir()] == ["net.onnx"]
+    assert (folder / "net.onnx").read_bytes() == before
+
+
+class Bad(torch.nn.Module):
+    """Decides by a value."""
+
+    def forward(self, x):
+        return x + 1 if x.sum() > 0 else x
+
+
+def test_an_error_in_a_models_code_is_a_short_traceback_in_python():
+    """One traceback, ours, that ends with the sentence; what PyTorch raised is not shown, and is kept."""
+    with pytest.raises(schedopt.ProgramError) as caught:
+        schedopt.import_model(Bad().eval(), torch.ones(2))
+    text = "".join(traceback.format_exception(caught.value))
+    assert text.count("Traceback") == 1
+    assert "reads the value of a tensor to decide" in text.splitlines()[-1]
+    assert len(text.splitlines()) < 40
+    assert caught.value.__context__ is not None

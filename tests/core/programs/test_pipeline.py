@@ -1,0 +1,158 @@
+"""The stages of `optimize`: each once and in turn, and nothing written unless all succeed."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from schedopt.core.errors import FormatError, ProgramError, ScheduleError, UsageError
+from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.problem_settings import ProblemSettings
+from schedopt.core.programs import pipeline
+from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
+from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.pipeline import Job, Observer, optimize
+from schedopt.core.solve import solve
+
+BRANCHES = 3
+
+
+class FakeRunner:
+    """A program of branches that grow before they shrink; keeps what it is asked for."""
+
+    def __init__(self):
+        self.asked = []
+        self.equal, self.repeats, self.fails = True, 2, None
+
+    def graph(self, costs, note):
+        self.asked.append(f"graph {costs}")
+        builder = GraphBuilder("net")
+        start = builder.add_op("start", outputs=[8])
+        wide = [builder.add_op(f"wide{i}", inputs=[(start, 0)], outputs=[64]) for i in range(BRANCHES)]
+        narrow = [builder.add_op(f"narrow{i}", inputs=[(op, 0)], outputs=[1]) for i, op in enumerate(wide)]
+        builder.add_op("join", inputs=[(op, 0) for op in narrow], outputs=[4], is_final=True)
+        return builder.build()
+
+    def measure(self, graph, orders, repeats, note, on_run):
+        self.asked.append("measure")
+        if self.fails == "measure":
+            raise ProgramError("the run failed")
+        return [
+            Measurement(order, 100, (100,) * self.repeats, (5.0,) * self.repeats, self.equal)
+            for order in (PROGRAM_ORDER, *orders)
+        ]
+
+    def write(self, graph, order, output, note):
+        self.asked.append("write")
+        if self.fails == "write":
+            raise ScheduleError("results would differ")
+        Path(output).write_text(" ".join(graph.op_names[op] for op in order))
+
+
+@pytest.fixture
+def runner(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    runner = FakeRunner()
+
+    def load(model, options, note):
+        runner.asked.append("load")
+        return runner
+
+    monkeypatch.setattr(pipeline, "load_runner", load)
+    return runner
+
+
+def job(**fields):
+    return Job("net.onnx", "out.onnx", **{"repeats": 2, **fields})
+
+
+def test_each_stage_runs_once_and_is_told(runner, tmp_path):
+    stages = []
+    found = optimize(job(schedule="s.json"), solve, Observer(on_stage=lambda *stage: stages.append(stage)))
+    assert runner.asked == ["load", "graph measured", "measure", "write"]
+    assert [(number, total) for number, total, _ in stages] == [(n, 5) for n in range(1, 6)]
+    assert found.result.status == "optimal"
+    assert found.result.peak_memory < found.result.input_value
+    assert not found.is_interrupted
+    assert (tmp_path / "out.onnx").read_text().split() == list(found.result.order)
+    imported = found.result.problem.graph.annotations.imported
+    assert imported == {"model": "net.onnx", "costs": "measured"}
+    assert '"model": "net.onnx"' in (tmp_path / "s.json").read_text()
+
+
+def test_without_measuring_there_are_three_stages(runner):
+    stages = []
+    options = ImportOptions(costs="roofline")
+    found = optimize(job(options=options, repeats=0), solve, Observer(on_stage=lambda *s: stages.append(s)))
+    assert runner.asked == ["load", "graph roofline", "write"]
+    assert [(number, total) for number, total, _ in stages] == [(1, 3), (2, 3), (3, 3)]
+    assert found.rows == ()
+
+
+def test_a_limit_that_no_order_keeps_is_one_sentence_and_writes_nothing(runner, tmp_path):
+    with pytest.raises(ScheduleError, match=r"^net\.onnx: .*limit of 10 B is not kept: no order needs less than 72 B"):
+        optimize(job(settings=ProblemSettings(memory_limit=10), schedule="s.json"), solve, Observer())
+    assert list(tmp_path.iterdir()) == []
+    optimize(job(settings=ProblemSettings(memory_limit=100)), solve, Observer())
+    assert (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("fails", ["measure", "write"])
+def test_nothing_is_written_if_a_stage_fails(runner, tmp_path, fails):
+    runner.fails = fails
+    with pytest.raises((ProgramError, ScheduleError)):
+        optimize(job(schedule="s.json"), solve, Observer())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_results_that_differ_in_a_run_are_refused(runner, tmp_path):
+    runner.equal = False
+    with pytest.raises(ScheduleError, match=r"net\.onnx: the results of program order differ .* nothing was written"):
+        optimize(job(), solve, Observer())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_that_are_cut_short_are_kept(runner, tmp_path):
+    runner.repeats = 1
+    found = optimize(job(), solve, Observer())
+    assert found.is_interrupted
+    assert [len(row.microseconds) for row in found.rows] == [1, 1]
+    assert (tmp_path / "out.onnx").exists()
+
+
+def test_a_search_that_is_cut_short_is_not_measured(runner, tmp_path):
+    found = optimize(job(), lambda problem: dataclasses.replace(solve(problem), status="interrupted"), Observer())
+    assert found.is_interrupted
+    assert runner.asked == ["load", "graph measured", "write"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "message"),
+    [
+        ({"output": "net.onnx"}, UsageError, "is the model itself, which is never overwritten"),
+        ({"output": "./net.onnx"}, UsageError, "is the model itself"),
+        ({"output": "link.onnx"}, UsageError, "is the model itself"),
+        ({"output": "out.pt2"}, UsageError, r"must end in \.onnx"),
+        ({"output": "no/out.onnx"}, FormatError, "the folder does not exist"),
+        ({"schedule": "net.onnx"}, UsageError, "name another file for the schedule"),
+        ({"schedule": "out.onnx"}, UsageError, "name another file for the schedule"),
+        ({"schedule": "no/s.json"}, FormatError, "the folder does not exist"),
+        ({"model": "net.txt"}, UsageError, "not a program that can be run"),
+    ],
+)
+def test_files_that_cannot_be_are_refused_before_the_work(runner, tmp_path, fields, kind, message):
+    (tmp_path / "link.onnx").symlink_to(tmp_path / "net.onnx")
+    with pytest.raises(kind, match=message):
+        Job(**{"model": "net.onnx", "output": "out.onnx", **fields})
+    assert runner.asked == []
+
+
+def test_measuring_reads_orders_before_it_runs_anything(runner, tmp_path):
+    (tmp_path / "bad.json").write_text('{"steps": []}')
+    with pytest.raises(ScheduleError, match="start"):
+        pipeline.measure("net.onnx", ["bad.json"], 1, ImportOptions(), Observer())
+    assert runner.asked == ["load", "graph roofline"]
+    order = FakeRunner().graph("roofline", print).op_names
+    (tmp_path / "good.txt").write_text("\n".join(order))
+    rows = pipeline.measure("net.onnx", ["good.txt"], 1, ImportOptions(), Observer())
+    assert [row.order for row in rows] == [PROGRAM_ORDER, "good.txt"]
+    assert runner.asked[2:] == ["load", "graph roofline", "graph measured", "measure"]

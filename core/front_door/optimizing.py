@@ -50,7 +50,9 @@ def optimize(
     inputs
         Example inputs: a tuple of arguments, a dict of keywords, or one tensor. The first plan is for these.
     training
-        `none` for the forward pass (default); `sgd` or `adam` for a training step of a module; a function has its own.
+        `none` for the forward pass (default); `sgd` or `adam` for a training step of a module, with its
+        parameters as in `adam:learning_rate=0.01,weight_decay=0.1` (`beta1`, `beta2`, `epsilon`).
+        A function has its own.
     method, time_limit, evaluations, seed
         As in `schedopt.solve`: how to find the order, for how long or how many complete schedules, from which seed.
     dynamic

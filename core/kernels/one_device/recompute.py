@@ -31,7 +31,8 @@ class Annealing(NamedTuple):
     best, best_length
         The best sequence found that keeps the limit, and how long it is; 0 if none does.
     values
-        Shape `(4,)`: excess and microseconds of the current sequence, microseconds of the best, least excess.
+        Shape `(4,)`: excess and microseconds of the current sequence, microseconds of the best, least excess; never
+        fewer microseconds than are allowed.
     chain, in_chain
         Scratch: ops of a chain, and per op whether it is in it.
     """
@@ -75,27 +76,44 @@ def _below(a: Annealing, count: int) -> int:
     return min(count - 1, int(_draw(a) * count))
 
 
+class Aim(NamedTuple):
+    """What annealing is to lower, and how.
+
+    Parameters
+    ----------
+    limit
+        Bytes that a sequence shall keep.
+    allowed
+        Microseconds that cost nothing.
+    weight
+        Microseconds that one byte above the limit in one run counts.
+    temperature
+        Microseconds that are accepted with probability 1/e.
+    moves_first
+        Whether the first run of an op may move, too; else the order of the first runs stays.
+    """
+
+    limit: int
+    allowed: float
+    weight: float
+    temperature: float
+    moves_first: bool
+
+
 @kernel
-def anneal_runs(
-    g: RunGraph, s: Runs, a: Annealing, limit: int, weight: float, temperature: float, tries: int, moves_first: bool
-) -> int:
+def anneal_runs(g: RunGraph, s: Runs, a: Annealing, aim: Aim, tries: int) -> int:
     """Try moves from the current sequence; returns how many were priced.
 
     Parameters
     ----------
     g, s, a
         The graph, both sequences (the current one is priced), and the search.
-    limit
-        Bytes that a sequence shall keep.
-    weight
-        Microseconds that one byte above it in one run counts.
-    temperature
-        Microseconds that are accepted with probability 1/e.
+    aim
+        What is to be lowered.
     tries
         How many moves to try.
-    moves_first
-        Whether the first run of an op may move, too; else the order of the first runs stays.
     """
+    limit = aim.limit
     priced = 0
     for _ in range(tries):
         current = a.which[0]
@@ -106,7 +124,7 @@ def anneal_runs(
         elif kind < 0.6:
             changed = _delete(s, a, current)
         else:
-            changed = _move(g, s, a, current, moves_first)
+            changed = _move(g, s, a, current, aim.moves_first)
         if not changed:
             continue
         priced += 1
@@ -115,8 +133,9 @@ def anneal_runs(
             continue
         if _prune(g, s, other):
             excess, _, microseconds = price_runs(g, s, other, limit)
-        rise = (excess - a.values[0]) * weight + microseconds - a.values[1]
-        if rise <= 0.0 or _draw(a) < math.exp(-rise / temperature):
+        microseconds = max(microseconds, aim.allowed)
+        rise = (excess - a.values[0]) * aim.weight + microseconds - a.values[1]
+        if rise <= 0.0 or _draw(a) < math.exp(-rise / aim.temperature):
             a.which[0] = other
             a.values[0] = excess
             a.values[1] = microseconds

@@ -274,10 +274,11 @@ def _idle_group(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, step: in
 
 @kernel
 def _touches(groups: Groups, op: int, group: int) -> bool:
+    found = False
     for k in range(groups.touch_ptr[op], groups.touch_ptr[op + 1]):
         if groups.touches[k] == group:
-            return True
-    return False
+            found = True
+    return found
 
 
 @kernel

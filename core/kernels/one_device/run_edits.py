@@ -149,10 +149,10 @@ def set_sequence(g: RunGraph, groups: Groups, s: Sequence, items: IndexArray) ->
     for op in range(g.runtime.size):
         if not _keeps_control(g, s, op):
             return False
+    is_valid = True
     for group in range(s.is_edited.size):
-        if not _add_group(g, groups, s, group, 1):
-            return False
-    return True
+        is_valid = is_valid and _add_group(g, groups, s, group, 1)
+    return is_valid
 
 
 @kernel

@@ -50,26 +50,26 @@ def checked(result):
 
 
 @pytest.mark.parametrize("method", REPEATING)
-def test_contract(method):
+@pytest.mark.parametrize("seed", seeds(8, quick=1))
+def test_contract(method, seed):
     budget = BUDGET if METHODS[method].counts_evaluations else {"time_limit": 0.5}
-    for seed in seeds(8, quick=2):
-        rng = np.random.default_rng([41, seed])
-        graph = random_graph(rng, int(rng.integers(3, 20)))
-        total, peak = float(graph.runtime.sum()), input_peak(graph)
-        limit = max(1, int(graph.persistent.sum()), int(0.8 * peak))
-        problems = [Problem(graph, "runtime", memory_limit=limit, recompute=True)]
-        if total:
-            problems.append(Problem(graph, recompute=True, runtime_limit=1.2 * total))
-        for problem in problems:
-            result = checked(solve(problem, method, seed=seed, **budget))
-            if problem.task == "memory":
-                assert result.is_feasible
-                assert result.peak_memory <= peak
-            if "evaluations" in budget:
-                again = solve(problem, method, seed=seed, **budget)
-                assert again.order == result.order
-                assert (again.evaluations, again.lower_bound) == (result.evaluations, result.lower_bound)
-                assert result.is_repeatable
+    rng = np.random.default_rng([41, seed])
+    graph = random_graph(rng, int(rng.integers(3, 20)))
+    total, peak = float(graph.runtime.sum()), input_peak(graph)
+    limit = max(1, int(graph.persistent.sum()), int(0.8 * peak))
+    for problem in (
+        Problem(graph, "runtime", memory_limit=limit, recompute=True),
+        Problem(graph, recompute=True, runtime_limit=1.2 * max(total, graph.num_ops)),
+    ):
+        result = checked(solve(problem, method, seed=seed, **budget))
+        if problem.task == "memory":
+            assert result.is_feasible
+            assert result.peak_memory <= peak
+        if "evaluations" in budget:
+            again = solve(problem, method, seed=seed, **budget)
+            assert again.order == result.order
+            assert (again.evaluations, again.lower_bound) == (result.evaluations, result.lower_bound)
+            assert result.is_repeatable
 
 
 @pytest.mark.parametrize("method", REPEATING)
@@ -84,10 +84,10 @@ def test_a_limit_below_the_peak_of_each_order_is_kept(method):
 
 
 def test_what_is_found_and_proven_of_a_chain():
-    """Of seven buffers in the way two have to go; the last of a chain may be made again from the one before."""
+    """One layer of six has to go while the loss is made: one run again, which the bound proves."""
     problem = Problem(training_step(6), "runtime", memory_limit=520, recompute=True)
     result = checked(solve(problem, "recompute", **BUDGET))
-    assert result.runtime - 26 == result.lower_bound - 26 > 0
+    assert result.runtime == pytest.approx(result.lower_bound) == 28
     assert result.status == "optimal"
 
 
@@ -99,11 +99,19 @@ def test_an_order_that_keeps_the_limit_runs_nothing_again(method, diamond):
     assert len(result.schedule) == diamond.num_ops
 
 
-def test_another_order_is_preferred_to_running_again(diamond):
-    problem = Problem(diamond, "runtime", memory_limit=input_peak(diamond) - 1, recompute=True)
+def test_another_order_is_preferred_to_running_again():
+    builder = schedopt.GraphBuilder("branches")
+    start = builder.add_op("start", outputs=[10], runtime=1.0)
+    wide = [builder.add_op(f"wide{k}", inputs=[(start, 0)], outputs=[8], runtime=1.0) for k in range(2)]
+    ends = [builder.add_op(f"end{k}", inputs=[(op, 0)], outputs=[1], runtime=1.0) for k, op in enumerate(wide)]
+    builder.add_op("sum", inputs=[(op, 0) for op in ends], outputs=[1], is_final=True, runtime=1.0)
+    branches = builder.build()
+    problem = Problem(branches, "runtime", memory_limit=20, recompute=True)
+    assert input_peak(branches) == 26
     joint, fixed = (checked(solve(problem, method, **BUDGET)) for method in ("recompute", "fixed-order"))
     assert joint.status == "optimal"
-    assert joint.added_share == 0 and len(joint.schedule) == diamond.num_ops
+    assert joint.added_share == 0
+    assert len(joint.schedule) == branches.num_ops
     assert fixed.added_share > 0 or not fixed.is_feasible
 
 
@@ -194,7 +202,7 @@ def test_segments_follow_the_phases_or_say_what_they_take_for_them():
     found = solve(Problem(training_step(9), "runtime", memory_limit=700, recompute=True), "checkpoint-segments")
     assert said.is_feasible
     assert not said.notes
-    assert "those after 'layer8' are taken for it" in found.notes[0]
+    assert "those after 'loss' are taken for it" in found.notes[0]
     assert found.order == said.order
 
 

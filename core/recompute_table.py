@@ -33,7 +33,9 @@ def recompute_table(result: Result) -> Table:
         f"[bold]{problem.format_time(taken)}[/]",
         f"[bold]{_added(result, taken - once)}[/]",
     )
-    if not result.is_proven_infeasible:
+    if result.is_proven_infeasible:
+        table.add_row("lower bound", format_bytes(memory_bound(problem)), "", "")
+    else:
         bound = result.lower_bound if problem.task == "runtime" else once
         peak = result.lower_bound if problem.task == "memory" else memory_bound(problem)
         table.add_row("lower bound", format_bytes(peak), problem.format_time(bound), _added(result, bound - once))

@@ -92,8 +92,9 @@ def last_step_need(b: Buffers) -> int:
 def memory_bound(problem: Problem) -> int:
     """Return the bound on peak memory, bytes, that needs no flow.
 
-    One device: the largest op or the last step, of which with recomputation what is final. Several: the largest op with its persistent bytes, or all that
-    stays to the end (persistent bytes, final tensors that are no views) shared evenly.
+    One device: the largest op or the last step, of which with recomputation only what is final counts. Several: the
+    largest op with its persistent bytes, or all that stays to the end (persistent bytes, final tensors that are no
+    views) shared evenly.
     """
     graph = problem.graph
     need = op_needs(graph, problem.devices)

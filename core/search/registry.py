@@ -154,6 +154,13 @@ METHODS: dict[str, Method] = {
         default_seconds=10.0,
         recomputation="only",
     ),
+    "checkpoint-segments": Method(
+        f"{_SOLVERS}.one_device.checkpoint_segments:solve",
+        "Segments of the forward pass that run again before their backward pass, as many as fit; on two levels, too",
+        "Chen et al. 2016",
+        searches=False,
+        recomputation="only",
+    ),
     "topoformer": Method(
         "schedopt.policies.topoformer.solve:solve",
         "Priorities by attention along the graph's partial order, decoded greedily, by samples or by a beam",

@@ -10,9 +10,12 @@ import math
 import time
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ...arrays import IndexArray
 from ...kernels.one_device.recompute import Aim, anneal_runs, new_annealing
-from ...kernels.one_device.runs import new_runs, price_runs, run_graph
+from ...kernels.one_device.run_edits import groups_of, new_sequence, set_sequence
+from ...kernels.one_device.runs import run_graph
 from ...problem import Problem
 from ...schedule import Schedule
 from ...search import parameters as base
@@ -119,18 +122,21 @@ class AnnealedRuns:
         self.total = float(problem.op_times.sum())
         self.graph = run_graph(problem.graph)._replace(runtime=problem.op_times)
         capacity = MOST_RUNS * problem.graph.num_ops + 64
-        self.runs = new_runs(self.graph, capacity)
+        self.groups = groups_of(problem.graph)
+        self.runs = new_sequence(self.graph, self.groups, capacity)
         self.state = new_annealing(self.graph, capacity, int(search.rng.integers(2**31)))
         self.aim = Aim(0, 0.0, 0.0, 0.0, moves_first)
 
     def start(self, order: IndexArray, limit: int, allowed: float) -> None:
         """Begin at a sequence, under a limit of bytes and with so much time that costs nothing."""
         runs, state = self.runs, self.state
-        state.which[0] = 0
-        runs.items[0, : len(order)] = order
-        runs.length[0] = len(order)
-        excess, _, time_taken = price_runs(self.graph, runs, 0, limit)
-        state.values[:] = [excess, max(time_taken, allowed), math.inf, math.inf]
+        if len(order) > len(runs.items) or not set_sequence(self.graph, self.groups, runs, order):
+            order = Schedule.single_device(order).first_runs()  # some op runs oftener than here is room for
+            set_sequence(self.graph, self.groups, runs, order)
+        excess = np.maximum(runs.memory[: len(order)] - limit, 0).sum(dtype=np.float64)
+        time_taken = self.search.problem.op_times[order].sum()
+        state.values[:] = [excess, time_taken, max(time_taken, allowed), excess]
+        state.best[: len(order)], state.best_length[0] = order, len(order)
         self.aim = Aim(limit, allowed, FIRST_WEIGHT * self.total / limit, 0.0, self.moves_first)
 
     def best_order(self) -> IndexArray:
@@ -152,7 +158,7 @@ class AnnealedRuns:
             temperature = self.total * hot * (cold / hot) ** spent
             tries = int(min(TRIES, search.evaluations_left))
             self.aim = self.aim._replace(temperature=temperature, weight=self._weight())
-            search.evaluations += anneal_runs(self.graph, self.runs, self.state, self.aim, tries)
+            search.evaluations += anneal_runs(self.graph, self.groups, self.runs, self.state, self.aim, tries)
         search.offer(Schedule.single_device(self.best_order()))
         return self.keeps_both
 

@@ -274,7 +274,7 @@ def recompute_bound(
         return float(math.ceil(total + added - 1e-6)) if problem.counts_runs and added < math.inf else total + added
     if problem.runtime_limit is None:
         return least
-    spare = max(0.0, problem.runtime_limit * (1 + RUNTIME_TOLERANCE) - float(problem.op_times.sum()))
+    spare = max(0.0, problem.runtime_limit * (1 + 2 * RUNTIME_TOLERANCE) - float(problem.op_times.sum()))
     for step in steps:
         if stop() or memory[step] <= least:
             break
@@ -313,8 +313,8 @@ def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> s
     if int(runs.needs[op]) > limit:
         return f"{prefix}op '{graph.op_names[op]}' alone needs {format_bytes(int(runs.needs[op]))}, {_parts(graph, op)}"
     if memory_bound(problem) > limit:
-        finals = format_bytes(memory_bound(problem))
-        return f"{prefix}what is kept to the end, with persistent bytes, takes {finals}"
+        least = format_bytes(memory_bound(problem))
+        return f"{prefix}the last step takes at least {least}, with persistent bytes and all that is kept to the end"
     for step in np.argsort(-memory, kind="stable"):
         op = int(order[step])
         least = runs.least_bytes(op)

@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...arrays import IndexArray
-from ...kernels.one_device.recompute import Aim, anneal_runs, new_annealing
-from ...kernels.one_device.run_edits import groups_of, new_sequence, set_sequence
+from ...kernels.one_device.recompute import anneal_runs
+from ...kernels.one_device.run_edits import new_sequence, set_sequence
+from ...kernels.one_device.run_moves import Aim, new_annealing
 from ...kernels.one_device.runs import run_graph
+from ...kernels.one_device.tensor_groups import groups_of
 from ...problem import Problem
 from ...schedule import Schedule
 from ...search import parameters as base

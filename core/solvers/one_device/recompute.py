@@ -26,6 +26,7 @@ ORDER_SHARE = 0.25
 TRIES = 1000
 FIRST_WEIGHT = 1e-3
 UNLIMITED = 1e6
+LEAST_PRICED = 0.01  # of the tries, counted where hardly any move is possible
 FIRST_STEP, TARGET_SHARE = 0.3, 0.15
 MOST_RUNS = 3  # times the ops, of a sequence
 
@@ -158,7 +159,8 @@ class AnnealedRuns:
             temperature = self.total * hot * (cold / hot) ** spent
             tries = int(min(TRIES, search.evaluations_left))
             self.aim = self.aim._replace(temperature=temperature, weight=self._weight())
-            search.evaluations += anneal_runs(self.graph, self.groups, self.runs, self.state, self.aim, tries)
+            priced = anneal_runs(self.graph, self.groups, self.runs, self.state, self.aim, tries)
+            search.evaluations += max(priced, tries * LEAST_PRICED)
         search.offer(Schedule.single_device(self.best_order()))
         return self.keeps_both
 

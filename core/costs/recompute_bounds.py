@@ -210,7 +210,7 @@ def _dual(
     free = divide(0.0)
     if constrained(free) <= bound:
         return Dual(free.least, 0.0)
-    best, steep, flat = Dual(0.0, 0.0), free, least
+    best, steep, flat = Dual(free.least, 0.0), free, least
     for _ in range(MOST_PRICES):
         if constrained(steep) <= constrained(flat):
             break
@@ -219,7 +219,7 @@ def _dual(
             break
         found = divide(price)
         value = _value(found.least, price * bound)
-        if value > best.bound:
+        if value > best.bound * (1 + 1e-9):  # of prices that are as good, the least uses up least time
             best = Dual(value, price)
         if value >= (objective(flat) + price * (constrained(flat) - bound)) * (1 - 1e-9):
             break

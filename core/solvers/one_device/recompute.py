@@ -26,6 +26,7 @@ from ...search.search import Search, Watcher
 
 ORDER_SHARE = 0.25
 MOST_TRIES, LEAST_BATCHES = 1000, 50  # between two temperatures
+MOST_STEPS = 1_000_000  # tries times ops, so that time limits are kept
 FIRST_WEIGHT = 1e-3
 UNLIMITED = 1e6
 LEAST_PRICED = 0.01  # of the tries, counted where hardly any move is possible
@@ -129,6 +130,7 @@ class AnnealedRuns:
         self.runs = new_sequence(self.graph, self.groups, capacity)
         self.state = new_annealing(self.graph, capacity, int(search.rng.integers(2**31)))
         self.aim = Aim(0, 0.0, 0.0, 0.0, moves_first)
+        self.most_tries = max(1, min(MOST_TRIES, MOST_STEPS // problem.graph.num_ops))
 
     def start(self, order: IndexArray, limit: int, allowed: float) -> None:
         """Begin at a sequence, under a limit of bytes and with so much time that costs nothing."""
@@ -159,7 +161,7 @@ class AnnealedRuns:
         search, hot, cold = self.search, parameters.hot, parameters.cold
         while (spent := budget.spent()) < 1 and not self.keeps_both and not search.must_stop():
             temperature = self.total * hot * (cold / hot) ** spent
-            tries = int(min(MOST_TRIES, search.evaluations_left, 1 + budget.most / LEAST_BATCHES))
+            tries = int(min(self.most_tries, search.evaluations_left, 1 + budget.most / LEAST_BATCHES))
             self.aim = self.aim._replace(temperature=temperature, weight=self._weight())
             priced = anneal_runs(self.graph, self.groups, self.runs, self.state, self.aim, tries)
             search.evaluations += max(priced, tries * LEAST_PRICED)

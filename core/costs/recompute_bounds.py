@@ -319,8 +319,8 @@ def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> s
     if int(runs.needs[op]) > limit:
         return f"{prefix}op '{graph.op_names[op]}' alone needs {format_bytes(int(runs.needs[op]))}, {_parts(graph, op)}"
     if memory_bound(problem) > limit:
-        least = format_bytes(memory_bound(problem))
-        return f"{prefix}the last step takes at least {least}, with persistent bytes and all that is kept to the end"
+        least = memory_bound(problem)
+        return f"{prefix}the last step takes {format_bytes(least)} at least, with all that is kept to the end"
     for step in np.argsort(-memory, kind="stable"):
         op = int(order[step])
         least = runs.least_bytes(op)

@@ -1,8 +1,8 @@
 """Recomputation as constraint programming: retention intervals (Bartan et al., MOCCASIN, ICML 2023), the order free.
 
 Each op has up to `copies` runs, the first of them always there; a run is one place of a sequence, and what it makes is
-kept from there to the last run that reads it: its retention interval. A reader reads the latest run before it. The paper
-keeps the order of first runs as it is given, which `fixed` does here, too.
+kept from there to the last run that reads it: its retention interval. A reader reads the latest run before it. The
+paper keeps the order of first runs as it is given, which `fixed` does here, too.
 
 No schedule has to run an op oftener than its readers run, and once more if it makes something final: a run that nothing
 reads can be left out. So few ops need more than `copies` runs, and a schedule in which one of those has them takes at
@@ -19,10 +19,10 @@ import numpy as np
 
 from ...arrays import IndexArray
 from ...graph import CostGraph
-from ...problem import RUNTIME_TOLERANCE, Problem
+from ...problem import RUNTIME_TOLERANCE
 from ...schedule import Schedule
 from ...search.search import Search
-from .units import LARGEST_ENERGY, LARGEST_TIME, bytes_of_devices, byte_unit, floor_times, time_unit
+from .units import LARGEST_ENERGY, LARGEST_TIME, byte_unit, bytes_of_devices, floor_times, time_unit
 from .variables import OutOfTimeError, is_over
 
 MOST_RUNS = 1_000_000
@@ -108,7 +108,7 @@ class RetentionModel:
         for op, copies in enumerate(self.copies):
             self._check_time()
             known = places[op][: copies - 1] + places[op][-1:]
-            runs = []
+            runs: list[Run] = []
             for copy in range(copies):
                 present = self.model.new_bool_var("") if copy else self.model.new_constant(1)
                 place = self.model.new_int_var(0, self.horizon - 1, "")
@@ -122,7 +122,7 @@ class RetentionModel:
             self.runs.append(runs)
 
     def _one_run_at_a_time(self, is_fixed: bool) -> None:
-        """Runs have places of their own; control edges order all runs of two ops; first runs keep an order if asked."""
+        """Give each run a place of its own, after all runs that it waits for; keep the order of first runs if asked."""
         interval = self.model.new_optional_fixed_size_interval_var
         self.model.add_no_overlap([interval(r.place, 1, r.present, "") for runs in self.runs for r in runs])
         for op, tensors in enumerate(self.reads):
@@ -153,7 +153,7 @@ class RetentionModel:
             self.model.add(later.place > run.place).only_enforce_if(literal, later.present)
 
     def _add_retentions(self) -> None:
-        """What a run makes is kept to the last run that reads it or a view of it, or to the end."""
+        """Keep what a run makes to the last run that reads it or a view of it, or to the end."""
         self.kept_to: dict[tuple[int, int], Any] = {}
         data = [tensor for tensor in range(self.graph.num_tensors) if not self.graph.is_control[tensor]]
         for tensor in data:

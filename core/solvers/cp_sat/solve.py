@@ -1,7 +1,8 @@
 """Constraint programming with OR-Tools' CP-SAT (REGAL A.10): order, tensor lifetimes and cumulative memory.
 
 The model is in `variables`, `constraints` and `objective`, its whole numbers in `units`, the schedule that it is hinted
-with in `hint`; that of recomputation is in `recompute`. What it proves, and when it is worth its time: `docs/methods/exact.md`.
+with in `hint`; that of recomputation is in `recompute`. What it proves, and when it is worth its time:
+`docs/methods/exact.md`.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def _build(search: Search, units: Units, task: str, limit: int | None) -> Variab
 
 
 def _run(search: Search, variables: Variables | RetentionModel) -> tuple[Any, Any]:
-    """Solve on another thread while this one offers what is found and asks whether to stop; return solver and status."""
+    """Solve on another thread while this one offers what is found; return the solver and its status."""
     from ortools.sat.python import cp_model
 
     solver = cp_model.CpSolver()

@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...arrays import IndexArray
-from ...kernels.one_device.recompute import Aim, anneal_runs, new_annealing
-from ...kernels.one_device.run_edits import groups_of, new_sequence, set_sequence
+from ...kernels.one_device.recompute import anneal_runs
+from ...kernels.one_device.run_edits import new_sequence, set_sequence
+from ...kernels.one_device.run_moves import Aim, new_annealing
 from ...kernels.one_device.runs import run_graph
+from ...kernels.one_device.tensor_groups import groups_of
 from ...problem import Problem
 from ...schedule import Schedule
 from ...search import parameters as base
@@ -23,7 +25,7 @@ from ...search.registry import load, parameters_class
 from ...search.search import Search, Watcher
 
 ORDER_SHARE = 0.25
-TRIES = 1000
+MOST_TRIES, LEAST_BATCHES = 1000, 50  # between two temperatures
 FIRST_WEIGHT = 1e-3
 UNLIMITED = 1e6
 LEAST_PRICED = 0.01  # of the tries, counted where hardly any move is possible
@@ -157,7 +159,7 @@ class AnnealedRuns:
         search, hot, cold = self.search, parameters.hot, parameters.cold
         while (spent := budget.spent()) < 1 and not self.keeps_both and not search.must_stop():
             temperature = self.total * hot * (cold / hot) ** spent
-            tries = int(min(TRIES, search.evaluations_left))
+            tries = int(min(MOST_TRIES, search.evaluations_left, 1 + budget.most / LEAST_BATCHES))
             self.aim = self.aim._replace(temperature=temperature, weight=self._weight())
             priced = anneal_runs(self.graph, self.groups, self.runs, self.state, self.aim, tries)
             search.evaluations += max(priced, tries * LEAST_PRICED)

@@ -127,3 +127,16 @@ def test_runtimes_that_are_whole_in_no_unit_are_within_the_rounding():
     assert result.lower_bound <= result.value * (1 + 1e-12)
     assert solved(graph, runtime_limit=total + 0.34).value == 220
     assert solved(graph, runtime_limit=total + 0.33).value == 320
+
+
+def test_a_limit_that_only_the_search_proves_out_of_reach_is_said_to_be_so():
+    """Kept or made again, both outputs of `source` are there beside that of `middle`."""
+    builder = schedopt.GraphBuilder("both")
+    source = builder.add_op("source", outputs=[40, 5], workspace=4, runtime=1.0)
+    middle = builder.add_op("middle", inputs=[(source, 1)], outputs=[13], workspace=4, runtime=1.0)
+    builder.add_op("end", inputs=[(middle, 0), (source, 0)], runtime=1.0)
+    graph = builder.build()
+    assert solved(graph, task="runtime", memory_limit=62).status == "optimal"
+    result = solved(graph, task="runtime", memory_limit=61)
+    assert result.is_proven_infeasible
+    assert any("a search of all schedules ended without one" in note for note in result.notes)

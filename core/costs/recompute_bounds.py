@@ -334,6 +334,8 @@ def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> s
         least = runs.least_bytes(op)
         if least > limit:
             break
+    else:
+        return f"{prefix}a search of all schedules ended without one"
     return (
         f"{prefix}op '{graph.op_names[op]}' runs in at least {format_bytes(least)}, {_parts(graph, op)}, "
         "and what ops that may run only once made before it"

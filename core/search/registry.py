@@ -189,8 +189,9 @@ METHODS: dict[str, Method] = {
     "cp-sat": Method(
         f"{_SOLVERS}.cp_sat.solve:solve",
         "Constraint programming (OR-Tools), hinted by auto: exact with time enough, else with a proven bound",
-        "REGAL A.10",
+        "REGAL A.10; MOCCASIN",
         counts_evaluations=False,
+        recomputation="also",
     ),
     "annealing": Method(
         f"{_SOLVERS}.several_devices.annealing:solve",

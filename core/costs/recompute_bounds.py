@@ -277,7 +277,7 @@ def recompute_bound(
         total = math.fsum(problem.op_times.tolist())
         steps = steps[:0] if limit is None else steps[memory[steps] > limit]
         added = _added_time(runs, order[steps].tolist(), limit or 0, stop)
-        return float(math.ceil(total + added - 1e-6)) if problem.counts_runs and added < math.inf else total + added
+        return total + _rounded_up(added, problem.op_times[~problem.graph.runs_once])
     if problem.runtime_limit is None:
         return least
     spare = max(0.0, problem.runtime_limit * (1 + 2 * RUNTIME_TOLERANCE) - float(problem.op_times.sum()))
@@ -286,6 +286,14 @@ def recompute_bound(
             break
         least = max(least, runs.peak(int(order[step]), spare))
     return least
+
+
+def _rounded_up(added: float, op_times: FloatArray) -> float:
+    """Return a bound rounded up to what runs can add where all times are multiples of some whole number."""
+    if math.isinf(added) or not np.all(op_times == np.floor(op_times)) or not op_times.any():
+        return added
+    unit = math.gcd(*(int(time) for time in set(op_times.tolist())))
+    return unit * math.ceil(added / unit - 1e-6)
 
 
 def _added_time(runs: FirstRuns, ops: list[int], limit: int, stop: Callable[[], bool]) -> float:
@@ -319,8 +327,8 @@ def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> s
     if int(runs.needs[op]) > limit:
         return f"{prefix}op '{graph.op_names[op]}' alone needs {format_bytes(int(runs.needs[op]))}, {_parts(graph, op)}"
     if memory_bound(problem) > limit:
-        least = memory_bound(problem)
-        return f"{prefix}the last step takes {format_bytes(least)} at least, with all that is kept to the end"
+        last = format_bytes(memory_bound(problem))
+        return f"{prefix}the last step takes at least {last}, with persistent bytes and all that is kept to the end"
     for step in np.argsort(-memory, kind="stable"):
         op = int(order[step])
         least = runs.least_bytes(op)

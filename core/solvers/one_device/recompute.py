@@ -37,8 +37,8 @@ MOST_RUNS = 3  # times the ops, of a sequence
 class Parameters(base.Parameters):
     """How the annealing cools."""
 
-    hot: float = base.parameter(2e-3, "first temperature, as a share of the time of all ops", low=0.0, high=1.0)
-    cold: float = base.parameter(1e-5, "last temperature, likewise", low=0.0, high=1.0)
+    hot: float = base.parameter(1e-3, "first temperature, as a share of the time of all ops", low=0.0, high=1.0)
+    cold: float = base.parameter(1e-4, "last temperature, likewise", low=0.0, high=1.0)
     rounds: int = base.parameter(3, "how often to cool, each time from the best so far", low=1)
 
 

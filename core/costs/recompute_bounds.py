@@ -338,7 +338,7 @@ def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> s
         return f"{prefix}a search of all schedules ended without one"
     return (
         f"{prefix}op '{graph.op_names[op]}' runs in at least {format_bytes(least)}, {_parts(graph, op)}, "
-        "and what ops that may run only once made before it"
+        "and what ops that may not run again made before it"
     )
 
 

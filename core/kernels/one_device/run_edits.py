@@ -1,7 +1,7 @@
 """A sequence of runs whose price follows each edit: the bytes of those buffers alone are found anew that it touches.
 
 Which buffers a group of tensors has, and from when to when, depends only on where the runs stand that make or read its
-tensors; the rules are those of `runs`, whose prices these are.
+tensors; the rules are those of `core.costs.unrolled`.
 """
 
 from __future__ import annotations

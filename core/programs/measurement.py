@@ -11,8 +11,8 @@ import numpy as np
 
 from ..costs.simulator import simulate
 from ..graph import CostGraph
-from ..problem import Problem
 from ..schedule import Schedule
+from .schedule_order import problem_of
 from .time_difference import TimeDifference, time_difference
 
 PROGRAM_ORDER = "program order"
@@ -45,6 +45,10 @@ class Measurement:
         Pages that the system handed out in a run, one number per process.
     kept_microseconds
         As `microseconds`, where the process keeps the memory that is freed; see `time_runs`.
+    predicted_microseconds
+        What the ops take by the measured costs, each as often as it runs.
+    memory_limit
+        Bytes that the schedule was to keep, or None.
     """
 
     order: str
@@ -55,6 +59,8 @@ class Measurement:
     runs: tuple[tuple[float, ...], ...] = ()
     page_faults: tuple[float, ...] = ()
     kept_microseconds: tuple[float, ...] = ()
+    predicted_microseconds: float = 0.0
+    memory_limit: int | None = None
 
     @property
     def measured_peak(self) -> int:
@@ -155,10 +161,15 @@ def measurements(
         Bytes held throughout that the graph, or the processes' peaks, leave out.
     """
     expected = reports[PROGRAM_ORDER][0]["digests"]
+    predicted = {
+        label: simulate(problem_of(graph, order), Schedule.single_device(np.array(order)))
+        for label, order in orders.items()
+    }
     return [
         Measurement(
             order=label,
-            predicted_peak=unpredicted + simulate(Problem(graph), Schedule.single_device(np.array(order))).peak,
+            predicted_peak=unpredicted
+            + simulate(problem_of(graph, order), Schedule.single_device(np.array(order))).peak,
             measured_peaks=tuple(unmeasured + report["peak"] for report in reports[label]),
             microseconds=tuple(report["microseconds"] for report in reports[label]),
             is_equal=all(report["digests"] == expected for report in reports[label]),

@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from ..costs.bounds import memory_bound
-from ..costs.verifier import verify
 from ..errors import ScheduleError, UsageError
 from ..files.atomic import check_writable, write_atomically
 from ..problem import Problem
 from ..problem_settings import ProblemSettings
 from ..result import Result
-from ..schedule import Schedule
 from ..units import format_bytes
 from .imported import with_imported
 from .measurement import Measurement, OnRun
 from .options import ImportOptions
 from .runners import Note, check_output, load_runner
-from .schedule_order import read_order
+from .schedule_order import check_order, read_order
 
 SEARCHING = "searching for an order"
 
@@ -232,7 +228,7 @@ def measure(
     graph = runner.graph("roofline", observer.note)
     orders = {path: read_order(path, graph, force=force) for path in schedules}
     for order in orders.values():
-        verify(Problem(graph), Schedule.single_device(np.array(order)))
+        check_order(graph, order)
     observer.on_stage(2, 3, "measuring what each op takes")
     measured = runner.graph("measured", _nothing)
     observer.on_stage(3, 3, f"running {len(orders) + 1} order{'s' * bool(orders)}")

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 
+import numpy as np
+
+from ..costs.verifier import verify
 from ..errors import OtherGraphError, UsageError
 from ..files.costgraph import with_marks_as_ops
 from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph import CostGraph
+from ..problem import Problem
+from ..schedule import Schedule
+
+
+def problem_of(graph: CostGraph, order: Sequence[int]) -> Problem:
+    """Return the problem that an order of a program's ops is a schedule of: one in which ops run again if some do."""
+    return Problem(graph, recompute=len(set(order)) < len(order))
+
+
+def check_order(graph: CostGraph, order: Sequence[int]) -> None:
+    """Have an order of a program's ops verified, in which some may run several times.
+
+    Raises
+    ------
+    ScheduleError
+        If it is none; the message names the op.
+    """
+    verify(problem_of(graph, order), Schedule.single_device(np.array(order)))
 
 
 def read_order(path: str, graph: CostGraph, *, force: bool = False) -> list[int]:
-    """Read a schedule of a program's graph: its ops in the order they run.
+    """Read a schedule of a program's graph: its ops in the order they run, some several times perhaps.
 
     Parameters
     ----------

@@ -23,6 +23,9 @@ def _document(row: Measurement, first: Measurement) -> dict[str, Any]:
         "measured_peak": row.measured_peak,
         "measured_peaks": list(row.measured_peaks),
         "error": row.error,
+        "memory_limit": row.memory_limit,
+        "keeps_limit": row.keeps_limit,
+        "predicted_microseconds": row.predicted_microseconds,
         "microseconds": list(row.microseconds),
         "runs": [list(runs) for runs in row.runs],
         "page_faults": list(row.page_faults),
@@ -44,7 +47,7 @@ def table(rows: Sequence[Measurement]) -> Table:
     from ...core.units import format_bytes, format_microseconds
 
     table = Table("order")
-    for column in ("predicted", "measured", "error", "change", "time", "results"):
+    for column in ("predicted", "measured", "error", "change", "predicted time", "time", "results"):
         table.add_column(column, justify="right", no_wrap=True)
     first = rows[0]
     for row in rows:
@@ -54,6 +57,7 @@ def table(rows: Sequence[Measurement]) -> Table:
             f"[bold]{format_bytes(row.measured_peak)}[/]",
             f"{100 * row.error:+.2f}%",
             "" if row is first else change(row.measured_peak, first.measured_peak),
+            format_microseconds(row.predicted_microseconds),
             format_microseconds(row.median_microseconds),
             "equal" if row.is_equal else "[bold]differ[/]",
         )

@@ -12,6 +12,7 @@ import numpy as np
 from ..costs.simulator import simulate
 from ..graph import CostGraph
 from ..schedule import Schedule
+from ..units import format_bytes
 from .schedule_order import problem_of
 from .time_difference import TimeDifference, time_difference
 
@@ -68,6 +69,11 @@ class Measurement:
         return max(self.measured_peaks)
 
     @property
+    def keeps_limit(self) -> bool | None:
+        """Whether the memory limit was kept in every run; None where there is none."""
+        return None if self.memory_limit is None else self.measured_peak <= self.memory_limit
+
+    @property
     def error(self) -> float:
         """How far the predicted peak is from the measured one, relative to that."""
         return self.predicted_peak / self.measured_peak - 1 if self.measured_peak else 0.0
@@ -99,6 +105,18 @@ def time_sentences(row: Measurement, first: Measurement) -> list[str]:
         said.append(f"It has {faults:,.0f} page faults a run, not {others:,.0f}: freed memory is given back.")
         said.append(f"If it is kept: {kept}.")
     return said
+
+
+def limit_sentences(row: Measurement) -> list[str]:
+    """Say whether an order kept its memory limit in every run; nothing where it has none."""
+    if row.memory_limit is None:
+        return []
+    limit = format_bytes(row.memory_limit)
+    if row.keeps_limit:
+        return [f"Memory limit of {row.order}: {limit}, kept in every run."]
+    excess = format_bytes(row.measured_peak - row.memory_limit)
+    runs = f"{sum(peak > row.memory_limit for peak in row.measured_peaks)} of {len(row.measured_peaks)} runs"
+    return [f"Memory limit of {row.order}: {limit}, exceeded by up to {excess} in {runs}."]
 
 
 def run_rounds(
@@ -168,8 +186,8 @@ def measurements(
     return [
         Measurement(
             order=label,
-            predicted_peak=unpredicted
-            + simulate(problem_of(graph, order), Schedule.single_device(np.array(order))).peak,
+            predicted_peak=unpredicted + predicted[label].peak,
+            predicted_microseconds=predicted[label].runtime,
             measured_peaks=tuple(unmeasured + report["peak"] for report in reports[label]),
             microseconds=tuple(report["microseconds"] for report in reports[label]),
             is_equal=all(report["digests"] == expected for report in reports[label]),
@@ -177,6 +195,6 @@ def measurements(
             page_faults=tuple(report["page_faults"] for report in reports[label]),
             kept_microseconds=tuple(report["kept_microseconds"] for report in reports[label]),
         )
-        for label, order in orders.items()
+        for label in orders
         if reports[label]
     ]

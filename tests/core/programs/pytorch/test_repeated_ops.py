@@ -236,14 +236,14 @@ def test_a_result_that_is_computed_again_is_the_files_result(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("limit", "sentence"), [(10**6, "kept in every run"), (1, r"exceeded by up to .* in 1 of 1 runs")]
+    ("limit", "sentence"), [(10**6, "kept in every run"), (100, r"exceeded by up to .* in 1 of 1 runs")]
 )
 def test_measure_says_whether_the_limit_was_kept(tmp_path, limit, sentence):
     graph = graph_of(program_of(*torch_models.linear()))
     schedule = write_twice(tmp_path / "twice.json", graph, limit)
     first, row = measure("models.torch_models:linear", [schedule], 1, ImportOptions(), Observer())
     assert (first.memory_limit, first.keeps_limit, limit_sentences(first)) == (None, None, [])
-    assert (row.memory_limit, row.keeps_limit) == (limit, limit > 1)
+    assert (row.memory_limit, row.keeps_limit) == (limit, limit > 100)
     assert re.search(sentence, limit_sentences(row)[0])
     assert row.predicted_peak == row.measured_peak
     assert row.predicted_microseconds == pytest.approx(2 * first.predicted_microseconds)
@@ -255,7 +255,7 @@ def test_a_training_step_keeps_its_limit_and_trains_as_without(make):
     model, inputs = make()
     other, _ = make()
     graph = schedopt.import_model(other, inputs, training="sgd", costs="measured")
-    limit = int(0.8 * input_peak(graph))
+    limit = int(0.9 * input_peak(graph))
     plain = schedopt.optimize(other, inputs, training="sgd", evaluations=10)
     limited = schedopt.optimize(model, inputs, training="sgd", memory_limit=limit, evaluations=20_000)
     for _ in range(2):
@@ -281,7 +281,7 @@ def test_a_step_of_ones_own_keeps_its_limit_and_trains_as_without():
 
     (model, tokens), (other, _) = gpt(), gpt()
     plain = schedopt.optimize(step_of(other), tokens, evaluations=10)
-    limited = schedopt.optimize(step_of(model), tokens, memory_limit="80%", evaluations=20_000)
+    limited = schedopt.optimize(step_of(model), tokens, memory_limit="90%", evaluations=20_000)
     for _ in range(2):
         assert torch.equal(plain(tokens), limited(tokens))
     assert all(torch.equal(one, two) for one, two in zip(model.parameters(), other.parameters(), strict=True))

@@ -9,7 +9,9 @@ import typer
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="An .onnx or .pt2 file, or module:function that returns a PyTorch model.")
 ]
-_TRAINING = "none, or a training step of PyTorch with its optimizer: sgd or adam. (default: none)"
+_TRAINING = (
+    "none, or a training step of PyTorch with its optimizer: sgd, adam, or adam:learning_rate=0.01. (default: none)"
+)
 _DEVICE = "Where a PyTorch program runs: cpu or cuda. (default: cpu)"
 TrainingOption = Annotated[
     Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10

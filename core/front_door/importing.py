@@ -46,7 +46,8 @@ def import_model(
     inputs
         What a PyTorch module is called with: a tuple of arguments, a dict of keywords, or one tensor.
     training
-        `none` for the forward pass (default); `sgd` or `adam` for a training step. (PyTorch)
+        `none` for the forward pass (default); `sgd` or `adam` for a training step, or
+        `adam:learning_rate=0.01`. (PyTorch)
     shapes
         A size for each symbolic dimension, by its name. (ONNX, exported programs)
     costs

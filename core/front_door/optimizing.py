@@ -53,7 +53,9 @@ def optimize(
     inputs
         Example inputs: a tuple of arguments, a dict of keywords, or one tensor. The first plan is for these.
     training
-        `none` for the forward pass (default); `sgd` or `adam` for a training step of a module; a function has its own.
+        `none` for the forward pass (default); `sgd` or `adam` for a training step of a module, with its
+        parameters as in `adam:learning_rate=0.01,weight_decay=0.1` (`beta1`, `beta2`, `epsilon`).
+        A function has its own.
     memory_limit
         Most bytes of each plan, all that it is given included, as `8589934592` or `"8GiB"`, or a share of program
         order's peak, as `"70%"`; by default none, and the order of least peak is what is looked for.

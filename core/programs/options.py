@@ -16,7 +16,8 @@ class ImportOptions:
     Parameters
     ----------
     training
-        `none` for the forward pass alone, or the optimizer of a training step: `sgd` or `adam`.
+        `none` for the forward pass alone, or the optimizer of a training step: `sgd`, `adam`, or
+        `adam:learning_rate=0.01`.
     shapes
         A size for each symbolic dimension, by its name.
     costs

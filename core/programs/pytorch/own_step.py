@@ -6,13 +6,14 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
 
 from ...errors import ProgramError, ScheduleError, UsageError
-from .guards import Facts, bind, difference
+from .guards import Facts, bind, difference, settings_facts
 from .plans import PlanSettings, as_traced, in_order
 from .program import STEP, TorchProgram
 from .python_state import PythonState
@@ -22,7 +23,6 @@ from .rehearsal import Enough, rehearse
 from .segment import Segment, Tree
 from .sources import as_call
 from .step_graph import StepNames, arguments_of, step_graph
-from .tracing import silent
 
 
 class _Plan(NamedTuple):
@@ -60,8 +60,9 @@ class PlannedStep(nn.Module):
         self._function = function
         self._settings = settings
         self._name = step_name(function)
-        self._tree = Tree()
+        self._trees: dict[Facts, Tree] = {}
         self._plans = 0
+        self._notes: list[str] = []
         self._at_limit = False
         self._parts = 0
         self._most_parts = 1
@@ -70,7 +71,12 @@ class PlannedStep(nn.Module):
         if settings.dynamic is False:
             self._only = bind(inspect.signature(function), args, kwargs).facts
         self._trained = list(PythonState(function).parameters().values())
-        rehearse(function, args, kwargs, self._name, self._tree, self._take)
+        try:
+            rehearse(function, args, kwargs, self._name, self._tree(), self._take)
+        except ProgramError:
+            if not self._plans:  # else the first step is as it should be, and the second on zeros is not
+                raise
+        self._say_notes()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Do one step, and return what the function returns; its tensors have no graph of autograd.
@@ -86,7 +92,7 @@ class PlannedStep(nn.Module):
                 raise UsageError(f"{found}; it was made with dynamic=False")
         self._parts = 0
         names = StepNames(self._function, args, kwargs, self._trained)
-        recorder = Recorder(self._tree, lambda segment, wanted: self._run(segment, wanted, names), [])
+        recorder = Recorder(self._tree(), lambda segment, wanted: self._run(segment, wanted, names), [])
         try:
             with recorder.recording():
                 returned = self._function(*args, **kwargs)
@@ -96,6 +102,7 @@ class PlannedStep(nn.Module):
             self._drop_valueless()
             raise
         self._most_parts = max(self._most_parts, self._parts)
+        self._say_notes()
         return recorder.settle(returned)
 
     def _drop_valueless(self) -> None:
@@ -104,6 +111,10 @@ class PlannedStep(nn.Module):
             for parameter, entries in list(optimizer.state.items()):
                 if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
                     del optimizer.state[parameter]
+
+    def _tree(self) -> Tree:
+        """Return what was recorded under PyTorch's settings of now, such as the default dtype, which shapes follow."""
+        return self._trees.setdefault(settings_facts(), Tree())
 
     def _take(self, segment: Segment, wanted: Sequence[int], names: StepNames, ended: bool) -> None:
         """Plan what a rehearsal has recorded; end it where the step asks for a value, which no rehearsal can give."""
@@ -135,16 +146,26 @@ class PlannedStep(nn.Module):
                 "allows no more; further ones run in program order: give inputs of fewer shapes, or a higher limit",
                 stacklevel=2,
             )
-        return self._keep(segment, wanted, step_graph(segment, wanted, {}).module)
+        graph = step_graph(segment, wanted, {})
+        segment.last.forget()
+        return _Plan(tuple(wanted), graph.module)
 
     def _planned(self, segment: Segment, wanted: Sequence[int], names: StepNames) -> _Plan:
         """Make a plan for what was recorded."""
         graph = step_graph(segment, wanted, names.of_held())
         program = TorchProgram(self._name, **graph._asdict(), training=STEP)
-        with as_traced(grad=True), silent():
-            plan = self._keep(segment, wanted, in_order(program, self._settings))
+        settings = self._settings
+        if settings.note is not None:
+            settings = replace(settings, note=self._notes.append)
+        with as_traced(grad=True):
+            plan = self._keep(segment, wanted, in_order(program, settings))
         self._plans += 1
         return plan
+
+    def _say_notes(self) -> None:
+        """Pass on what was noted while plans were made, when what the step itself prints may be silenced."""
+        while self._notes and self._settings.note is not None:
+            self._settings.note(self._notes.pop(0))
 
     def _keep(self, segment: Segment, wanted: Sequence[int], module: fx.GraphModule) -> _Plan:
         plan = _Plan(tuple(wanted), module)

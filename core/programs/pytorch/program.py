@@ -23,11 +23,10 @@ from .outputs import known_outputs
 from .rehearsal import graph_of_step
 from .sources import as_call, call_function, read_exported, specialised
 from .tracing import check_flat, foreign_code, rename, silent, trace
-from .training import training_step
+from .training import training_step, update_of
 from .without_data import placed
 
 Note = Callable[[str], None]
-TRAINING = ("none", "sgd", "adam")
 STEP = "step"
 _INPUT_ROLES = {
     InputKind.PARAMETER: "parameter",
@@ -146,7 +145,8 @@ def program_of(
     Forward, the model is exported (`torch.export`) in the mode that it is in, training or evaluation. In training, one
     step is traced: forward, backward, then the update of every parameter that has a gradient, in place. The loss is
     the first output if that is a single float, else the sum of the means of all float outputs; it is the only result.
-    Learning rates are 0.01 (sgd) and 0.001 (adam, without weight decay). A tied weight is one parameter.
+    Learning rates are 0.01 (sgd) and 0.001 (adam), or as `training` says: `adam:learning_rate=0.01`; see `update_of`.
+    A tied weight is one parameter.
 
     Parameters
     ----------
@@ -228,8 +228,7 @@ def _program(
     where: str,
     note: Note,
 ) -> TorchProgram:
-    if training not in TRAINING:
-        raise UsageError(f"training '{training}' is unknown; use one of {', '.join(TRAINING)}")
+    update = None if training == "none" else update_of(training)
     if isinstance(model, ExportedProgram):
         check_flat(model.graph, where)
         args, kwargs = specialised(model, args, kwargs, shapes, where)
@@ -239,14 +238,14 @@ def _program(
         note(f"{where}: the model is in training mode (dropout, batch statistics); call its eval() for inference")
     elif training != "none" and not model.training:
         note(f"{where}: the model is in evaluation mode; call its train() to train as usual")
-    if training == "none":
+    if update is None:
         return _forward(model, args, kwargs, name, where)
     network = model.module() if isinstance(model, ExportedProgram) else model
     with untouched(network):
-        step = training_step(network, args, kwargs, training, where)
+        step = training_step(network, args, kwargs, update, where)
     note(f"{where}: the loss is {step.loss}")
     return TorchProgram(
-        name=f"{name}-{training}",
+        name=f"{name}-{update.optimizer}",
         module=step.module,
         arguments=tuple(held.tensor.detach() for held in step.held),
         roles=tuple(held.role for held in step.held),

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .calls import UNMARKED_WRITES
 
 aten = torch.ops.aten
 # Calls that give their argument again (no autograd here).
 WITHOUT_EFFECT = (aten.detach.default, aten.alias.default, aten.lift_fresh.default)
+_RESIZING = (aten.resize_, aten.resize_as_, aten.set_)
 # What these give has a shape and type that no number among their arguments changes, as that of a pointwise op.
 _FILLED = (aten.full, aten.full_like, aten.new_full, aten.fill, aten.addmm, aten.baddbmm, aten.scalar_tensor)
 
@@ -56,8 +58,33 @@ class Deferred(torch.Tensor):
         return func(*args, **kwargs)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        """Return the text of the value, or say that it is still to come."""
-        return f"tensor(..., {self.dtype})" if self.value is None else repr(self.value)
+        """Return the text of the values."""
+        return repr(self.values())
+
+    def __format__(self, format_spec: str) -> str:
+        """Return the values as text."""
+        return format(self.values(), format_spec)
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the values as an array of NumPy."""
+        return self.values().numpy(*args, **kwargs)
+
+    def tolist(self) -> Any:
+        """Return the values as lists of numbers."""
+        return self.values().tolist()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return what a pickle holds: a plain tensor."""
+        values = self.values()
+        with _disable_current_modes():
+            return values.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+
+    def values(self) -> torch.Tensor:  # type: ignore[override]
+        """Return the values; a recording runs the ops before them."""
+        if self.value is None:
+            torch.equal(self, self)  # what gives a number cannot wait
+        with _disable_current_modes():
+            return _value(self).data
 
 
 def _value(tensor: Deferred) -> torch.Tensor:
@@ -133,7 +160,7 @@ class Sort:
         types = [str(a.type) for a in schema.arguments]
         is_number = [any(t in kind for t in ("number", "Scalar", "float", "Tensor")) for kind in types]
         self.numbers = {key for at in places if free and is_number[at] for key in (at, names[at])}
-        self.changes_shape = torch.Tag.inplace_view in tags
+        self.changes_shape = torch.Tag.inplace_view in tags or op.overloadpacket in _RESIZING
         self.is_random = torch.Tag.nondeterministic_seeded in tags
         self.returns = bool(schema.returns)
         self.without_tensors = not any("Tensor" in kind for kind in (*kinds, *types))
@@ -221,6 +248,13 @@ class RecordedOp:
             ops.append(node)
             node = node.before
         return ops[::-1]
+
+    def forget(self) -> None:
+        """Take it, and what came before it, out of the tree, up to where other steps went on or have a plan."""
+        node = self
+        while node.before is not None and not node.after and not node.plans:
+            node.before.after.pop((node.op, node.key), None)
+            node = node.before
 
     def call(
         self, tensor: Callable[[TensorKey], Any], number: Callable[[], Any]

@@ -7,7 +7,7 @@ without recording. Ops that were recorded before are found again in a tree, and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils import _pytree as pytree
 from torch.utils import swap_tensors
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, is_traceable_wrapper_subclass
 from torch.utils.weak import TensorWeakRef
 
 from ...errors import ProgramError
@@ -37,6 +37,11 @@ from .source_lines import SourceRecorder
 
 # Reads and writes of the generator's state, before which recorded ops have to draw their numbers.
 _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed", "seed")
+# Methods of tensors that read their memory without a call of an op.
+_READING = (
+    *((torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "data_ptr")),
+    (torch.nn.Parameter, "__reduce_ex__"),
+)
 _DYNAMIC = (DataDependentOutputException, DynamicOutputShapeException)
 
 Run = Callable[[Segment, list[int]], dict[int, torch.Tensor]]
@@ -82,6 +87,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 for name in set(_OF_GENERATOR) & set(dir(module)):
                     stack.callback(setattr, module, name, getattr(module, name))
                     setattr(module, name, self._after_draws(getattr(module, name)))
+            for kind, name in _READING:
+                stack.callback(_set_method, kind, name, vars(kind).get(name))
+                _set_method(kind, name, self._after_all(getattr(kind, name)))
             stack.enter_context(self)
             yield
 
@@ -107,8 +115,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record an op, or run it at once where it cannot wait."""
         kwargs = kwargs or {}
+        if not isinstance(func, torch._ops.OpOverload):
+            raise ProgramError(f"{func} calls functions of its own, which cannot be recorded")
         sort = sort_of(func)
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        tensors = _tensors((args, kwargs.values()) if kwargs else args)
         if sort.without_tensors and not tensors:
             return func(*args, **kwargs)
         if func is torch.ops.aten.lift_fresh.default and not isinstance(tensors[0], Deferred):
@@ -117,6 +127,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._run(func, sort, tensors, args, kwargs)
         if sort.gives_values:
             self.flush()
+            return self._run(func, sort, tensors, args, kwargs)
+        if sort.changes_shape and all(self._is_new(tensor) for tensor in tensors):
             return self._run(func, sort, tensors, args, kwargs)
         if sort.changes_shape:
             raise ProgramError(f"op {func} changes the shape of a tensor in place; use the op that returns a new one")
@@ -141,7 +153,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.made.clear()
         while made:
             _become_plain(made.pop())
-        return pytree.tree_map_only(Deferred, lambda tensor: tensor.value, returned)
+        return pytree.tree_map_only(
+            Deferred, lambda tensor: tensor.value if tensor.value is None else tensor.value.data, returned
+        )
 
     def recover(self) -> None:
         """After an error of the step's own code: run the ops before it. After one of an op: forget what they were for.
@@ -163,6 +177,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         return call
 
+    def _after_all(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            self.flush()
+            with _disable_current_modes():
+                return method(self.segment.value(tensor), *args, **kwargs)
+
+        return call
+
     def _can_run(self, sort: Sort, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
         """Whether an op is arithmetic on single numbers in the CPU's memory, none of which waits for another op.
 
@@ -170,7 +192,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         if sort.is_random or not tensors:
             on_cpu = torch.device(kwargs.get("device") or "cpu").type == "cpu"
-            return not sort.is_random and sort.takes_size and on_cpu and len(args[0]) == 0
+            return not sort.is_random and sort.takes_size and on_cpu and (len(args[0]) == 0 or 0 in args[0])
         for tensor in tensors:
             value = self.segment.value(tensor)
             if value is None or not (sort.gives_values or (value.dim() == 0 and value.device.type == "cpu")):
@@ -180,9 +202,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return False
         return True
 
+    def _is_new(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor has values, and no recorded op works on it."""
+        return not isinstance(tensor, Deferred) and self.segment.number(tensor) is None
+
     def _run(self, func: Any, sort: Sort, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         """Run an op on the values."""
         values = {id(tensor): self.segment.value(tensor) for tensor in tensors}
+        for tensor in tensors:
+            if isinstance(tensor, Deferred):
+                tensor.value = values[id(tensor)]
         if sort.writes and self.undo is not None:
             self.undo += [_restoring(value) for value in values.values() if value is not None]
         real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda leaf: values[id(leaf)], (args, kwargs))
@@ -244,8 +273,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return Constant(type(value), value) if isinstance(value, (bool, float, complex)) else value
 
     def _check(self, tensor: torch.Tensor) -> None:
-        if tensor.layout is not torch.strided or tensor.is_quantized:
-            raise ProgramError(f"a tensor of layout {tensor.layout} and type {tensor.dtype} cannot be recorded")
+        if tensor.layout is not torch.strided or tensor.is_quantized or is_traceable_wrapper_subclass(tensor):
+            raise ProgramError(
+                f"a {type(tensor).__name__} of layout {tensor.layout} and dtype {tensor.dtype} cannot be recorded; "
+                "only strided tensors can"
+            )
 
     def _infer(self, func: Any, sort: Sort, key: Any, numbers: list[Any]) -> RecordedOp:
         """Return an op that is new in the tree, with what its results are like."""
@@ -269,6 +301,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result = func(*args, **kwargs)
 
             def describe(fake: torch.Tensor) -> Result:
+                self._check(fake)
                 if id(fake) in given:
                     return Result(given[id(fake)])
                 result = Result(node.next, layout_of(fake))
@@ -316,7 +349,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             segment.made.append(TensorWeakRef(tensor))
             return tensor
 
+        if isinstance(node.returned, Result):
+            return tensor_of(node.returned)
         return pytree.tree_map(tensor_of, node.returned)
+
+
+def _plain(tensor: Deferred) -> torch.Tensor | None:
+    """Return the values of a tensor that cannot become plain; None if its ops have failed."""
+    return None if tensor.value is None else tensor.value.data
 
 
 def _become_plain(tensor: Deferred) -> None:
@@ -325,11 +365,30 @@ def _become_plain(tensor: Deferred) -> None:
         swap_tensors(tensor, tensor.value.data)  # type: ignore[no-untyped-call]
 
 
+def _tensors(values: Any) -> list[torch.Tensor]:
+    """Return the tensors among the arguments of an op, which lists hold at most."""
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, Iterable) and not isinstance(value, str):
+            found += _tensors(value)
+    return found
+
+
 def _tensor_keys(key: Any) -> list[TensorKey]:
     """Return the tensors in the key of an op."""
     if isinstance(key, TensorKey):
         return [key]
     return [found for part in key for found in _tensor_keys(part)] if isinstance(key, tuple) else []
+
+
+def _set_method(kind: type, name: str, method: Callable[..., Any] | None) -> None:
+    """Set a method of a class of tensors, or leave it to the class above."""
+    if method is None:
+        delattr(kind, name)
+    else:
+        setattr(kind, name, method)
 
 
 def _restoring(tensor: torch.Tensor) -> Callable[[], Any]:

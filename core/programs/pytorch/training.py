@@ -9,16 +9,50 @@ import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
-from ...errors import ProgramError
+from ...errors import ProgramError, UsageError
 from .argument_names import argument_names
 from .outputs import known_outputs
 from .tracing import Held, foreign_code, lift_constants, rename, silent, trace
 
-LEARNING_RATE = {"sgd": 0.01, "adam": 0.001}
-ADAM_BETAS = (0.9, 0.999)
-ADAM_EPSILON = 1e-8
+DEFAULTS = {
+    "sgd": {"learning_rate": 0.01, "weight_decay": 0.0},
+    "adam": {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0},
+}
+"""The parameters of each optimizer, as `torch.optim` has them but for sgd's learning rate."""
 STEP_COUNT = "step"
 """What the state of Adam calls its number of steps."""
+
+
+class Update(NamedTuple):
+    """How parameters are updated: the optimizer's name and its parameters."""
+
+    optimizer: str
+    parameters: Mapping[str, float]
+
+
+def update_of(training: str) -> Update:
+    """Return what a text says, such as `sgd` or `adam:learning_rate=0.01,weight_decay=0.1`.
+
+    Raises
+    ------
+    UsageError
+        If there is no such optimizer or parameter, or the value is no number that is not negative.
+    """
+    optimizer, _, rest = training.partition(":")
+    if optimizer not in DEFAULTS:
+        raise UsageError(f"training '{training}' is unknown; use one of none, {', '.join(DEFAULTS)}")
+    parameters = dict(DEFAULTS[optimizer])
+    for part in filter(None, rest.split(",")):
+        name, _, text = part.partition("=")
+        if name not in parameters:
+            raise UsageError(f"training '{training}': {optimizer} has no '{name}', only {', '.join(parameters)}")
+        try:
+            parameters[name] = float(text)
+        except ValueError:
+            raise UsageError(f"training '{training}': {name} is a number, not '{text}'") from None
+        if not 0 <= parameters[name] < float("inf"):
+            raise UsageError(f"training '{training}': {name} is from 0, not {text}")
+    return Update(optimizer, parameters)
 
 
 class TracedStep(NamedTuple):
@@ -40,7 +74,7 @@ class TracedStep(NamedTuple):
 
 
 def training_step(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], optimizer: str, where: str
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], update: Update, where: str
 ) -> TracedStep:
     """Trace one step of `sgd` or `adam`: forward, backward, then the update of each parameter that has a gradient.
 
@@ -62,7 +96,7 @@ def training_step(
     held += [Held(f"b_{key}", "buffer", buffer, key) for key, buffer in buffers.items()]
     labels = argument_names(model.forward, args, kwargs)
     held += [Held(f"input_{number}", "input", leaves[at].detach(), labels[at]) for number, at in enumerate(places)]
-    held += _optimizer_state(optimizer, {key: parameters[key] for key in trained})
+    held += _optimizer_state(update.optimizer, {key: parameters[key] for key in trained})
     about_loss: list[str] = []
 
     def step(*tensors: torch.Tensor) -> torch.Tensor:
@@ -76,7 +110,7 @@ def training_step(
         about_loss.append(about)
         gradients = torch.autograd.grad(loss, [values[key] for key in trained], allow_unused=True)
         with torch.no_grad():
-            _update(optimizer, [values[key] for key in trained], gradients, list(remaining))
+            _update(update, [values[key] for key in trained], gradients, list(remaining))
         return loss.detach()
 
     with (
@@ -125,20 +159,26 @@ def _optimizer_state(optimizer: str, trained: Mapping[str, torch.Tensor]) -> lis
 
 
 def _update(
-    optimizer: str,
+    update: Update,
     parameters: Sequence[torch.Tensor],
     gradients: Sequence[torch.Tensor | None],
     state: Sequence[torch.Tensor],
 ) -> None:
     """Update the parameters that have a gradient, in place, as `torch.optim` does (Adam: all share one step count)."""
-    rate = LEARNING_RATE[optimizer]
-    if optimizer == "sgd":
+    numbers = update.parameters
+    rate, decay = numbers["learning_rate"], numbers["weight_decay"]
+    if decay:
+        gradients = [
+            None if gradient is None else gradient.add(parameter, alpha=decay)
+            for parameter, gradient in zip(parameters, gradients, strict=True)
+        ]
+    if update.optimizer == "sgd":
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None:
                 parameter.add_(gradient, alpha=-rate)
         return
     *averages, steps = state
-    first, second = ADAM_BETAS
+    first, second = numbers["beta1"], numbers["beta2"]
     steps.add_(1)
     correction = (1 - second**steps).sqrt_()
     scale = (first**steps - 1).div_(rate)  # minus one over the step size
@@ -148,5 +188,5 @@ def _update(
         if gradient is not None:
             average.lerp_(gradient, 1 - first)
             average_of_squares.mul_(second).addcmul_(gradient, gradient, value=1 - second)
-            denominator = average_of_squares.sqrt().div_(correction).add_(ADAM_EPSILON).mul_(scale)
+            denominator = average_of_squares.sqrt().div_(correction).add_(numbers["epsilon"]).mul_(scale)
             parameter.addcdiv_(average, denominator)

@@ -8,10 +8,9 @@ from models import torch_models
 from models.torch_programs import MODELS, build
 from schedopt.core.errors import ProgramError
 from schedopt.core.programs.options import ImportOptions
-from schedopt.core.programs.pytorch.apply import apply
+from schedopt.core.programs.pipeline import Observer, apply, measure
 from schedopt.core.programs.pytorch.equality import check_equal
 from schedopt.core.programs.pytorch.importer import graph_of, read
-from schedopt.core.programs.pytorch.measure import measure
 from schedopt.core.programs.pytorch.program import program_of
 from torch import nn
 
@@ -106,7 +105,7 @@ def test_nothing_without_data_is_run(tmp_path):
         apply(name, str(tmp_path / "s.json"), str(written), ImportOptions(), print)
     assert not written.exists()
     with pytest.raises(ProgramError, match=refused):
-        measure(name, [str(tmp_path / "s.json")], 1, ImportOptions(), print)
+        measure(name, [str(tmp_path / "s.json")], 1, ImportOptions(), Observer())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
@@ -118,4 +117,4 @@ def test_a_plan_for_cuda_where_there_is_none_needs_no_data_and_says_so():
     with pytest.raises(ProgramError, match=NO_DATA):
         read(model, ImportOptions(device="cuda", costs="measured"), print)
     with pytest.raises(ProgramError, match=NO_DATA):
-        measure(model, [], 1, ImportOptions(device="cuda"), print)
+        measure(model, [], 1, ImportOptions(device="cuda"), Observer())

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from models.torch_programs import MODELS, Language, build, copies, same_bits
 from schedopt.core.errors import ProgramError, UsageError
 from schedopt.core.programs.pytorch.program import load_program, program_of
-from schedopt.core.programs.pytorch.training import LEARNING_RATE
+from schedopt.core.programs.pytorch.training import DEFAULTS
 from torch import nn
 from torch.utils import _pytree as pytree
 
@@ -74,7 +74,7 @@ def test_a_step_is_that_of_torch_optim(name, training):
     inputs = tuple(value.double() if value.is_floating_point() else value for value in inputs)
     program = program_of(model, inputs, training)
     reference = copy.deepcopy(model)
-    optimizer = OPTIMIZERS[training](reference.parameters(), lr=LEARNING_RATE[training])
+    optimizer = OPTIMIZERS[training](reference.parameters(), lr=DEFAULTS[training]["learning_rate"])
     arguments = copies(program.arguments)
     for step in range(2):
         torch.manual_seed(step)
@@ -90,6 +90,47 @@ def test_a_step_is_that_of_torch_optim(name, training):
         close(state_of(program, arguments, "buffer"), list(reference.buffers()))
     assert program.exported is None
     assert program.results == ("loss",)
+
+
+@pytest.mark.parametrize(
+    ("training", "optimizer", "settings"),
+    [
+        ("sgd:learning_rate=0.3,weight_decay=0.1", torch.optim.SGD, {"lr": 0.3, "weight_decay": 0.1}),
+        (
+            "adam:learning_rate=0.02,beta1=0.8,beta2=0.9,epsilon=1e-3,weight_decay=0.2",
+            torch.optim.Adam,
+            {"lr": 0.02, "betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.2},
+        ),
+    ],
+)
+def test_parameters_of_an_optimizer_are_those_of_torch_optim(training, optimizer, settings):
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(3, 2).double(), torch.randn(4, 3).double()
+    program = program_of(model, inputs, training)
+    reference = copy.deepcopy(model)
+    update = optimizer(reference.parameters(), **settings)
+    arguments = copies(program.arguments)
+    for _ in range(3):
+        program.module(*arguments)
+        update.zero_grad()
+        reference(inputs).mean().backward()
+        update.step()
+    close(state_of(program, arguments, "parameter"), [p.detach() for p in reference.parameters()])
+    assert program.name == f"Linear-{training.partition(':')[0]}"
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        ("sgd:momentum=0.9", "sgd has no 'momentum', only learning_rate, weight_decay"),
+        ("adam:learning_rate=fast", "learning_rate is a number, not 'fast'"),
+        ("adam:learning_rate=-1", "learning_rate is from 0, not -1"),
+        ("lion", "training 'lion' is unknown; use one of none, sgd, adam"),
+    ],
+)
+def test_parameters_that_an_optimizer_does_not_have_are_refused(training, message):
+    with pytest.raises(UsageError, match=message):
+        program_of(nn.Linear(3, 2), torch.ones(1, 3), training)
 
 
 def test_a_tied_weight_is_one_parameter():
@@ -376,7 +417,7 @@ def test_functions_return_a_model_and_its_inputs(folder, function):
         ("program_nets:value", "program_nets:value: module 'program_nets' has no function 'value'"),
         (
             "program_nets:number",
-            "program_nets:number: number\\(\\) must return a tuple \\(torch.nn.Module, example inputs\\)",
+            "program_nets:number: number\\(\\) must return a tuple \\(torch.nn.Module, example inputs\\), or ",
         ),
         ("program_nets:broken", "program_nets:broken: broken\\(\\) failed at program_nets.py:7: no weights here$"),
         ("no_such_nets:build", "no_such_nets:build: there is no module 'no_such_nets' here or in the environment"),

@@ -1,0 +1,534 @@
+"""Steps of one's own: 20 steps are bitwise those of eager execution, whatever the step's Python does."""
+
+import copy
+import functools
+import random
+import warnings
+
+import numpy as np
+import pytest
+import schedopt
+import torch
+from models import torch_models
+from schedopt import ProgramError, UsageError
+from schedopt.core.programs.pytorch.allocator import peak_of
+from schedopt.core.programs.pytorch.sources import as_call
+from torch import nn, optim
+from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
+
+MODELS = {
+    name: getattr(torch_models, name)
+    for name in ("linear", "convolutions", "recurrent", "attention", "branches_in_training")
+}
+OPTIMIZERS = {
+    "sgd": functools.partial(optim.SGD, lr=0.01),
+    "sgd-momentum": functools.partial(optim.SGD, lr=0.01, momentum=0.9, dampening=0.1, weight_decay=0.1),
+    "sgd-nesterov": functools.partial(optim.SGD, lr=0.01, momentum=0.9, nesterov=True),
+    "sgd-foreach": functools.partial(optim.SGD, lr=0.01, momentum=0.9, foreach=True),
+    "sgd-fused": functools.partial(optim.SGD, lr=0.01, momentum=0.9, fused=True),
+    "adam": functools.partial(optim.Adam, lr=0.01),
+    "adam-amsgrad": functools.partial(optim.Adam, lr=0.01, amsgrad=True, weight_decay=0.1, maximize=True),
+    "adam-tensor-rate": lambda parameters: optim.Adam(parameters, lr=torch.tensor(0.01)),
+    "adam-foreach": functools.partial(optim.Adam, lr=0.01, foreach=True),
+    "adam-fused": functools.partial(optim.Adam, lr=0.01, fused=True),
+    "adamw": functools.partial(optim.AdamW, lr=0.01),
+    "adamw-foreach": functools.partial(optim.AdamW, lr=0.01, foreach=True),
+    "adamw-fused": functools.partial(optim.AdamW, lr=0.01, fused=True),
+    "rmsprop": functools.partial(optim.RMSprop, lr=0.01, centered=True, momentum=0.9),
+    "rmsprop-foreach": functools.partial(optim.RMSprop, lr=0.01, foreach=True),
+    "adagrad": functools.partial(optim.Adagrad, lr=0.01),
+    "adagrad-foreach": functools.partial(optim.Adagrad, lr=0.01, foreach=True),
+    "adagrad-fused": functools.partial(optim.Adagrad, lr=0.01, fused=True),
+    "adadelta": functools.partial(optim.Adadelta, lr=0.1),
+    "adadelta-foreach": functools.partial(optim.Adadelta, lr=0.1, foreach=True),
+    "nadam": functools.partial(optim.NAdam, lr=0.01),
+    "nadam-foreach": functools.partial(optim.NAdam, lr=0.01, foreach=True),
+    "radam": functools.partial(optim.RAdam, lr=0.01),
+    "radam-foreach": functools.partial(optim.RAdam, lr=0.01, foreach=True),
+    "adamax": functools.partial(optim.Adamax, lr=0.01),
+    "adamax-foreach": functools.partial(optim.Adamax, lr=0.01, foreach=True),
+    "asgd": functools.partial(optim.ASGD, lr=0.01),
+    "rprop": functools.partial(optim.Rprop, lr=0.01),
+}
+QUICK = ("sgd-momentum", "adam-fused", "adamw", "rmsprop-foreach", "radam")
+
+
+class Trained:
+    """A model with its optimizer, and steps that refer to them."""
+
+    def __init__(self, make=torch_models.linear, optimizer=OPTIMIZERS["adamw"]):
+        model, inputs = make()
+        self.model = model.train()
+        self.args, self.kwargs = as_call(inputs)
+        self.optimizer = optimizer(list(model.parameters()))
+        self.scheduler = optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 15)
+        self.calls = 0
+
+    def loss(self, *args, **kwargs):
+        outputs = pytree.tree_leaves(self.model(*args, **kwargs))
+        return sum(value.float().square().mean() for value in outputs if value.is_floating_point())
+
+    def step(self, *args, **kwargs):
+        self.calls += 1
+        self.optimizer.zero_grad()
+        loss = self.loss(*args, **kwargs)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 0.1)
+        self.optimizer.step()
+        self.scheduler.step()
+        return loss
+
+    def state(self):
+        """Return all that a step changes."""
+        gradients = [parameter.grad for parameter in self.model.parameters()]
+        states = [self.model.state_dict(), self.optimizer.state_dict(), self.scheduler.state_dict()]
+        return [*states, gradients, self.calls]
+
+
+def assert_same(one, other):
+    """Check that two nests of values are equal, bit for bit, and of plain types."""
+    ones, structure = pytree.tree_flatten(one)
+    others, other_structure = pytree.tree_flatten(other)
+    assert structure == other_structure
+    for a, b in zip(ones, others, strict=True):
+        assert type(a) is type(b)
+        if isinstance(a, torch.Tensor):
+            assert a.dtype == b.dtype
+            assert torch.equal(a.detach().nan_to_num(7), b.detach().nan_to_num(7))
+        else:
+            assert a == b or a != a
+
+
+def optimized(step, inputs, **options):
+    return schedopt.optimize(step, inputs, evaluations=5, **options)
+
+
+def check(eager, mine, batches, step=None):
+    """Check that steps on batches change and return the same, with the same random numbers; return the planned step."""
+    step = step or (lambda trained: trained.step)
+    before = copy.deepcopy(mine.state())
+    planned = optimized(step(mine), batches[0])
+    assert_same(before, mine.state())
+    for number, batch in enumerate(batches):
+        args, kwargs = as_call(batch)
+        torch.manual_seed(number)
+        wanted = step(eager)(*args, **kwargs)
+        states = torch.get_rng_state()
+        torch.manual_seed(number)
+        found = planned(*args, **kwargs)
+        assert torch.equal(torch.get_rng_state(), states)
+        assert_same(found, wanted)
+        assert_same(eager.state(), mine.state())
+    return planned
+
+
+def check_optimizer(model, optimizer):
+    eager, mine = (Trained(MODELS[model], OPTIMIZERS[optimizer]) for _ in range(2))
+    check(eager, mine, [eager.kwargs or eager.args] * 20)
+
+
+@pytest.mark.parametrize("optimizer", QUICK)
+def test_twenty_steps_are_bitwise_those_of_eager(optimizer):
+    check_optimizer("linear", optimizer)
+
+
+@pytest.mark.parametrize("model", ["convolutions", "recurrent"])
+def test_twenty_steps_of_other_models_are_bitwise_those_of_eager(model):
+    check_optimizer(model, "adam-foreach")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_twenty_steps_with_each_optimizer_are_bitwise_those_of_eager(model, optimizer):
+    check_optimizer(model, optimizer)
+
+
+def batches_of(count, rows=3):
+    generator = torch.Generator().manual_seed(4)
+    return [(torch.randn(rows, 4, generator=generator),) for _ in range(count)]
+
+
+class Scaled(Trained):
+    """A step under autocast, whose loss is scaled; some gradients are infinite."""
+
+    def __init__(self, optimizer):
+        super().__init__(optimizer=optimizer)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)
+
+    def step(self, x):
+        self.optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = self.loss(x)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss
+
+    def state(self):
+        return [*super().state(), self.scaler.state_dict()]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw-fused"])
+def test_autocast_and_a_gradient_scaler_which_skips_infinite_steps(optimizer):
+    batches = batches_of(12)
+    batches[2] = batches[7] = (torch.full((3, 4), torch.inf),)
+    eager, mine = (Scaled(OPTIMIZERS[optimizer]) for _ in range(2))
+    check(eager, mine, batches)
+    assert mine.optimizer.state[mine.model.bias]["step"] == 10
+
+
+def accumulating(trained):
+    """A step that updates every third time; its number of calls is Python's."""
+
+    def step(x):
+        trained.calls += 1
+        loss = trained.loss(x) / 3
+        loss.backward()
+        if trained.calls % 3 == 0:
+            trained.optimizer.step()
+            trained.optimizer.zero_grad(set_to_none=False)
+        return loss
+
+    return step
+
+
+def micro_batches(trained):
+    def step(x):
+        for part in x.split(1):
+            trained.loss(part).backward()
+        trained.optimizer.step()
+        trained.optimizer.zero_grad()
+
+    return step
+
+
+def reading(trained):
+    """A step that branches on its loss, and edits learning rates by hand."""
+    losses = []
+
+    def step(x):
+        trained.optimizer.zero_grad()
+        loss = trained.loss(x)
+        losses.append(loss.item())
+        if losses[-1] > sum(losses) / len(losses):
+            loss = loss * 2
+        loss.backward()
+        trained.optimizer.step()
+        for group in trained.optimizer.param_groups:
+            group["lr"] = 0.1 / len(losses)
+        return {"loss": loss, "losses": list(losses), "mean": np.mean(losses)}
+
+    return step
+
+
+def masked(trained):
+    """A step with a size that depends on values."""
+
+    def step(x):
+        trained.optimizer.zero_grad()
+        outputs = trained.model(x)
+        loss = outputs[outputs > 0].square().sum()
+        loss.backward()
+        trained.optimizer.step()
+        return loss
+
+    return step
+
+
+def with_dropout_checkpointed(trained):
+    """A step that draws its random numbers again in the backward, from a state that it has kept."""
+
+    def block(x):
+        return nn.functional.dropout(trained.model(nn.functional.dropout(x, 0.5)), 0.5)
+
+    def step(x):
+        trained.optimizer.zero_grad()
+        loss = sum(checkpoint(block, x * scale, use_reentrant=False).square().mean() for scale in (1, 2))
+        loss.backward()
+        trained.optimizer.step()
+        return loss
+
+    return step
+
+
+def averaging(trained):
+    """A step that keeps averages of parameters and of the loss, and a penalty on gradients."""
+    average = None
+
+    def step(x):
+        nonlocal average
+        trained.optimizer.zero_grad()
+        x = x.clone().requires_grad_()
+        loss = trained.loss(x)
+        (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+        (loss + slope.square().sum()).backward()
+        trained.optimizer.step()
+        average = loss.detach() if average is None else average.lerp(loss.detach(), 0.1)
+        return average
+
+    return step
+
+
+def with_closure(trained):
+    optimizer = optim.LBFGS(trained.model.parameters(), max_iter=3)
+
+    def step(x):
+        def closure():
+            optimizer.zero_grad()
+            loss = trained.loss(x)
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure)
+
+    return step
+
+
+@pytest.mark.parametrize(
+    "step",
+    [accumulating, micro_batches, reading, masked, with_dropout_checkpointed, averaging, with_closure],
+    ids=lambda step: step.__name__,
+)
+@pytest.mark.filterwarnings("ignore:step. 8 sequences")
+def test_whatever_a_step_does_is_what_it_does_in_eager(step):
+    eager, mine = Trained(), Trained()
+    steps = {id(eager): step(eager), id(mine): step(mine)}
+    check(eager, mine, batches_of(9), lambda trained: steps[id(trained)])
+
+
+def test_each_shape_and_dtype_has_a_plan_of_its_own():
+    eager, mine = Trained(), Trained()
+    check(eager, mine, [(x[: 1 + number % 3],) for number, (x,) in enumerate(batches_of(9))])
+    for trained in (eager, mine):
+        trained.model.double()
+        trained.optimizer = optim.SGD(trained.model.parameters(), 0.1)
+    check(eager, mine, [(x.double(),) for (x,) in batches_of(2)])
+
+
+def test_the_default_dtype_is_that_of_the_call():
+    planned = optimized(lambda x: torch.zeros(3) + x, torch.ones(3))
+    assert planned(torch.ones(3)).dtype is torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert planned(torch.ones(3, dtype=torch.float32)).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_import_takes_a_step_from_the_second_on():
+    trained = Trained()
+    before = copy.deepcopy(trained.state())
+    graph = schedopt.import_model(trained.step, trained.args)
+    assert_same(trained.state(), before)
+    roles = {resident.role for resident in graph.annotations.residents}
+    assert roles == {"parameter", "input", "state"}
+    assert set(graph.annotations.phases) == {"forward", "backward", "update"}
+    with pytest.raises(
+        ProgramError, match=r"no one graph stands for the step at test_own_step.py:\d+: it reads a value"
+    ):
+        schedopt.import_model(reading(trained), trained.args)
+
+
+def test_saving_and_resuming():
+    eager, mine = Trained(), Trained()
+    planned = optimized(mine.step, eager.args)
+    for _ in range(3):
+        eager.step(*eager.args)
+        planned(*eager.args)
+    kept = copy.deepcopy([mine.model.state_dict(), mine.optimizer.state_dict(), mine.scheduler.state_dict()])
+    planned(*eager.args)
+    for trained in (eager, mine):
+        for thing, state in zip((trained.model, trained.optimizer, trained.scheduler), kept, strict=True):
+            thing.load_state_dict(copy.deepcopy(state))
+        trained.optimizer.param_groups[0]["weight_decay"] = 0.3
+    for _ in range(3):
+        assert_same(planned(*eager.args), eager.step(*eager.args))
+    assert_same(eager.state()[:-1], mine.state()[:-1])
+
+
+def test_a_plan_is_reused_whatever_the_numbers():
+    trained, notes = Trained(), []
+    planned = optimized(trained.step, trained.args)
+    for _ in range(6):
+        planned(*trained.args)
+        notes.append(repr(planned))
+    assert set(notes) == {"PlannedStep(step, 2 plans)"}, "one for the first step, which makes the optimizer's state"
+
+
+COUNT = 0
+
+
+def test_trying_a_step_changes_nothing():
+    trained = Trained()
+    trained.step(*trained.args)
+    kept, numbers = [trained.model.weight.grad], iter(range(9))
+
+    def step(x, more=kept):
+        global COUNT
+        COUNT += 1
+        next(numbers)
+        more.append(random.random() + np.random.rand())  # noqa: NPY002 - what a step may draw from
+        trained.model.extra = x
+        trained.model.register_buffer("late", torch.ones(1))
+        trained.model.bias.requires_grad_(False)
+        return trained.step(x)
+
+    def drawn():
+        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist(), COUNT  # noqa: NPY002
+
+    states = drawn()
+    before, modules = copy.deepcopy(trained.state()), dict(vars(trained.model))
+    versions = [parameter._version for parameter in trained.model.parameters()]
+    optimized(step, trained.args)
+    assert_same(trained.state(), before)
+    assert kept == [trained.model.weight.grad]
+    assert dict(vars(trained.model)) == modules
+    assert trained.model.bias.requires_grad
+    assert [parameter._version for parameter in trained.model.parameters()] == versions
+    assert drawn() == states
+
+
+def test_gradients_that_are_dropped_after_the_update_are_freed_in_its_midst():
+    def make():
+        torch.manual_seed(0)
+        model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))
+        optimizer = optim.SGD(model.parameters(), 0.01)
+
+        def step(x):
+            loss = model(x).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        return step, (torch.randn(2, 256),)
+
+    eager, inputs = make()
+    planned = schedopt.optimize(make()[0], inputs, evaluations=50)
+    eager(*inputs)
+    planned(*inputs)
+    _, before = peak_of(lambda: eager(*inputs), "cpu")
+    _, after = peak_of(lambda: planned(*inputs), "cpu")
+    assert after < 0.5 * before
+
+
+def test_an_error_of_the_steps_own_comes_after_the_ops_before_it():
+    eager, mine = Trained(), Trained()
+
+    def failing(trained, x):
+        loss = trained.step(x)
+        if trained.calls == 2:
+            raise KeyError("no such batch")
+        return loss
+
+    planned = optimized(functools.partial(failing, mine), eager.args)
+    for _ in range(3):
+        outcomes = []
+        for call in (functools.partial(failing, eager), planned):
+            try:
+                outcomes.append(call(*eager.args))
+            except KeyError as error:
+                outcomes.append(str(error))
+        assert_same(*outcomes)
+        assert_same(eager.state(), mine.state())
+
+
+def test_after_an_op_fails_the_next_step_goes_on():
+    model = nn.EmbeddingBag(5, 3)
+    optimizer = optim.Adam(model.parameters())
+
+    def step(tokens):
+        optimizer.zero_grad()
+        loss = model(tokens).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    tokens = torch.tensor([[1, 2], [3, 4]])
+    planned = optimized(step, tokens)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises((IndexError, RuntimeError)):
+        planned(tokens + 7)
+    assert_same(before, model.state_dict())
+    assert not optimizer.state
+    first = planned(tokens)
+    assert planned(tokens) < first
+    assert optimizer.state[model.weight]["step"] == 2
+
+
+def test_too_many_sequences_of_ops_run_in_program_order_with_one_warning():
+    eager, mine = Trained(), Trained()
+    planned = optimized(mine.step, eager.args, plan_limit=2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for (x,) in batches_of(4):
+            for rows in (1, 2, 3):
+                assert_same(planned(x[:rows]), eager.step(x[:rows]))
+    assert_same(eager.state(), mine.state())
+    assert [str(w.message) for w in caught if "plan_limit" in str(w.message)] == [
+        "step: 2 sequences of ops have a plan, and plan_limit=2 allows no more; further ones run in program order: "
+        "give inputs of fewer shapes, or a higher limit"
+    ]
+
+
+def test_other_inputs_are_refused_where_that_is_asked_for():
+    trained = Trained()
+    planned = optimized(trained.step, trained.args, dynamic=False)
+    with pytest.raises(UsageError, match=r"expected .*float32\[3, 4\], got float32\[2, 4\]; .*dynamic=False"):
+        planned(torch.ones(2, 4))
+    assert trained.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (lambda x: (x + 1).t_(), "changes the shape of a tensor in place"),
+        (lambda x: x.to_sparse() * 2, "sparse"),
+        (lambda x: x.no_such_method(), r"step cannot be recorded at test_own_step.py:\d+: .*no_such_method"),
+        (lambda x: torch.randn(3, generator=torch.Generator()), "draw from PyTorch's default generator"),
+    ],
+)
+def test_what_cannot_be_recorded_is_said_in_a_sentence(step, message):
+    with pytest.raises(ProgramError, match=message) as caught:
+        optimized(step, torch.ones(3, 4))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_function_has_its_own_training():
+    with pytest.raises(UsageError, match="leave out training='sgd'"):
+        optimized(lambda x: x, torch.ones(1), training="sgd")
+    with pytest.raises(UsageError, match="not type"):
+        optimized(nn.Linear, torch.ones(1))
+
+
+def test_values_that_python_reads_are_there():
+    weight = torch.zeros(2)
+
+    def step(x):
+        doubled = x * 2
+        read = [doubled.tolist(), doubled.numpy().sum(), repr(doubled + 1), f"{doubled.sum():.1f}"]
+        for value in (weight.tolist, weight.numpy, weight.detach().tolist, lambda: np.asarray(weight)):
+            weight.add_(x)
+            read.append(list(value()))
+        return read
+
+    planned = optimized(step, torch.ones(2))
+    assert weight.tolist() == [0, 0]
+    assert planned(torch.ones(2)) == [[2, 2], 4, "tensor([3., 3.])", "4.0", [1, 1], [2, 2], [3, 3], [4, 4]]
+    assert "numpy" not in vars(torch.Tensor)
+
+
+def test_a_step_may_save_its_model(tmp_path):
+    eager, mine = Trained(), Trained()
+
+    def saving(trained):
+        def step(x):
+            loss = trained.step(x)
+            torch.save([trained.model.state_dict(), trained.optimizer.state_dict(), loss.detach()], tmp_path / "at.pt")
+            return torch.load(tmp_path / "at.pt")
+
+        return step
+
+    check(eager, mine, batches_of(3), saving)

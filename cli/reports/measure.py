@@ -47,7 +47,7 @@ def table(rows: Sequence[Measurement]) -> Table:
     from ...core.units import format_bytes, format_microseconds
 
     table = Table("order")
-    for column in ("predicted", "measured", "error", "change", "predicted time", "time", "results"):
+    for column in ("predicted", "measured", "error", "change", "time", "results"):
         table.add_column(column, justify="right", no_wrap=True)
     first = rows[0]
     for row in rows:
@@ -57,7 +57,6 @@ def table(rows: Sequence[Measurement]) -> Table:
             f"[bold]{format_bytes(row.measured_peak)}[/]",
             f"{100 * row.error:+.2f}%",
             "" if row is first else change(row.measured_peak, first.measured_peak),
-            format_microseconds(row.predicted_microseconds),
             format_microseconds(row.median_microseconds),
             "equal" if row.is_equal else "[bold]differ[/]",
         )

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..costs.simulator import simulate
 from ..graph import CostGraph
+from ..problem import RUNTIME_TOLERANCE
 from ..schedule import Schedule
-from ..units import format_bytes
+from ..units import format_bytes, format_microseconds
 from .schedule_order import problem_of
 from .time_difference import TimeDifference, time_difference
 
@@ -97,6 +98,11 @@ def time_sentences(row: Measurement, first: Measurement) -> list[str]:
         The order, and program order.
     """
     said = [f"Time of {row.order}: {row.time_against(first)}."]
+    if row.predicted_microseconds > first.predicted_microseconds * (1 + RUNTIME_TOLERANCE):
+        added = 100 * (row.predicted_microseconds / first.predicted_microseconds - 1)
+        took = format_microseconds(row.predicted_microseconds)
+        before = format_microseconds(first.predicted_microseconds)
+        said.append(f"Predicted: +{added:.2f}%, as some ops run again: {took} for all, {before} in program order.")
     if all(one.kept_microseconds in ((), one.microseconds) for one in (row, first)):
         return said
     faults, others = statistics.median(row.page_faults), statistics.median(first.page_faults)

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from schedopt.core.programs import timing
-from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement, limit_sentences, run_rounds
+from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement, limit_sentences, run_rounds, time_sentences
 
 ORDERS = [PROGRAM_ORDER, "a.json", "b.json"]
 
@@ -86,3 +86,13 @@ def test_whether_a_limit_was_kept_is_said_of_all_runs(limit, sentences):
     row = Measurement("s.json", 1024, (1024, 2048, 1536), (1.0,) * 3, True, memory_limit=limit)
     assert limit_sentences(row) == sentences
     assert row.keeps_limit == {None: None, 2048: True, 1024: False}[limit]
+
+
+def test_the_time_that_repeats_add_is_predicted():
+    first, row = (
+        Measurement(order, 1, (1,), (1.0,), True, predicted_microseconds=time)
+        for order, time in ((PROGRAM_ORDER, 1000.0), ("s.json", 1100.0))
+    )
+    said = "Predicted: +10.00%, as some ops run again: 1.100 ms for all, 1.000 ms in program order."
+    assert said in time_sentences(row, first)
+    assert len(time_sentences(first, first)) == 1

@@ -69,7 +69,7 @@ def positions(graph):
 
 
 def test_what_is_no_order_of_the_program_is_refused(training):
-    """An op too early, missing, or again after what waits for it; a write before the read it would spoil; random ops exchanged."""
+    """An op too early, missing, or again too late; a write before the read it would spoil; random ops exchanged."""
     program, graph = training
     order = graph.input_order.tolist()
     with pytest.raises(ScheduleError, match=f"op '{graph.op_names[order[-1]]}'"):

@@ -151,9 +151,9 @@ class Result:
         """Return what the memory is about, a sentence a line, as `schedopt solve` prints it below its table.
 
         What is proven of the order, which tensors hold its peak and where they are made, and what no schedule is below
-        even with recomputation. Empty for several devices and for the makespan.
+        even with recomputation. Empty for several devices, for the makespan, and where ops may run again.
         """
-        if self.problem.task != "memory" or self.problem.devices > 1:
+        if self.problem.task != "memory" or self.problem.devices > 1 or self.problem.recompute:
             return ""
         from .costs.explanation import explain
 

@@ -162,6 +162,7 @@ class Import:
         self.residents = Residents()
         self.allocated: set[int] = set()
         self.storage_of: dict[tuple[int, int], int] = {}
+        self.maker_of: dict[int, int] = {}
         self.last_random: int | None = None
         nodes = program.module.graph.nodes
         self.views_wait = any(torch.Tag.inplace_view in getattr(node.target, "tags", ()) for node in nodes)
@@ -232,7 +233,12 @@ class Import:
             if self.last_random is not None:
                 control.add(self.last_random)
             self.last_random = op
-        control -= {producer for producer, _ in inputs}
+        producers = {producer for producer, _ in inputs}
+        # What made the memory that is written now, or read it for what is written, would do other than before.
+        spoilt = {self.maker_of[storage] for storage in written if storage in self.maker_of}
+        for earlier in spoilt | (control & producers):
+            self.ops[earlier].runs_once = True
+        control -= producers
         if self.measured is not None:
             runtime, workspace = self.measured[node.name]
         else:
@@ -283,6 +289,7 @@ class Import:
                 elif storage not in self.residents:
                     size = leaf.untyped_storage().nbytes()
                     new[storage] = port
+                    self.maker_of[storage] = op
                 self.storage_of[op, port] = storage
             sizes.append(size)
             aliases.append(alias)

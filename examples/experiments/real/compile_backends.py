@@ -136,7 +136,7 @@ def loaded(name):
     from schedopt.core.programs.pytorch.sources import as_call, call_function
 
     sys.path.insert(0, str(FOLDER))
-    model, inputs = call_function(name if ":" in name else f"models:{name}")
+    model, inputs = call_function(name if ":" in name else f"models:{name}", {})
     return model, *as_call(inputs)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from .arrays import INT64_MAX
+from .arrays import INT64_MAX, FloatArray, frozen
 from .errors import UsageError
 from .graph import CostGraph
 from .units import format_bytes, format_microseconds
@@ -49,7 +49,8 @@ class Problem:
     recompute
         Whether a schedule may run an op several times, on one device.
     runtime_limit
-        Microseconds that a schedule may take, or None; with `recompute` alone, for nothing else adds time.
+        Microseconds that a schedule may take, or None; with `recompute` alone, for nothing else adds time. Runs, where
+        no op of the graph has a runtime.
 
     Raises
     ------
@@ -103,13 +104,19 @@ class Problem:
             raise UsageError(f"the recompute of a Problem is true or false, not {self.recompute!r}")
         if self.recompute and self.devices > 1:
             raise UsageError(f"recomputation is decided for one device, not for {self.devices}")
+        weights = int(self.graph.persistent.sum())
+        if self.recompute and self.memory_limit is not None and self.memory_limit < weights:
+            raise UsageError(
+                f"{self.graph.name}: the memory limit of {format_bytes(self.memory_limit)} is below the "
+                f"{format_bytes(weights)} of weights and other persistent bytes, which no recomputation frees"
+            )
         if self.runtime_limit is None:
             return
         if not self.recompute:
             raise UsageError("a limit of the runtime is for recomputation alone; without it one device takes the same")
-        total = float(self.graph.runtime.sum())
+        total = float(self.op_times.sum())
         if not isinstance(self.runtime_limit, Real) or not total <= self.runtime_limit <= sys.float_info.max:
-            raise UsageError(f"the limit of the runtime must be at least the {total:g} us of all ops")
+            raise UsageError(f"the limit of the runtime must be at least the {self.format_time(total)} of all ops")
 
     def __repr__(self) -> str:
         settings = [field for field in fields(self) if field.name != "graph"]
@@ -120,6 +127,20 @@ class Problem:
     def microseconds_per_byte(self) -> float:
         """What a transferred byte costs: 0 for infinite bandwidth."""
         return 1e6 / self.bandwidth if self.bandwidth else 0.0
+
+    @property
+    def counts_runs(self) -> bool:
+        """Whether every run counts alike: with `recompute`, where no op of the graph has a runtime."""
+        return self.recompute and not self.graph.runtime.any()
+
+    @cached_property
+    def op_times(self) -> FloatArray:
+        """What a run of each op counts, shape `(ops,)`: microseconds, or 1 where every run counts alike."""
+        return frozen(np.ones(self.graph.num_ops), np.float64) if self.counts_runs else self.graph.runtime
+
+    def time_of(self, runs: int, runtime: float) -> float:
+        """Return what a schedule takes of so many runs and microseconds: the latter, unless every run counts alike."""
+        return float(runs) if self.counts_runs else runtime
 
     @cached_property
     def fixed_op(self) -> int:
@@ -158,7 +179,13 @@ class Problem:
 
     def format_value(self, value: float) -> str:
         """Write a value of the task with its unit."""
-        return format_bytes(value) if self.task == "memory" else format_microseconds(value)
+        return format_bytes(value) if self.task == "memory" else self.format_time(value)
+
+    def format_time(self, value: float) -> str:
+        """Write microseconds with their unit, or runs where every run counts alike."""
+        if self.counts_runs:
+            return f"{value:,.4g} run{'s' * (value != 1)}"
+        return format_microseconds(value)
 
     def with_graph(self, graph: CostGraph) -> Problem:
         """Return the same problem for another graph."""

@@ -47,6 +47,8 @@ class Result:
         Whether the same call gives the same schedule: not if time ended or steered the search.
     notes
         What there is to say about the run, a sentence each.
+    is_proven_infeasible
+        Whether no schedule can keep the memory limit, however much runs again; known with recomputation alone.
 
     Examples
     --------
@@ -72,11 +74,16 @@ class Result:
     seed: int
     is_repeatable: bool
     notes: tuple[str, ...] = ()
+    is_proven_infeasible: bool = False
 
     @property
     def value(self) -> float:
-        """What the task minimises: peak bytes or makespan in microseconds."""
-        return self.problem.value(self.simulation.peak, self.simulation.runtime)
+        """What the task minimises: peak bytes or makespan in microseconds; runs where every run counts alike."""
+        return self.problem.value(self.simulation.peak, self._time)
+
+    @property
+    def _time(self) -> float:
+        return self.problem.time_of(len(self.schedule), self.simulation.runtime)
 
     @property
     def peak_memory(self) -> int:
@@ -95,8 +102,14 @@ class Result:
 
     @property
     def is_feasible(self) -> bool:
-        """Whether the schedule keeps the memory limit, and that of the runtime."""
-        return self.problem.is_feasible(self.simulation.peak, self.simulation.runtime)
+        """Whether the schedule keeps the memory limit."""
+        return self.problem.is_feasible(self.simulation.peak, self._time)
+
+    @property
+    def added_share(self) -> float:
+        """What runs again, as a share of the time of all ops once; of their number where no op has a runtime."""
+        total = float(self.problem.op_times.sum())
+        return self._time / total - 1 if len(self.schedule) > self.problem.graph.num_ops else 0.0
 
     @cached_property
     def input_value(self) -> float:
@@ -171,7 +184,7 @@ class Result:
             "peak_memory": max(peaks),
             "peak_memory_per_device": peaks,
             "runtime_us": self.simulation.runtime,
-            "lower_bound": int(self.lower_bound) if problem.task == "memory" else self.lower_bound,
+            "lower_bound": _written_bound(self),
             "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
             "seconds": round(self.seconds, 3),
             "found_by": self.found_by,
@@ -230,12 +243,23 @@ class Result:
 def reference_value(problem: Problem) -> float:
     """Return the value of the input order with all ops on device 0."""
     simulation = simulate(problem, Schedule.single_device(problem.graph.input_order))
-    return problem.value(simulation.peak, simulation.runtime)
+    return problem.value(simulation.peak, problem.time_of(problem.graph.num_ops, simulation.runtime))
+
+
+def _written_bound(result: Result) -> float:
+    """Return the lower bound in the units of a schedule file, which knows bytes and microseconds."""
+    if result.problem.task == "memory":
+        return int(result.lower_bound)
+    return 0.0 if result.problem.counts_runs else result.lower_bound
 
 
 def _table(result: Result) -> Table:
     from rich.table import Table
 
+    if result.problem.recompute:
+        from .recompute_table import recompute_table
+
+        return recompute_table(result)
     problem, before = result.problem, result.input_value
     table = Table()
     table.add_column("")

@@ -8,7 +8,10 @@ from __future__ import annotations
 import math
 import time
 
+from .arrays import IndexArray, IntArray
 from .costs.bounds import is_met, lower_bound, min_cut_bound
+from .costs.recompute_bounds import recompute_bound, why_infeasible
+from .costs.simulator import simulate
 from .costs.verifier import verify
 from .problem import Problem
 from .result import Result
@@ -17,6 +20,9 @@ from .search.method_spec import MethodSpec, check_supported, parse_method
 from .search.registry import DEFAULT_METHOD, INPUT_METHOD, load
 from .search.search import Search, Watcher
 from .search.warm_up import warm_up
+
+RECOMPUTE_BOUND_SHARE = 0.1
+"""Of the time, before the search and after it, to bound what recomputation costs."""
 
 
 def solve(
@@ -75,8 +81,14 @@ def solve(
         initial=initial,
         lower_bound=lower_bound(problem),
     )
-    run(search, spec)
-    strengthen_bound(search)
+    if problem.recompute:
+        with search.limited(math.inf, search.share_of_time(1 - RECOMPUTE_BOUND_SHARE)):
+            _bound_by_input_order(search)
+            run(search, spec)
+        _bound_recomputation(search, search.deadline)
+    else:
+        run(search, spec)
+        strengthen_bound(search)
     return _result(search, spec, seed, time.monotonic() - start)
 
 
@@ -110,6 +122,30 @@ def strengthen_bound(search: Search) -> None:
     search.raise_lower_bound(bound)
 
 
+def _bound_by_input_order(search: Search) -> None:
+    """Bound what recomputation costs before the search, which a limit out of reach makes needless."""
+    problem = search.problem
+    order = problem.graph.input_order
+    memory = simulate(problem, Schedule.single_device(order)).step_memory
+    _raise_recompute_bound(search, order, memory, search.share_of_time(RECOMPUTE_BOUND_SHARE))
+
+
+def _bound_recomputation(search: Search, deadline: float) -> None:
+    """Bound what recomputation costs at the moments that take most in the order of the best schedule's first runs."""
+    if search.is_optimal or math.isinf(search.lower_bound):
+        return
+    assert search.best is not None
+    problem = search.problem
+    order = search.best.first_runs()
+    memory = simulate(problem, Schedule.single_device(order)).step_memory
+    _raise_recompute_bound(search, order, memory, deadline)
+
+
+def _raise_recompute_bound(search: Search, order: IndexArray, memory: IntArray, latest: float) -> None:
+    stop = lambda: search.interrupt.is_set() or search.is_past(latest)  # noqa: E731
+    search.raise_lower_bound(recompute_bound(search.problem, order, memory, stop=stop))
+
+
 def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Result:
     """Verify the best schedule, and say how good it is."""
     problem = search.problem
@@ -122,7 +158,12 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         runtime=simulation.runtime,
         enforce_limit=False,
     )
-    bound = search.lower_bound
+    bound, notes = search.lower_bound, list(search.notes)
+    is_proven_infeasible = math.isinf(bound)
+    if is_proven_infeasible:
+        bound = lower_bound(problem)
+        order = problem.graph.input_order
+        notes.append(why_infeasible(problem, order, simulate(problem, Schedule.single_device(order)).step_memory))
     if is_met(search.best_value, bound):
         bound = min(bound, search.best_value)
     feasible = search.best_fitness[0] == 0
@@ -144,5 +185,6 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         seconds=seconds,
         seed=seed,
         is_repeatable=not (search.timed_out or search.depends_on_time or search.interrupt.is_set()),
-        notes=tuple(search.notes),
+        notes=tuple(notes),
+        is_proven_infeasible=is_proven_infeasible,
     )

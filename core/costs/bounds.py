@@ -39,8 +39,8 @@ def critical_path(graph: CostGraph) -> float:
 
 def runtime_bound(problem: Problem) -> float:
     """Return the larger of the critical path and the total runtime shared evenly, microseconds."""
-    total = math.fsum(problem.graph.runtime.tolist())
-    return max(critical_path(problem.graph), total / problem.devices)
+    total = math.fsum(problem.op_times.tolist())
+    return total if problem.devices == 1 else max(critical_path(problem.graph), total / problem.devices)
 
 
 def smallest_along_chain(graph: CostGraph) -> IntArray:
@@ -92,12 +92,16 @@ def last_step_need(b: Buffers) -> int:
 def memory_bound(problem: Problem) -> int:
     """Return the bound on peak memory, bytes, that needs no flow.
 
-    One device: the largest op or the last step. Several: the largest op with its persistent bytes, or all that
-    stays to the end (persistent bytes, final tensors that are no views) shared evenly.
+    One device: the largest op or the last step, of which with recomputation only what is final counts. Several: the
+    largest op with its persistent bytes, or all that stays to the end (persistent bytes, final tensors that are no
+    views) shared evenly.
     """
     graph = problem.graph
     need = op_needs(graph, problem.devices)
     persistent = int(graph.persistent.sum())
+    if problem.recompute:  # whatever runs last, again perhaps
+        finals = int(graph.buffers.size[graph.buffers.is_final].sum())
+        return persistent + max(int(need.max()), finals)
     if problem.devices == 1:
         return persistent + max(int(need.max()), last_step_need(graph.buffers))
     stays = persistent + int(graph.tensor_size[graph.is_final & (graph.alias_of < 0)].sum())

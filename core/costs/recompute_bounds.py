@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import IntArray
+from ..arrays import FloatArray, IntArray
 from ..graph import CostGraph
 from ..kernels.one_device.max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, smallest_source_side
 from ..kernels.reach import reachable
 from ..problem import Problem
-from .bounds import op_needs
+from ..units import format_bytes
+from .bounds import memory_bound, op_needs
 
 SCALE = 2**50
 """What all bytes, and all microseconds, are in a network, whose capacities are whole numbers."""
@@ -52,8 +53,9 @@ class Division(NamedTuple):
 class FirstRuns:
     """The moments at which the ops of a graph run first, as minimum cuts of one network."""
 
-    def __init__(self, graph: CostGraph) -> None:
+    def __init__(self, graph: CostGraph, op_times: FloatArray | None = None) -> None:
         self.graph, b = graph, graph.buffers
+        self.op_times = graph.runtime if op_times is None else op_times
         self.needs = op_needs(graph, 1) + int(graph.persistent.sum())
         self.ops, count = graph.num_ops, len(b.size)
         nodes = self.ops + count + 1
@@ -68,7 +70,7 @@ class FirstRuns:
         scratch = (np.empty(nodes, np.int32) for _ in range(4))
         self.flow = Flow(self.network.capacity.copy(), np.full(nodes, FREE, np.int8), *scratch)
         self.side = np.empty(nodes, bool)
-        self.sizes, self.times = b.size.copy(), graph.runtime.copy()
+        self.sizes, self.times = b.size.copy(), self.op_times.copy()
 
     def added_time(self, op: int, limit: int) -> float:
         """Return the microseconds that any schedule adds whose memory at the first run of `op` keeps a limit.
@@ -90,6 +92,11 @@ class FirstRuns:
         found = _dual(lambda price: self._divide(1.0, price), lambda d: d.bytes, lambda d: d.time, added_time, least)
         return int(self.needs[op]) + math.ceil(found - 1e-6 * max(1.0, found) * 2**-20)
 
+    def least_bytes(self, op: int) -> int:
+        """Return the bytes that the first run of `op` takes at the least, however much runs again."""
+        self._look_at(op)
+        return int(self.needs[op]) + int(self._divide(1.0, 0.0).bytes)
+
     def _look_at(self, op: int) -> None:
         """Label what has run at the moment, and leave out what the op needs itself."""
         b, label = self.graph.buffers, self.flow.label
@@ -107,7 +114,7 @@ class FirstRuns:
         self.sizes = np.where(own, 0, b.size)
         has_run = before.copy()
         has_run[op] = True
-        self.times = np.where(has_run & ~self.graph.runs_once, self.graph.runtime, 0.0)
+        self.times = np.where(has_run & ~self.graph.runs_once, self.op_times, 0.0)
 
     def _divide(self, byte_weight: float, time_weight: float) -> Division:
         """Return the division of least weighted sum."""
@@ -201,10 +208,11 @@ def recompute_bound(
     float
         Microseconds of all runs or bytes of the peak; infinite where the memory limit is proven out of reach.
     """
-    graph, runs = problem.graph, FirstRuns(problem.graph)
-    total = math.fsum(graph.runtime.tolist())
-    best = total if problem.task == "runtime" else float(runs.needs.max())
-    if problem.memory_limit is not None and int(runs.needs.max()) > problem.memory_limit:
+    runs = FirstRuns(problem.graph, problem.op_times)
+    total = math.fsum(problem.op_times.tolist())
+    least = memory_bound(problem)
+    best = total if problem.task == "runtime" else least
+    if problem.memory_limit is not None and least > problem.memory_limit:
         return math.inf
     spare = math.inf if problem.runtime_limit is None else problem.runtime_limit - total
     for step in np.argsort(-memory, kind="stable")[:MOST_MOMENTS]:
@@ -214,9 +222,49 @@ def recompute_bound(
         if problem.task == "memory":
             if memory[step] <= best:
                 break
-            best = max(best, runs.peak(op, spare) if spare < math.inf else float(runs.needs[op]))
+            best = max(best, runs.peak(op, spare) if spare < math.inf else best)
         elif problem.memory_limit is not None:
             if memory[step] <= problem.memory_limit:
                 break
             best = max(best, total + runs.added_time(op, problem.memory_limit))
+    if problem.counts_runs and problem.task == "runtime" and best < math.inf:
+        return float(math.ceil(best - 1e-6))
     return best
+
+
+def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> str:
+    """Return the sentence that says why no recomputation reaches a memory limit that is proven out of reach.
+
+    Parameters are those of `recompute_bound`, for which that returned infinity.
+    """
+    graph, limit, runs = problem.graph, problem.memory_limit, FirstRuns(problem.graph)
+    assert limit is not None
+    op = int(np.argmax(runs.needs))
+    prefix = f"no recomputation keeps {format_bytes(limit)}: "
+    if int(runs.needs[op]) > limit:
+        return f"{prefix}op '{graph.op_names[op]}' alone needs {format_bytes(int(runs.needs[op]))}, {_parts(graph, op)}"
+    if memory_bound(problem) > limit:
+        finals = format_bytes(memory_bound(problem))
+        return f"{prefix}what is kept to the end, with persistent bytes, takes {finals}"
+    for step in np.argsort(-memory, kind="stable"):
+        op = int(order[step])
+        least = runs.least_bytes(op)
+        if least > limit:
+            break
+    return (
+        f"{prefix}op '{graph.op_names[op]}' runs in at least {format_bytes(least)}, {_parts(graph, op)}, "
+        "and what ops that may run only once made before it"
+    )
+
+
+def _parts(graph: CostGraph, op: int) -> str:
+    """Return what an op needs while it runs, as a part of a sentence."""
+    b = graph.buffers
+    inputs = b.used[b.used_ptr[op] : b.used_ptr[op + 1]]
+    amounts = {
+        "inputs": int(b.size[inputs].sum()),
+        "outputs": int(b.own[op]),
+        "workspace": int(graph.workspace[op]),
+        "persistent": int(graph.persistent.sum()),
+    }
+    return "that is " + ", ".join(f"{format_bytes(amount)} of {what}" for what, amount in amounts.items() if amount)

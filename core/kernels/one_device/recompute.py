@@ -13,9 +13,23 @@ import numpy as np
 
 from ...arrays import BoolArray, IndexArray
 from ..jit import inlined, kernel
-from .runs import RunGraph, Runs, price_runs
+from .run_edits import (
+    Groups,
+    Sequence,
+    begin,
+    delete_run,
+    excess_of,
+    finish,
+    insert_run,
+    is_read,
+    shift_run,
+    undo,
+)
+from .runs import RunGraph
 
 LONGEST_CHAIN = 64
+INSERT, DELETE = 0.4, 0.55
+CANDIDATES = 12
 MULTIPLIER = np.uint64(2685821657736338717)
 
 
@@ -26,18 +40,16 @@ class Annealing(NamedTuple):
     ----------
     draws
         Shape `(1,)`: the state of the generator (xorshift64*; Vigna 2016), never 0.
-    which
-        Shape `(1,)`: which of the two sequences is the current one.
     best, best_length
         The best sequence found that keeps the limit, and how long it is; 0 if none does.
     values
-        Shape `(4,)`: excess and microseconds of the current sequence, microseconds of the best, least excess.
+        Shape `(4,)`: excess and microseconds of the current sequence, microseconds of the best, least excess; the
+        best never has fewer microseconds than are allowed.
     chain, in_chain
         Scratch: ops of a chain, and per op whether it is in it.
     """
 
     draws: np.ndarray[tuple[int], np.dtype[np.uint64]]
-    which: IndexArray
     best: IndexArray
     best_length: IndexArray
     values: np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -49,13 +61,36 @@ def new_annealing(g: RunGraph, capacity: int, seed: int) -> Annealing:
     """Allocate what a search keeps."""
     return Annealing(
         np.array([seed * 2 + 1], np.uint64),
-        np.zeros(1, np.int32),
         np.zeros(capacity, np.int32),
         np.zeros(1, np.int32),
         np.array([math.inf, math.inf, math.inf, math.inf]),
-        np.zeros(LONGEST_CHAIN, np.int32),
+        np.zeros(g.runtime.size + 1, np.int32),
         np.zeros(g.runtime.size, np.bool_),
     )
+
+
+class Aim(NamedTuple):
+    """What annealing is to lower, and how.
+
+    Parameters
+    ----------
+    limit
+        Bytes that a sequence shall keep.
+    allowed
+        Microseconds that cost nothing.
+    weight
+        Microseconds that one byte above the limit in one run counts.
+    temperature
+        Microseconds that are accepted with probability 1/e.
+    moves_first
+        Whether the first run of an op may move, too; else the order of the first runs stays.
+    """
+
+    limit: int
+    allowed: float
+    weight: float
+    temperature: float
+    moves_first: bool
 
 
 @inlined
@@ -76,163 +111,222 @@ def _below(a: Annealing, count: int) -> int:
 
 
 @kernel
-def anneal_runs(
-    g: RunGraph, s: Runs, a: Annealing, limit: int, weight: float, temperature: float, tries: int, moves_first: bool
-) -> int:
+def anneal_runs(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, aim: Aim, tries: int) -> int:
     """Try moves from the current sequence; returns how many were priced.
 
     Parameters
     ----------
-    g, s, a
-        The graph, both sequences (the current one is priced), and the search.
-    limit
-        Bytes that a sequence shall keep.
-    weight
-        Microseconds that one byte above it in one run counts.
-    temperature
-        Microseconds that are accepted with probability 1/e.
+    g, groups, s, a
+        The graph, its groups, the current sequence, and the search.
+    aim
+        What is to be lowered.
     tries
         How many moves to try.
-    moves_first
-        Whether the first run of an op may move, too; else the order of the first runs stays.
     """
     priced = 0
     for _ in range(tries):
-        current = a.which[0]
-        other = 1 - current
         kind = _draw(a)
-        if kind < 0.45:
-            changed = _insert(g, s, a, current, limit)
-        elif kind < 0.6:
-            changed = _delete(s, a, current)
+        begin(s)
+        if kind < INSERT:
+            changed = _insert(g, groups, s, a, aim)
+        elif kind < DELETE:
+            changed = _delete(g, groups, s, a)
         else:
-            changed = _move(g, s, a, current, moves_first)
-        if not changed:
+            changed = _move(g, groups, s, a, aim.moves_first)
+        if changed == 0:
             continue
         priced += 1
-        excess, _, microseconds = price_runs(g, s, other, limit)
-        if excess < 0.0:
-            continue
-        if _prune(g, s, other):
-            excess, _, microseconds = price_runs(g, s, other, limit)
-        rise = (excess - a.values[0]) * weight + microseconds - a.values[1]
-        if rise <= 0.0 or _draw(a) < math.exp(-rise / temperature):
-            a.which[0] = other
-            a.values[0] = excess
-            a.values[1] = microseconds
-            _keep(s, a, other)
+        is_accepted = False
+        if changed > 0 and _prune(g, groups, s, a, aim.moves_first) and finish(g, groups, s):
+            excess = float(excess_of(s, aim.limit))
+            microseconds = a.values[1] if kind >= DELETE else _microseconds(g, s)
+            rise = (excess - a.values[0]) * aim.weight
+            rise += max(microseconds, aim.allowed) - max(a.values[1], aim.allowed)
+            if rise <= 0.0 or _draw(a) < math.exp(-rise / aim.temperature):
+                a.values[0] = excess
+                a.values[1] = microseconds
+                _keep(s, a, aim.allowed)
+                is_accepted = True
+        if not is_accepted:
+            undo(s)
     return priced
 
 
 @kernel
-def _keep(s: Runs, a: Annealing, at: int) -> None:
+def _microseconds(g: RunGraph, s: Sequence) -> float:
+    total = 0.0
+    for step in range(s.length[0]):
+        total += g.runtime[s.items[step]]
+    return total
+
+
+@kernel
+def _keep(s: Sequence, a: Annealing, allowed: float) -> None:
     """Remember a sequence that is the best so far: one that keeps the limit, or comes nearer to it than all others."""
-    if a.values[0] < a.values[3] or (a.values[0] == a.values[3] and a.values[1] < a.values[2]):
+    microseconds = max(a.values[1], allowed)
+    if a.values[0] < a.values[3] or (a.values[0] == a.values[3] and microseconds < a.values[2]):
         a.values[3] = a.values[0]
-        a.values[2] = a.values[1]
-        a.best_length[0] = s.length[at]
-        for step in range(s.length[at]):
-            a.best[step] = s.items[at, step]
+        a.values[2] = microseconds
+        a.best_length[0] = s.length[0]
+        for step in range(s.length[0]):
+            a.best[step] = s.items[step]
 
 
 @kernel
-def _prune(g: RunGraph, s: Runs, at: int) -> bool:
-    """Take out runs that nothing reads and that are not the last of a final op; whether there were any."""
-    length = s.length[at]
-    kept = 0
-    for step in range(length):
-        op = s.items[at, step]
-        s.done[op] -= 1  # how many more runs there are
-        is_useless = s.used[at, step] == 0 and s.times[at, op] > 1
-        if is_useless and s.done[op] == 0:
-            for k in range(g.made_ptr[op], g.made_ptr[op + 1]):
-                if g.is_final[g.made[k]]:
-                    is_useless = False
-        if is_useless:
-            s.times[at, op] -= 1
-        else:
-            s.items[at, kept] = op
-            kept += 1
-    s.length[at] = kept
-    return bool(kept < length)
-
-
-@kernel
-def _copy(s: Runs, current: int, start: int, end: int, shift: int) -> None:
-    """Copy a part of the current sequence to the other one, `shift` places later."""
-    for step in range(start, end):
-        s.items[1 - current, step + shift] = s.items[current, step]
-
-
-@kernel
-def _step_to_relieve(s: Runs, a: Annealing, current: int, limit: int) -> int:
-    """Return a random run that takes more than the limit, or any if none does."""
-    chosen = -1
-    seen = 0
-    for step in range(s.length[current]):
-        if s.memory[current, step] > limit:
-            seen += 1
-            if _draw(a) * seen < 1.0:
-                chosen = step
-    return chosen if chosen >= 0 else _below(a, s.length[current])
-
-
-@kernel
-def _insert(g: RunGraph, s: Runs, a: Annealing, current: int, limit: int) -> bool:
-    """Let a buffer go before a run that takes too much, and make it again before it is read next."""
-    step = _step_to_relieve(s, a, current, limit)
-    buffer = _idle_buffer(g, s, a, current, step)
-    if buffer < 0:
-        return False
-    reader = step + 1
-    while not _reads(s, current, reader, buffer):
-        reader += 1
-    links = _chain(g, s, a, current, buffer, reader, limit)
-    if links == 0 or s.length[current] + links > s.items.shape[1]:
-        return False
-    _copy(s, current, 0, reader, 0)
-    for k in range(links):
-        s.items[1 - current, reader + k] = a.chain[k]
-    _copy(s, current, reader, s.length[current], links)
-    s.length[1 - current] = s.length[current] + links
+def _prune(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, moves_first: bool) -> bool:
+    """Take out runs of the ops in `chain` that nothing needs, and of what only they read; False if that cannot be."""
+    count = 0
+    while a.chain[count] >= 0:
+        count += 1
+    at = 0
+    while at < count:
+        op = a.chain[at]
+        at += 1
+        number = 0
+        while number < s.times[op]:
+            step = s.places[op, number]
+            if s.times[op] == 1 or is_read(g, groups, s, step):
+                number += 1
+                continue
+            if number == 0 and not moves_first:
+                return False
+            delete_run(g, groups, s, step)
+            for k in range(g.pred_ptr[op], g.pred_ptr[op + 1]):
+                if s.times[g.preds[k]] > 1 and count < a.chain.size - 1:
+                    a.chain[count] = g.preds[k]
+                    count += 1
+    a.chain[count] = -1
     return True
 
 
-@inlined
-def _reads(s: Runs, current: int, step: int, buffer: int) -> bool:
-    found = False
-    for k in range(s.use_ptr[current, step], s.use_ptr[current, step + 1]):
-        if s.use_buffer[current, k] == buffer:
-            found = True
-    return found
+@kernel
+def _step_to_relieve(s: Sequence, a: Annealing, limit: int) -> int:
+    """Return a random run that takes more than the limit, or any if none does."""
+    length = s.length[0]
+    count = 0
+    for step in range(length):
+        count += s.memory[step] > limit
+    if count == 0:
+        return _below(a, length)
+    wanted = _below(a, count)
+    for step in range(length):
+        if s.memory[step] > limit:
+            if wanted == 0:
+                return step
+            wanted -= 1
+    return 0
 
 
 @kernel
-def _idle_buffer(g: RunGraph, s: Runs, a: Annealing, current: int, step: int) -> int:
-    """Return a buffer that is only kept during a run, by chance and size; -1 if none may be made again."""
+def _insert(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, aim: Aim) -> int:
+    """Let a buffer go before a run that takes too much, and make it again before it is read next."""
+    step = _step_to_relieve(s, a, aim.limit)
+    group = _idle_group(g, groups, s, a, step)
+    if group < 0:
+        return 0
+    reader = _next_use(groups, s, group, step)
+    links = _chain(g, groups, s, a, group, reader, aim.limit)
+    if links == 0 or s.length[0] + links >= s.items.size:
+        return 0
+    for k in range(links):
+        if not insert_run(g, groups, s, a.chain[k], reader + k):
+            return -1
+    a.chain[links] = -1
+    return 1
+
+
+@kernel
+def _idle_group(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, step: int) -> int:
+    """Return a group that is only kept during a run and may be made again, by chance, bytes and time; -1 if none."""
+    length = s.length[0]
     chosen = -1
     most = -math.inf
-    for buffer in range(s.buffers[current]):
-        if not s.first[current, buffer] < step < s.last[current, buffer] or s.bytes[current, buffer] == 0:
+    by_time = _draw(a) < 0.5
+    if step + 1 >= length:
+        return -1
+    for _ in range(CANDIDATES):
+        later = step + 1 + _below(a, length - step - 1)
+        op = s.items[later]
+        count = g.read_ptr[op + 1] - g.read_ptr[op]
+        if count == 0:
             continue
-        if g.runs_once[g.producer[s.root[current, buffer]]]:
+        group = groups.group[g.reads[g.read_ptr[op] + _below(a, count)]]
+        root = groups.tensors[groups.tensor_ptr[group]]
+        maker = g.producer[root]
+        if g.size[root] == 0 or g.runs_once[maker] or group == chosen:
             continue
-        key = math.log(_draw(a) + 1e-300) / s.bytes[current, buffer]
-        if key > most and not _reads(s, current, step, buffer):
-            chosen = buffer
+        if not s.places[maker, 0] < step or _touches(groups, s.items[step], group):
+            continue
+        number = s.times[maker] - 1
+        while s.places[maker, number] > later:
+            number -= 1
+        if s.places[maker, number] > step:
+            continue
+        weight = float(g.size[root])
+        if by_time:
+            weight /= g.runtime[maker] + 1e-9
+        key = math.log(_draw(a) + 1e-300) / weight
+        if key > most:
+            chosen = group
             most = key
     return chosen
 
 
 @kernel
-def _chain(g: RunGraph, s: Runs, a: Annealing, current: int, buffer: int, reader: int, limit: int) -> int:
+def _touches(groups: Groups, op: int, group: int) -> bool:
+    found = False
+    for k in range(groups.touch_ptr[op], groups.touch_ptr[op + 1]):
+        if groups.touches[k] == group:
+            found = True
+    return found
+
+
+@kernel
+def _next_use(groups: Groups, s: Sequence, group: int, step: int) -> int:
+    """Return the first run after another one that touches a group."""
+    first = s.length[0]
+    for k in range(groups.member_ptr[group], groups.member_ptr[group + 1]):
+        op = groups.members[k]
+        for number in range(s.times[op]):
+            place = s.places[op, number]
+            if place > step:
+                first = min(first, place)
+                break
+    return first
+
+
+@kernel
+def _last_use(g: RunGraph, groups: Groups, s: Sequence, group: int, step: int) -> int:
+    """Return the last run that touches the buffer of a group which is there before a run; the end if it is final."""
+    maker = g.producer[groups.tensors[groups.tensor_ptr[group]]]
+    number = s.times[maker] - 1
+    while number > 0 and s.places[maker, number] >= step:
+        number -= 1
+    end = s.length[0]
+    if number + 1 < s.times[maker]:
+        end = s.places[maker, number + 1]
+    last = s.places[maker, number]
+    for k in range(groups.tensor_ptr[group], groups.tensor_ptr[group + 1]):
+        if g.is_final[groups.tensors[k]] and end == s.length[0]:
+            return end
+    for k in range(groups.member_ptr[group], groups.member_ptr[group + 1]):
+        op = groups.members[k]
+        for number in range(s.times[op]):
+            place = s.places[op, number]
+            if last < place < end:
+                last = place
+    return last
+
+
+@kernel
+def _chain(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, group: int, reader: int, limit: int) -> int:
     """Collect what has to run again before `reader`, in the input order; returns how many runs, 0 if it cannot be."""
-    _replay_until(g, s, current, reader)
     links = 0
     is_possible = True
-    for k in range(s.use_ptr[current, reader], s.use_ptr[current, s.length[current]]):
-        if s.use_buffer[current, k] == buffer:
-            tensor = s.use_tensor[current, k]
+    for k in range(groups.tensor_ptr[group], groups.tensor_ptr[group + 1]):
+        tensor = groups.tensors[k]
+        maker = g.producer[tensor]
+        if g.alias[tensor] < 0 or (s.places[maker, 0] < reader and _is_used_from(groups, s, maker, reader)):
             while tensor >= 0:
                 links = _add_link(g, a, g.producer[tensor], links)
                 tensor = g.alias[tensor]
@@ -243,13 +337,11 @@ def _chain(g: RunGraph, s: Runs, a: Annealing, current: int, buffer: int, reader
         is_possible = is_possible and not g.runs_once[op]
         for k in range(g.read_ptr[op], g.read_ptr[op + 1]):
             tensor = g.reads[k]
-            held = s.here[tensor]
-            if a.in_chain[g.producer[tensor]] or s.last[current, held] >= reader or s.kept[current, held]:
+            maker = g.producer[groups.tensors[groups.tensor_ptr[groups.group[tensor]]]]
+            if a.in_chain[g.producer[tensor]] or g.runs_once[g.producer[tensor]] or g.runs_once[maker]:
                 continue
-            maker = g.producer[s.root[current, held]]
-            if g.runs_once[g.producer[tensor]] or g.runs_once[maker]:
-                continue
-            if _is_tight(s, current, s.last[current, held] + 1, reader, limit) and _draw(a) < 0.8:
+            last = _last_use(g, groups, s, groups.group[tensor], reader)
+            if last < reader and _is_tight(s, last + 1, reader, limit) and _draw(a) < 0.8:
                 while tensor >= 0 and links < LONGEST_CHAIN:
                     links = _add_link(g, a, g.producer[tensor], links)
                     tensor = g.alias[tensor]
@@ -261,10 +353,26 @@ def _chain(g: RunGraph, s: Runs, a: Annealing, current: int, buffer: int, reader
     return links
 
 
+@kernel
+def _is_used_from(groups: Groups, s: Sequence, op: int, step: int) -> bool:
+    """Whether what an op makes is read at or after a run, before the op runs again."""
+    end = s.length[0]
+    for number in range(s.times[op]):
+        if s.places[op, number] >= step:
+            end = s.places[op, number]
+            break
+    for k in range(groups.user_ptr[op], groups.user_ptr[op + 1]):
+        user = groups.users[k]
+        for number in range(s.times[user]):
+            if step <= s.places[user, number] < end:
+                return True
+    return False
+
+
 @inlined
 def _add_link(g: RunGraph, a: Annealing, op: int, links: int) -> int:
     added = links
-    if not a.in_chain[op] and links < LONGEST_CHAIN:
+    if not a.in_chain[op] and links < min(LONGEST_CHAIN, a.chain.size - 1):
         a.in_chain[op] = True
         a.chain[links] = op
         added = links + 1
@@ -272,29 +380,14 @@ def _add_link(g: RunGraph, a: Annealing, op: int, links: int) -> int:
 
 
 @inlined
-def _is_tight(s: Runs, current: int, start: int, end: int, limit: int) -> bool:
+def _is_tight(s: Sequence, start: int, end: int, limit: int) -> bool:
     """Whether some run of a stretch takes more than the limit."""
     found = False
     for step in range(start, end):
-        if s.memory[current, step] > limit:
+        if s.memory[step] > limit:
             found = True
             break
     return found
-
-
-@kernel
-def _replay_until(g: RunGraph, s: Runs, current: int, end: int) -> None:
-    """Find the buffer that holds each tensor just before a run."""
-    buffers = 0
-    for step in range(end):
-        op = s.items[current, step]
-        for k in range(g.made_ptr[op], g.made_ptr[op + 1]):
-            tensor = g.made[k]
-            if g.alias[tensor] >= 0:
-                s.here[tensor] = s.here[g.alias[tensor]]
-            else:
-                s.here[tensor] = buffers
-                buffers += 1
 
 
 @kernel
@@ -310,72 +403,69 @@ def _sort_by_rank(g: RunGraph, a: Annealing, links: int) -> None:
 
 
 @kernel
-def _delete(s: Runs, a: Annealing, current: int) -> bool:
+def _delete(g: RunGraph, groups: Groups, s: Sequence, a: Annealing) -> int:
     """Take out a random run of an op that runs several times."""
-    length = s.length[current]
+    length = s.length[0]
     start = _below(a, length)
     for k in range(length):
         step = start + k if start + k < length else start + k - length
-        if s.times[current, s.items[current, step]] > 1:
-            _copy(s, current, 0, step, 0)
-            _copy(s, current, step + 1, length, -1)
-            s.length[1 - current] = length - 1
-            return True
-    return False
+        op = s.items[step]
+        if s.times[op] > 1:
+            delete_run(g, groups, s, step)
+            count = 0
+            a.chain[0] = -1
+            for m in range(g.pred_ptr[op], g.pred_ptr[op + 1]):
+                if s.times[g.preds[m]] > 1:
+                    a.chain[count] = g.preds[m]
+                    count += 1
+            a.chain[count] = -1
+            return 1
+    return 0
 
 
 @kernel
-def _move(g: RunGraph, s: Runs, a: Annealing, current: int, moves_first: bool) -> bool:
+def _move(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, moves_first: bool) -> int:
     """Move a random run to a random place between what it reads and what reads it."""
-    length = s.length[current]
-    step = _below(a, length)
-    op = s.items[current, step]
-    if not moves_first and not _is_repeat(s, current, step):
-        return False
-    low = step
-    while low > 0 and _may_pass(g, s, current, op, s.items[current, low - 1]):
-        low -= 1
-    high = step
-    while high < length - 1 and _may_pass(g, s, current, op, s.items[current, high + 1]):
-        high += 1
+    step = _below(a, s.length[0])
+    op, number = s.items[step], s.number[step]
+    if not moves_first and number == 0:
+        return 0
+    low = -1
+    high = s.length[0]
+    if number > 0:
+        low = s.places[op, number - 1]
+    if number + 1 < s.times[op]:
+        high = s.places[op, number + 1]
+    for k in range(g.pred_ptr[op], g.pred_ptr[op + 1]):
+        low, high = _between(s, g.preds[k], step, low, high)
+    for k in range(g.succ_ptr[op], g.succ_ptr[op + 1]):
+        low, high = _between(s, g.succs[k], step, low, high)
+    low += 1
+    high -= 1
     if low == high:
-        return False
+        return 0
     place = low + _below(a, high - low)
     if place >= step:
         place += 1
-    s.length[1 - current] = length
-    if place < step:
-        _copy(s, current, 0, place, 0)
-        _copy(s, current, place, step, 1)
-        _copy(s, current, step + 1, length, 0)
-    else:
-        _copy(s, current, 0, step, 0)
-        _copy(s, current, step + 1, place + 1, -1)
-        _copy(s, current, place + 1, length, 0)
-    s.items[1 - current, place] = op
-    return True
+    if _draw(a) < 0.3:
+        place = low if _draw(a) < 0.5 else high
+        if place == step:
+            place = low + high - step
+    if place == step:
+        return 0
+    shift_run(g, groups, s, step, place)
+    a.chain[0] = -1
+    return 1
 
 
-@kernel
-def _is_repeat(s: Runs, current: int, step: int) -> bool:
-    op = s.items[current, step]
-    before = 0
-    while s.items[current, before] != op:
-        before += 1
-    return bool(before < step)
-
-
-@kernel
-def _may_pass(g: RunGraph, s: Runs, current: int, op: int, other: int) -> bool:
-    """Whether two runs beside each other may change places without reading another run than before."""
-    if op == other:
-        return False
-    for k in range(g.pred_ptr[op], g.pred_ptr[op + 1]):
-        if g.preds[k] == other:
-            return False
-    is_apart = True
-    for k in range(g.succ_ptr[op], g.succ_ptr[op + 1]):
-        if g.succs[k] == other:
-            is_apart = False
+@inlined
+def _between(s: Sequence, op: int, step: int, low: int, high: int) -> tuple[int, int]:
+    """Narrow the places around a run to those that pass no run of an op."""
+    for number in range(s.times[op]):
+        place = s.places[op, number]
+        if place < step:
+            low = max(low, place)
+        else:
+            high = min(high, place)
             break
-    return is_apart
+    return low, high

@@ -1,0 +1,345 @@
+"""The front of peak memory against time: what each point needs and takes, and what no schedule can beat."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...version import VERSION
+from ..costs.bounds import is_met
+from ..errors import FormatError, UsageError
+from ..graph_hash import structure_hash
+from ..problem import RUNTIME_TOLERANCE, Problem
+from ..result import Result
+from ..units import format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from .settings import SweepSettings
+
+SUFFIXES = {".csv": "a row per point", ".json": "settings, points and bounds"}
+
+
+class LimitBound(NamedTuple):
+    """What a memory limit costs at the least.
+
+    Parameters
+    ----------
+    limit
+        Bytes per device.
+    time
+        Microseconds, or runs where every run counts alike, below which no schedule is that keeps the limit.
+    """
+
+    limit: int
+    time: float
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """A verified schedule that no other one found beats in both peak and time.
+
+    Parameters
+    ----------
+    result
+        The schedule, and how it was found.
+    time
+        What it takes: microseconds, or runs where every run counts alike.
+    time_bound
+        No schedule of at most its peak takes less.
+    peak_bound
+        No schedule of at most its time needs fewer bytes on the fullest device.
+    """
+
+    result: Result
+    time: float
+    time_bound: float
+    peak_bound: int
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes on the fullest device."""
+        return self.result.peak_memory
+
+    @property
+    def added_runs(self) -> int:
+        """Runs of ops that had run before."""
+        return max(0, int((self.result.schedule.items >= 0).sum()) - self.result.problem.graph.num_ops)
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether no schedule of at most its peak takes less."""
+        return is_met(self.time, self.time_bound)
+
+
+@dataclass(frozen=True, repr=False)
+class ParetoFront:
+    """The front of peak memory against time; printed, it is the table of `schedopt pareto`.
+
+    Parameters
+    ----------
+    problem
+        The graph, and the devices with what is between them; no limit.
+    settings
+        How it was looked for.
+    points
+        From most memory and least time to least memory and most time.
+    bounds
+        What limits cost at the least, from the highest limit to the lowest.
+    least_peak
+        Bytes that no schedule is below, whatever time it takes.
+    searches, planned
+        How many searches are finished, and how many belong to the front.
+
+    Examples
+    --------
+    >>> builder = schedopt.GraphBuilder("wide")
+    >>> source = builder.add_op("source", outputs=[4096], runtime=1.0)
+    >>> middle = builder.add_op("middle", inputs=[(source, 0)], outputs=[1024], runtime=5.0)
+    >>> heavy = builder.add_op("heavy", inputs=[(middle, 0)], outputs=[8192], runtime=5.0)
+    >>> light = builder.add_op("light", inputs=[(heavy, 0)], outputs=[16], runtime=5.0)
+    >>> sink = builder.add_op("sink", inputs=[(light, 0), (source, 0)], outputs=[16], runtime=5.0)
+    >>> front = schedopt.pareto(builder.build(), points=2, time_limit=1)
+    >>> [(point.peak_memory, point.time) for point in front.points]
+    [(13312, 21.0), (9216, 22.0)]
+    """
+
+    problem: Problem
+    settings: SweepSettings
+    points: tuple[FrontPoint, ...]
+    bounds: tuple[LimitBound, ...]
+    least_peak: int
+    searches: int
+    planned: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every search is finished."""
+        return self.searches == self.planned
+
+    @property
+    def least_time(self) -> float:
+        """What no schedule takes less than, whatever its memory: microseconds, or runs."""
+        return self.bounds[0].time if self.bounds else 0.0
+
+    def title(self) -> str:
+        """Return the line above the table: what graph it is, and what is traded."""
+        graph, devices = self.problem.graph, self.problem.devices
+        what = "recomputation on 1 device" if devices == 1 else f"makespan on {devices} devices"
+        return f"{graph.name}: {graph.num_ops:,} ops, peak memory against time, {what}"
+
+    def table(self) -> Table:
+        """Return the table of `schedopt pareto`, for Rich to print."""
+        return _table(self)
+
+    def remarks(self) -> list[str]:
+        """Return what there is to say below the table, a sentence each."""
+        lines = [f"No schedule is below {format_bytes(self.least_peak)}, whatever time it takes."]
+        if len(self.points) == 1 and self.is_complete:
+            is_least = self.points[0].peak_memory <= self.least_peak
+            lines = ["One schedule has both the least peak and the least time" + (" (proven)." if is_least else ".")]
+        return lines
+
+    def report(self) -> Iterator[RenderableType]:
+        """Yield what `schedopt pareto` prints: title, table and remarks, for Rich to print."""
+        from rich.text import Text
+
+        yield Text(self.title(), style="bold")
+        if self.points:
+            yield self.table()
+            for line in self.remarks():
+                yield Text(line)
+
+    def summary(self) -> str:
+        """Return what `schedopt pareto` prints, as text."""
+        from ..tables import text_of
+
+        return text_of(*self.report())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a point each as plain values, bytes and microseconds (or runs)."""
+        unit = "runs" if self.problem.counts_runs else "us"
+        least = self.least_time
+        return [
+            {
+                "peak_memory": point.peak_memory,
+                "time": point.time,
+                "unit": unit,
+                "added_percent": 100 * (point.time / least - 1) if least else 0.0,
+                "time_bound": point.time_bound,
+                "peak_bound": point.peak_bound,
+                "added_runs": point.added_runs,
+                "status": "optimal" if point.is_optimal else "feasible",
+                "memory_limit": point.result.problem.memory_limit,
+                "found_by": point.result.found_by,
+                "seconds": round(point.result.seconds, 3),
+            }
+            for point in self.points
+        ]
+
+    def document(self) -> dict[str, Any]:
+        """Return settings, points and bounds as plain Python values for JSON."""
+        problem, settings = self.problem, asdict(self.settings)
+        settings["latency_us"], settings["time_limit_s"] = settings.pop("latency"), settings.pop("time_limit")
+        settings["limits"] = settings.pop("points")
+        return {
+            "schedopt": VERSION,
+            "graph": problem.graph.name,
+            "graph_sha256": structure_hash(problem.graph),
+            **settings,
+            "recompute": problem.recompute,
+            "complete": self.is_complete,
+            "least_peak": self.least_peak,
+            "points": self.rows(),
+            "bounds": [bound._asdict() for bound in self.bounds],
+        }
+
+    def json(self) -> str:
+        """Return settings, points and bounds as a JSON document."""
+        return json.dumps(self.document(), indent=1) + "\n"
+
+    def csv(self) -> str:
+        """Return a row per point, with a header."""
+        rows, text = self.rows(), io.StringIO()
+        writer = csv.DictWriter(text, rows[0] if rows else ["peak_memory"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a row per point (`.csv`), or settings, points and bounds (`.json`).
+
+        Raises
+        ------
+        UsageError
+            If the ending is none of these.
+        FormatError
+            If the file cannot be written.
+        """
+        from ..files.atomic import write_atomically
+        from ..files.reading import path_of
+
+        suffix = path_of(path).suffix
+        if suffix not in SUFFIXES:
+            known = ", ".join(f"{suffix} ({what})" for suffix, what in SUFFIXES.items())
+            raise UsageError(f"{os.fspath(path)}: the name must end in one of {known}")
+        write_atomically(path, self.csv() if suffix == ".csv" else self.json())
+
+    def save_schedules(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write the schedule file of each point, as `1.json` and so on, numbered as in the table.
+
+        Parameters
+        ----------
+        folder
+            Where; it is made if it does not exist.
+
+        Returns
+        -------
+        list of pathlib.Path
+            The files, in the order of the points.
+
+        Raises
+        ------
+        FormatError
+            If one cannot be written.
+        """
+        from ..files.reading import path_of
+
+        place = path_of(folder)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FormatError(f"{place}: cannot be made a folder: {error.strerror}") from error
+        files = [place / f"{number}.json" for number in range(1, len(self.points) + 1)]
+        for file, point in zip(files, self.points, strict=True):
+            point.result.save(file)
+        return files
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the front with the bound below it; in a notebook the chart shows itself.
+
+        Parameters
+        ----------
+        ax
+            Matplotlib axes to draw on; by default those of a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            What was drawn on; `plot().figure.savefig("front.svg")` writes it to a file.
+        """
+        from ..plots.pareto_chart import plot_front
+
+        return plot_front(self, ax)
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        from ..tables import html_of
+
+        return html_of(*self.report())
+
+
+def front_points(
+    problem: Problem, found: Iterable[tuple[Result, int]], bounds: Sequence[LimitBound]
+) -> tuple[FrontPoint, ...]:
+    """Return the results that no other one beats, from most memory to least.
+
+    Parameters
+    ----------
+    problem
+        What all of them schedule.
+    found
+        Results, each with the bytes that no schedule of at most its time is below.
+    bounds
+        What limits cost at the least.
+    """
+    timed = [(r.peak_memory, problem.time_of(len(r.schedule), r.runtime), bound, r) for r, bound in found]
+    points: list[FrontPoint] = []
+    for peak, time, bound, result in sorted(timed, key=lambda entry: entry[:2]):
+        if points and time >= points[-1].time * (1 - RUNTIME_TOLERANCE):
+            continue
+        time_bound = max((b.time for b in bounds if b.limit >= peak), default=0.0)
+        passed = (b.limit + 1 for b in bounds if b.time > time and not is_met(time, b.time))
+        points.append(FrontPoint(result, time, min(time, time_bound), min(peak, max((bound, *passed)))))
+    return tuple(reversed(points))
+
+
+def _table(front: ParetoFront) -> Table:
+    from rich.table import Table
+
+    problem, least = front.problem, front.least_time
+    table = Table()
+    time = "time" if problem.devices == 1 else "makespan"
+    again = ("runs again",) if problem.recompute else ()
+    for name in ("", "peak memory", "at least", time, "added", "at least", "gap", *again):
+        table.add_column(name, justify="right", no_wrap=True)
+    for number, point in enumerate(front.points, start=1):
+        gap = "none" if point.is_optimal else f"{100 * (point.time / point.time_bound - 1):.2f}%"
+        table.add_row(
+            str(number),
+            f"[bold]{format_bytes(point.peak_memory)}[/]",
+            format_bytes(point.peak_bound),
+            f"[bold]{problem.format_time(point.time)}[/]",
+            _added(point.time, least),
+            problem.format_time(point.time_bound),
+            gap if point.time_bound else "",
+            *((f"{point.added_runs:,}",) if problem.recompute else ()),
+        )
+    return table
+
+
+def _added(time: float, least: float) -> str:
+    if not least:
+        return ""
+    return "none" if is_met(time, least) else f"+{100 * (time / least - 1):.2f}%"

@@ -214,7 +214,7 @@ def recompute_bound(
     best = total if problem.task == "runtime" else least
     if problem.memory_limit is not None and least > problem.memory_limit:
         return math.inf
-    spare = math.inf if problem.runtime_limit is None else problem.runtime_limit - total
+    spare = math.inf if problem.runtime_limit is None else max(0.0, problem.runtime_limit - total)
     for step in np.argsort(-memory, kind="stable")[:MOST_MOMENTS]:
         op = int(order[step])
         if stop() or math.isinf(best):

@@ -131,6 +131,11 @@ class ParetoFront:
         """What no schedule takes less than, whatever its memory: microseconds, or runs."""
         return self.bounds[0].time if self.bounds else 0.0
 
+    def added_share(self, point: FrontPoint) -> float:
+        """Return what a point takes more than each op once, or than the least makespan found, as a share of that."""
+        least = self.least_time if self.problem.recompute else self.points[0].time
+        return 0.0 if not least or is_met(point.time, least) else point.time / least - 1
+
     def title(self) -> str:
         """Return the line above the table: what graph it is, and what is traded."""
         graph, devices = self.problem.graph, self.problem.devices
@@ -168,13 +173,12 @@ class ParetoFront:
     def rows(self) -> list[dict[str, Any]]:
         """Return a point each as plain values, bytes and microseconds (or runs)."""
         unit = "runs" if self.problem.counts_runs else "us"
-        least = self.least_time
         return [
             {
                 "peak_memory": point.peak_memory,
                 "time": point.time,
                 "unit": unit,
-                "added_percent": 100 * (point.time / least - 1) if least else 0.0,
+                "added_percent": 100 * self.added_share(point),
                 "time_bound": point.time_bound,
                 "peak_bound": point.peak_bound,
                 "added_runs": point.added_runs,
@@ -310,7 +314,7 @@ def front_points(
         if points and time >= points[-1].time * (1 - RUNTIME_TOLERANCE):
             continue
         time_bound = max((b.time for b in bounds if b.limit >= peak), default=0.0)
-        passed = (b.limit + 1 for b in bounds if b.time > time and not is_met(time, b.time))
+        passed = (b.limit + 1 for b in bounds if b.time * (1 - RUNTIME_TOLERANCE) > time)
         points.append(FrontPoint(result, time, min(time, time_bound), min(peak, max((bound, *passed)))))
     return tuple(reversed(points))
 
@@ -318,7 +322,7 @@ def front_points(
 def _table(front: ParetoFront) -> Table:
     from rich.table import Table
 
-    problem, least = front.problem, front.least_time
+    problem = front.problem
     table = Table()
     time = "time" if problem.devices == 1 else "makespan"
     again = ("runs again",) if problem.recompute else ()
@@ -331,7 +335,7 @@ def _table(front: ParetoFront) -> Table:
             f"[bold]{format_bytes(point.peak_memory)}[/]",
             format_bytes(point.peak_bound),
             f"[bold]{problem.format_time(point.time)}[/]",
-            _added(point.time, least),
+            _added(front.added_share(point)),
             problem.format_time(point.time_bound),
             gap if point.time_bound else "",
             *((f"{point.added_runs:,}",) if problem.recompute else ()),
@@ -339,7 +343,5 @@ def _table(front: ParetoFront) -> Table:
     return table
 
 
-def _added(time: float, least: float) -> str:
-    if not least:
-        return ""
-    return "none" if is_met(time, least) else f"+{100 * (time / least - 1):.2f}%"
+def _added(share: float) -> str:
+    return f"+{100 * share:.2f}%" if share else "none"

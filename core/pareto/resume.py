@@ -9,7 +9,7 @@ from typing import Any
 
 from ..costs.simulator import simulate
 from ..costs.verifier import verify
-from ..errors import FormatError, ScheduleError
+from ..errors import FormatError, ScheduleError, UsageError
 from ..files.json_lines import JsonLines
 from ..problem import Problem
 from ..result import Result
@@ -64,7 +64,7 @@ class SweepFile(JsonLines):
             written["notes"] = tuple(written["notes"])
             found = Result(problem, schedule, simulate(problem, schedule), **written)
             return Found(found, int(record["peak_bound"]))
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError, ScheduleError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError, UsageError, ScheduleError) as error:
             raise FormatError(f"{self.path}: a line is not of a front ({error}); name a new file") from error
 
     def append(self, key: str, found: Found) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...version import VERSION
+from ..costs.bounds import memory_bound
 from ..costs.recompute_bounds import recompute_bound
 from ..costs.simulator import simulate
 from ..graph import CostGraph
@@ -90,22 +91,22 @@ class Sweep:
         self.progress, self.interrupt = progress or self.progress, interrupt or self.interrupt
         self.found.clear()
         bounds: list[LimitBound] = []
-        least_peak = 0
+        least_peak = memory_bound(self.problem)
         try:
             first = self._search(self._least_time(), None, "the least peak of any order")
             bounds.append(LimitBound(first.peak_memory, self._least_time_bound(first)))
             last = self._search(self.problem, first.schedule, "the least peak at any time")
-            least_peak = int(last.lower_bound)
+            least_peak = max(least_peak, int(last.lower_bound))
             limits = self._limits(first.peak_memory, last.peak_memory)
             self.planned = 2 + len(limits)
             start = first
             for limit in limits:
-                start = last if limit == last.peak_memory else start
                 start = self._search(self._limited(limit), start.schedule, "the least time")
                 bounds.append(LimitBound(limit, max(start.lower_bound, bounds[-1].time)))
         except KeyboardInterrupt:
             pass
-        points = front_points(self.problem, ((found.result, found.peak_bound) for found in self.found), bounds)
+        found = [(one.result, max(least_peak, one.peak_bound)) for one in self.found]
+        points = front_points(self.problem, found, bounds)
         return ParetoFront(
             self.problem, self.settings, points, tuple(bounds), least_peak, len(self.found), self.planned
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 
@@ -78,10 +79,16 @@ def _draw(axes: Axes, front: ParetoFront) -> None:
     axes.legend(fontsize="small")
     if problem.recompute and front.least_time:
         least = front.least_time / size
-        added = axes.secondary_yaxis(
-            "right", functions=(lambda time: 100 * (time / least - 1), lambda share: least * (1 + share / 100))
-        )
+        added = axes.secondary_yaxis("right", functions=(_percent_of(least), _time_of(least)))
         added.set_ylabel("added time, %")
+
+
+def _percent_of(least: float) -> Callable[[Any], Any]:
+    return lambda time: 100 * (time / least - 1)
+
+
+def _time_of(least: float) -> Callable[[Any], Any]:
+    return lambda percent: least * (1 + percent / 100)
 
 
 def _draw_bound(axes: Axes, front: ParetoFront, bytes_: float, size: float) -> None:

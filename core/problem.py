@@ -115,7 +115,10 @@ class Problem:
         if not self.recompute:
             raise UsageError("a limit of the runtime is for recomputation alone; without it one device takes the same")
         total = float(self.op_times.sum())
-        if not isinstance(self.runtime_limit, Real) or not total <= self.runtime_limit <= sys.float_info.max:
+        if (
+            not isinstance(self.runtime_limit, Real)
+            or not total * (1 - RUNTIME_TOLERANCE) <= self.runtime_limit <= sys.float_info.max
+        ):
             raise UsageError(f"the limit of the runtime must be at least the {self.format_time(total)} of all ops")
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 
-from .arrays import IndexArray, IntArray
+from .arrays import IndexArray
 from .costs.bounds import is_met, lower_bound, min_cut_bound
 from .costs.recompute_bounds import recompute_bound, why_infeasible
 from .costs.simulator import simulate
@@ -82,10 +82,7 @@ def solve(
         lower_bound=lower_bound(problem),
     )
     if problem.recompute:
-        with search.limited(math.inf, search.share_of_time(1 - RECOMPUTE_BOUND_SHARE)):
-            _bound_by_input_order(search)
-            run(search, spec)
-        _bound_recomputation(search, search.deadline)
+        _run_between_bounds(search, spec)
     else:
         run(search, spec)
         strengthen_bound(search)
@@ -122,26 +119,21 @@ def strengthen_bound(search: Search) -> None:
     search.raise_lower_bound(bound)
 
 
-def _bound_by_input_order(search: Search) -> None:
-    """Bound what recomputation costs before the search, which a limit out of reach makes needless."""
-    problem = search.problem
-    order = problem.graph.input_order
-    memory = simulate(problem, Schedule.single_device(order)).step_memory
-    _raise_recompute_bound(search, order, memory, search.share_of_time(RECOMPUTE_BOUND_SHARE))
+def _run_between_bounds(search: Search, spec: MethodSpec) -> None:
+    """Bound what recomputation costs before the search, which a limit out of reach makes needless, and after it.
+
+    What takes most in the input order, and in that of the best schedule's first runs, says where to look.
+    """
+    with search.limited(math.inf, search.share_of_time(1 - RECOMPUTE_BOUND_SHARE)):
+        _raise_recompute_bound(search, search.problem.graph.input_order, search.share_of_time(RECOMPUTE_BOUND_SHARE))
+        run(search, spec)
+    if not search.is_optimal and search.lower_bound < math.inf:
+        assert search.best is not None
+        _raise_recompute_bound(search, search.best.first_runs(), search.deadline)
 
 
-def _bound_recomputation(search: Search, deadline: float) -> None:
-    """Bound what recomputation costs at the moments that take most in the order of the best schedule's first runs."""
-    if search.is_optimal or math.isinf(search.lower_bound):
-        return
-    assert search.best is not None
-    problem = search.problem
-    order = search.best.first_runs()
-    memory = simulate(problem, Schedule.single_device(order)).step_memory
-    _raise_recompute_bound(search, order, memory, deadline)
-
-
-def _raise_recompute_bound(search: Search, order: IndexArray, memory: IntArray, latest: float) -> None:
+def _raise_recompute_bound(search: Search, order: IndexArray, latest: float) -> None:
+    memory = simulate(search.problem, Schedule.single_device(order)).step_memory
     stop = lambda: search.interrupt.is_set() or search.is_past(latest)  # noqa: E731
     search.raise_lower_bound(recompute_bound(search.problem, order, memory, stop=stop))
 

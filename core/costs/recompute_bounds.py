@@ -1,11 +1,15 @@
 """Lower bounds where ops may run again: on the time that a memory limit adds, and on the peak for so much added time.
 
-Look at the moment at which an op runs for the first time. Its ancestors have run, its descendants have not. Every op
-is then either *done for good* or *still to run*: for the first time, or again, which costs an ancestor its runtime. A
+Look at the moment at which an op runs for the first time. Its ancestors have run, its descendants have not. Every op is
+then either *done for good* or *still to run*: for the first time, or again, which costs its runtime. What is done for
+good has run, and so has all it waits for; what waits by a control edge and has run lets nothing run again before it. A
 buffer whose maker is done for good and which an op that is still to run reads is in memory; so are the op's own inputs,
 outputs and workspace. The cheapest division into the two that keeps a limit is a minimum cut with a side condition; its
 Lagrangian relaxation, in which a byte costs a price, is a minimum cut, and the best price gives the bound. No order is
 assumed, and what has to run again so that something else can is paid for as well. Views count as their buffer.
+
+Bounds of several moments add up where each op's runtime is shared out between them: whatever runs again after some of
+these moments runs again once at least. What the flow of one moment leaves of the runtimes is what the next one has.
 """
 
 from __future__ import annotations
@@ -21,16 +25,18 @@ from ..arrays import FloatArray, IntArray
 from ..graph import CostGraph
 from ..kernels.one_device.max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, smallest_source_side
 from ..kernels.reach import reachable
-from ..problem import Problem
+from ..problem import RUNTIME_TOLERANCE, Problem
 from ..units import format_bytes
 from .bounds import memory_bound, op_needs
 
 SCALE = 2**50
 """What all bytes, and all microseconds, are in a network, whose capacities are whole numbers."""
+ROUNDED = 4
+"""Of these units, more than floats can have rounded up in all capacities together."""
 MOST_PRICES = 30
 MOST_MOMENTS = 200
 UNLIMITED = 2**61
-_BYTES, _USERS, _TIME, _BACK = range(4)
+_BYTES, _TIME, _ALWAYS, _BACK = range(4)
 
 
 class Division(NamedTuple):
@@ -50,89 +56,136 @@ class Division(NamedTuple):
     time: float
 
 
+class Dual(NamedTuple):
+    """A bound by a price, and that price; `None` where no price was needed."""
+
+    bound: float
+    price: float | None
+
+
 class FirstRuns:
-    """The moments at which the ops of a graph run first, as minimum cuts of one network."""
+    """The moments at which the ops of a graph run first, as minimum cuts of one network.
+
+    Nodes are the ops as done for good, the buffers, and the ops as having run.
+
+    Parameters
+    ----------
+    graph
+        Whose ops run.
+    op_times
+        What a run of each op counts, shape `(ops,)`; by default its runtime.
+    """
 
     def __init__(self, graph: CostGraph, op_times: FloatArray | None = None) -> None:
         self.graph, b = graph, graph.buffers
-        self.op_times = graph.runtime if op_times is None else op_times
+        self.times = (graph.runtime if op_times is None else op_times).copy()
         self.needs = op_needs(graph, 1) + int(graph.persistent.sum())
         self.ops, count = graph.num_ops, len(b.size)
-        nodes = self.ops + count + 1
-        users = np.repeat(np.arange(count), np.diff(b.user_ptr))
-        source = np.full(self.ops, nodes - 1)
-        tails = np.concatenate((b.producer, users + self.ops, source))
-        heads = np.concatenate((np.arange(count) + self.ops, b.users, np.arange(self.ops)))
-        kinds = np.repeat((_BYTES, _USERS, _TIME, _BACK), (count, len(users), self.ops, len(tails)))
+        self.has_run = self.ops + count
+        ops, nodes = np.arange(self.ops), 2 * self.ops + count
+        users = np.repeat(np.arange(count), np.diff(b.user_ptr)) + self.ops
+        waiters = np.repeat(ops, np.diff(b.predecessor_ptr)) + self.has_run
+        late, early = _control_edges(graph)
+        # Buffers to users; done for good, hence having run; having run, hence what it waited for, for good or not.
+        always = ((users, b.users), (ops, ops + self.has_run), (waiters, b.predecessors + self.has_run))
+        tails = np.concatenate((b.producer, ops + self.has_run, *(a for a, _ in always), late + self.has_run))
+        heads = np.concatenate((np.arange(count) + self.ops, ops, *(a for _, a in always), early))
+        forward = np.full(len(tails), _ALWAYS)
+        forward[:count] = _BYTES
+        forward[count : count + self.ops] = np.where(graph.runs_once, _ALWAYS, _TIME)
+        of = np.zeros(2 * len(tails), np.int64)
+        of[:count], of[count : count + self.ops] = np.arange(count), ops
         self.network, order = _network(tails, heads, nodes, b.is_final)
-        self.kind = kinds[order]
-        self.of = np.concatenate((np.arange(count), users, np.arange(self.ops), np.zeros(len(tails), np.int64)))[order]
+        kind = np.concatenate((forward, np.full(len(tails), _BACK)))[order]
+        self.arcs_of_bytes, self.arcs_of_time = np.flatnonzero(kind == _BYTES), np.flatnonzero(kind == _TIME)
+        self.buffer_of_arc, self.op_of_arc = of[order][self.arcs_of_bytes], of[order][self.arcs_of_time]
+        self.capacity = np.where(kind == _ALWAYS, UNLIMITED, 0)
         scratch = (np.empty(nodes, np.int32) for _ in range(4))
-        self.flow = Flow(self.network.capacity.copy(), np.full(nodes, FREE, np.int8), *scratch)
+        self.flow = Flow(self.capacity.copy(), np.full(nodes, FREE, np.int8), *scratch)
         self.side = np.empty(nodes, bool)
-        self.sizes, self.times = b.size.copy(), self.op_times.copy()
+        self.sizes = b.size.copy()
+        self.scale = 1.0
 
-    def added_time(self, op: int, limit: int) -> float:
+    def added_time(self, op: int, limit: int) -> Dual:
         """Return the microseconds that any schedule adds whose memory at the first run of `op` keeps a limit.
 
-        It is infinite where none keeps it.
+        They are infinite where none keeps it.
         """
         self._look_at(op)
         spare = limit - int(self.needs[op])
         if spare < 0:
-            return math.inf
+            return Dual(math.inf, None)
         return _dual(
             lambda price: self._divide(price, 1.0), lambda d: d.time, lambda d: d.bytes, spare, self._divide(1, 0)
         )
+
+    def take_time(self, op: int, limit: int, price: float) -> float:
+        """Return the microseconds that a price on bytes bounds the first run of `op` by, and use up what proves it.
+
+        The runtimes that are left bound what other moments add to that.
+        """
+        self._look_at(op)
+        found = self._divide(price, 1.0)
+        bound = _value(found.least, price * (limit - int(self.needs[op])))
+        if bound <= 0:
+            return 0.0
+        sent = self.capacity[self.arcs_of_time] - self.flow.residual[self.arcs_of_time]
+        self.times[self.op_of_arc] = np.maximum(0.0, self.times[self.op_of_arc] - (sent + 1) / self.scale)
+        return bound
 
     def peak(self, op: int, added_time: float) -> int:
         """Return the bytes that any schedule which adds at most so many microseconds takes at the first run of `op`."""
         self._look_at(op)
         least = self._divide(0.0, 1.0)
         found = _dual(lambda price: self._divide(1.0, price), lambda d: d.bytes, lambda d: d.time, added_time, least)
-        return int(self.needs[op]) + math.ceil(found - 1e-6 * max(1.0, found) * 2**-20)
+        return int(self.needs[op]) + math.ceil(found.bound)
 
     def least_bytes(self, op: int) -> int:
         """Return the bytes that the first run of `op` takes at the least, however much runs again."""
         self._look_at(op)
-        return int(self.needs[op]) + int(self._divide(1.0, 0.0).bytes)
+        return int(self.needs[op]) + math.ceil(self._divide(1.0, 0.0).least)
 
     def _look_at(self, op: int) -> None:
         """Label what has run at the moment, and leave out what the op needs itself."""
         b, label = self.graph.buffers, self.flow.label
         label[:] = FREE
-        label[self.ops : self.ops + len(b.size)][b.is_final] = SINK
-        label[-1] = SOURCE
-        before = reachable(b.predecessor_ptr, b.predecessors, op)
-        label[: self.ops][before & self.graph.runs_once] = SOURCE
-        label[: self.ops][reachable(b.successor_ptr, b.successors, op) & (np.arange(self.ops) != op)] = SINK
-        if self.graph.runs_once[op]:
-            label[op] = SOURCE
+        label[self.ops : self.has_run][b.is_final] = SINK
+        label[self.has_run + np.flatnonzero(reachable(b.predecessor_ptr, b.predecessors, op))] = SOURCE
+        label[self.has_run + op] = SOURCE
+        label[np.flatnonzero(reachable(b.successor_ptr, b.successors, op))] = SINK
         own = np.zeros(len(b.size), bool)
         own[b.used[b.used_ptr[op] : b.used_ptr[op + 1]]] = True
         own[b.made_ptr[op] : b.made_ptr[op + 1]] = True
         self.sizes = np.where(own, 0, b.size)
-        has_run = before.copy()
-        has_run[op] = True
-        self.times = np.where(has_run & ~self.graph.runs_once, self.op_times, 0.0)
 
     def _divide(self, byte_weight: float, time_weight: float) -> Division:
         """Return the division of least weighted sum."""
         total = float(self.sizes.sum()) * byte_weight + float(self.times.sum()) * time_weight
-        scale = SCALE / total if total > 0 else 1.0
-        capacity = np.zeros(len(self.kind), np.int64)
-        for kind, values, weight in ((_BYTES, self.sizes, byte_weight), (_TIME, self.times, time_weight)):
-            arcs = self.kind == kind
-            capacity[arcs] = np.floor(values[self.of[arcs]] * (weight * scale))
-        capacity[self.kind == _USERS] = UNLIMITED
+        self.scale = SCALE / total if total > 0 else 1.0
+        capacity = self.capacity
+        capacity[self.arcs_of_bytes] = np.floor(self.sizes[self.buffer_of_arc] * (byte_weight * self.scale))
+        capacity[self.arcs_of_time] = np.floor(self.times[self.op_of_arc] * (time_weight * self.scale))
         self.flow.residual[:] = capacity
         sent = int(max_flow(self.network, self.flow, UNLIMITED))
         smallest_source_side(self.network, self.flow, self.side)
         b = self.graph.buffers
-        is_done = self.side[: self.ops]
-        held = is_done[b.producer] & ~self.side[self.ops : self.ops + len(b.size)]
+        is_done, has_run = self.side[: self.ops], self.side[self.has_run :]
         # A buffer that is final, or that is read by what is still to run, is on the far side.
-        return Division(sent / scale, float(self.sizes[held].sum()), float(self.times[~is_done].sum()))
+        held = is_done[b.producer] & ~self.side[self.ops : self.has_run]
+        again = float(self.times[has_run & ~is_done].sum())
+        return Division(max(0, sent - ROUNDED) / self.scale, float(self.sizes[held].sum()), again)
+
+
+def _control_edges(graph: CostGraph) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the ops that wait for others by control edges, and those others."""
+    readers = np.repeat(np.arange(graph.num_ops), np.diff(graph.inputs[0]))
+    control = graph.is_control[graph.inputs[1]]
+    return readers[control], graph.tensor_producer[graph.inputs[1][control]]
+
+
+def _value(least: float, paid: float) -> float:
+    """Return what a weighted sum leaves for the objective, rounded down."""
+    return least - paid - 2**-50 * (least + paid)
 
 
 def _dual(
@@ -141,17 +194,17 @@ def _dual(
     constrained: Callable[[Division], float],
     bound: float,
     least: Division,
-) -> float:
+) -> Dual:
     """Return a bound on the objective of every division that keeps the bound, by a price on what is constrained.
 
     Each price gives a bound; cutting planes find the best one. `least` is the division of least constrained sum.
     """
-    if constrained(least) > bound * (1 + 1e-12):
-        return math.inf
+    if least.least > bound:
+        return Dual(math.inf, None)
     free = divide(0.0)
     if constrained(free) <= bound:
-        return objective(free)
-    best, steep, flat = 0.0, free, least
+        return Dual(free.least, None)
+    best, steep, flat = Dual(0.0, None), free, least
     for _ in range(MOST_PRICES):
         if constrained(steep) <= constrained(flat):
             break
@@ -159,8 +212,9 @@ def _dual(
         if not price > 0:
             break
         found = divide(price)
-        value = found.least - price * bound
-        best = max(best, value)
+        value = _value(found.least, price * bound)
+        if value > best.bound:
+            best = Dual(value, price)
         if value >= (objective(flat) + price * (constrained(flat) - bound)) * (1 - 1e-9):
             break
         if constrained(found) > bound:
@@ -208,28 +262,43 @@ def recompute_bound(
     float
         Microseconds of all runs or bytes of the peak; infinite where the memory limit is proven out of reach.
     """
-    runs = FirstRuns(problem.graph, problem.op_times)
-    total = math.fsum(problem.op_times.tolist())
-    least = memory_bound(problem)
-    best = total if problem.task == "runtime" else least
-    if problem.memory_limit is not None and least > problem.memory_limit:
+    least, limit = memory_bound(problem), problem.memory_limit
+    if limit is not None and least > limit:
         return math.inf
-    spare = math.inf if problem.runtime_limit is None else max(0.0, problem.runtime_limit - total)
-    for step in np.argsort(-memory, kind="stable")[:MOST_MOMENTS]:
-        op = int(order[step])
-        if stop() or math.isinf(best):
+    runs = FirstRuns(problem.graph, problem.op_times)
+    steps = np.argsort(-memory, kind="stable")[:MOST_MOMENTS]
+    if problem.task == "runtime":
+        total = math.fsum(problem.op_times.tolist())
+        steps = steps[:0] if limit is None else steps[memory[steps] > limit]
+        added = _added_time(runs, order[steps].tolist(), limit or 0, stop)
+        return float(math.ceil(total + added - 1e-6)) if problem.counts_runs and added < math.inf else total + added
+    if problem.runtime_limit is None:
+        return least
+    spare = max(0.0, problem.runtime_limit * (1 + 2 * RUNTIME_TOLERANCE) - float(problem.op_times.sum()))
+    for step in steps:
+        if stop() or memory[step] <= least:
             break
-        if problem.task == "memory":
-            if memory[step] <= best:
-                break
-            best = max(best, runs.peak(op, spare) if spare < math.inf else best)
-        elif problem.memory_limit is not None:
-            if memory[step] <= problem.memory_limit:
-                break
-            best = max(best, total + runs.added_time(op, problem.memory_limit))
-    if problem.counts_runs and problem.task == "runtime" and best < math.inf:
-        return float(math.ceil(best - 1e-6))
-    return best
+        least = max(least, runs.peak(int(order[step]), spare))
+    return least
+
+
+def _added_time(runs: FirstRuns, ops: list[int], limit: int, stop: Callable[[], bool]) -> float:
+    """Return a bound on the microseconds that a limit adds: the sum over moments that share out the runtimes."""
+    duals = []
+    for op in ops:
+        if stop():
+            break
+        dual = runs.added_time(op, limit)
+        if math.isinf(dual.bound):
+            return math.inf
+        if dual.price is not None:
+            duals.append((dual.bound, dual.price, op))
+    added = 0.0
+    for _, price, op in sorted(duals, key=lambda dual: -dual[0]):
+        if stop() and added > 0:
+            break
+        added += runs.take_time(op, limit, price)
+    return added
 
 
 def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> str:
@@ -244,8 +313,8 @@ def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> s
     if int(runs.needs[op]) > limit:
         return f"{prefix}op '{graph.op_names[op]}' alone needs {format_bytes(int(runs.needs[op]))}, {_parts(graph, op)}"
     if memory_bound(problem) > limit:
-        finals = format_bytes(memory_bound(problem))
-        return f"{prefix}what is kept to the end, with persistent bytes, takes {finals}"
+        least = format_bytes(memory_bound(problem))
+        return f"{prefix}the last step takes at least {least}, with persistent bytes and all that is kept to the end"
     for step in np.argsort(-memory, kind="stable"):
         op = int(order[step])
         least = runs.least_bytes(op)

@@ -23,9 +23,10 @@ from ...search.registry import load, parameters_class
 from ...search.search import Search, Watcher
 
 ORDER_SHARE = 0.25
-TRIES = 1000
+MOST_TRIES, LEAST_BATCHES = 1000, 50  # between two temperatures
 FIRST_WEIGHT = 1e-3
 UNLIMITED = 1e6
+LEAST_PRICED = 0.01  # of the tries, counted where hardly any move is possible
 FIRST_STEP, TARGET_SHARE = 0.3, 0.15
 MOST_RUNS = 3  # times the ops, of a sequence
 
@@ -156,9 +157,10 @@ class AnnealedRuns:
         search, hot, cold = self.search, parameters.hot, parameters.cold
         while (spent := budget.spent()) < 1 and not self.keeps_both and not search.must_stop():
             temperature = self.total * hot * (cold / hot) ** spent
-            tries = int(min(TRIES, search.evaluations_left))
+            tries = int(min(MOST_TRIES, search.evaluations_left, 1 + budget.most / LEAST_BATCHES))
             self.aim = self.aim._replace(temperature=temperature, weight=self._weight())
-            search.evaluations += anneal_runs(self.graph, self.groups, self.runs, self.state, self.aim, tries)
+            priced = anneal_runs(self.graph, self.groups, self.runs, self.state, self.aim, tries)
+            search.evaluations += max(priced, tries * LEAST_PRICED)
         search.offer(Schedule.single_device(self.best_order()))
         return self.keeps_both
 

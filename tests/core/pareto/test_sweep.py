@@ -103,13 +103,11 @@ def test_two_devices_trade_the_makespan():
     assert "runs again" not in front.summary()
 
 
-def results_of(*pairs):
-    """Schedules of a graph, each with another price."""
+def results_of(*prices):
+    """Return a schedule of a graph once per price."""
     found = schedopt.solve(chain_of(3), "input")
-    return [
-        (replace(found, simulation=replace(found.simulation, peak_per_device=np.array([peak]), clock_per_device=np.array([time]))), 1)
-        for peak, time in pairs
-    ]
+    prices = [{"peak_per_device": np.array([peak]), "clock_per_device": np.array([time])} for peak, time in prices]
+    return [(replace(found, simulation=replace(found.simulation, **price)), 1) for price in prices]
 
 
 def test_what_others_beat_is_dropped():

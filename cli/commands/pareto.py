@@ -117,10 +117,9 @@ def _written(front: ParetoFront, output: str | None, plot: str | None, schedules
         written.append(output)
     if plot is not None and front.points:
         from ...core.plots.figures import render
-        from ...core.plots.pareto_chart import front_page
 
         is_page = Path(plot).suffix == ".html"
-        page = front_page(front).encode() if is_page else render(front.plot().figure, Path(plot).suffix)  # type: ignore[arg-type]
+        page = front.page().encode() if is_page else render(front.plot().figure, Path(plot).suffix)  # type: ignore[arg-type]
         write_atomically(plot, page)
         written.append(plot)
     if schedules is not None and front.points:

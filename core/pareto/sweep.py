@@ -30,7 +30,8 @@ from ..search.search import Watcher
 from ..search.warm_up import warm_up
 from ..solve import solve
 from ..units import format_bytes
-from .front import LimitBound, ParetoFront, front_points
+from .front import ParetoFront
+from .points import LimitBound, front_points
 from .resume import Found, SweepFile
 from .settings import SweepSettings
 

@@ -14,7 +14,7 @@ import pytest
 import schedopt
 from models.small_graphs import chain_of, diamond
 from schedopt.core.errors import FormatError, UsageError
-from schedopt.core.pareto.front import LimitBound, front_points
+from schedopt.core.pareto.points import LimitBound, front_points
 from schedopt.core.pareto.resume import SweepFile
 from schedopt.core.pareto.settings import SweepSettings
 from schedopt.core.pareto.sweep import Sweep

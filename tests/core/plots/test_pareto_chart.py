@@ -7,7 +7,6 @@ from models.small_graphs import diamond
 from schedopt.core.pareto.settings import SweepSettings
 from schedopt.core.pareto.sweep import Sweep
 from schedopt.core.plots.figures import render
-from schedopt.core.plots.pareto_chart import front_page
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ def test_pictures_are_the_same_each_time(front):
 
 
 def test_a_page_has_chart_and_table_and_no_name_breaks_out(front):
-    page = front_page(front)
+    page = front.page()
     assert page.startswith("<!DOCTYPE html>")
     assert page.count("<svg") == 1
     assert "13.0 KiB" in page

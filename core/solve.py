@@ -81,11 +81,7 @@ def solve(
         initial=initial,
         lower_bound=lower_bound(problem),
     )
-    if problem.recompute:
-        _run_between_bounds(search, spec)
-    else:
-        run(search, spec)
-        strengthen_bound(search)
+    _run_and_bound(search, spec)
     return _result(search, spec, seed, time.monotonic() - start)
 
 
@@ -119,11 +115,16 @@ def strengthen_bound(search: Search) -> None:
     search.raise_lower_bound(bound)
 
 
-def _run_between_bounds(search: Search, spec: MethodSpec) -> None:
-    """Bound what recomputation costs before the search, which a limit out of reach makes needless, and after it.
+def _run_and_bound(search: Search, spec: MethodSpec) -> None:
+    """Run the method, then bound what is possible.
 
-    What takes most in the input order, and in that of the best schedule's first runs, says where to look.
+    What recomputation costs is bounded before, too: a limit out of reach makes the search needless. What takes most in
+    the input order, and in that of the best schedule's first runs, says where to look.
     """
+    if not search.problem.recompute:
+        run(search, spec)
+        strengthen_bound(search)
+        return
     with search.limited(math.inf, search.share_of_time(1 - RECOMPUTE_BOUND_SHARE)):
         _raise_recompute_bound(search, search.problem.graph.input_order, search.share_of_time(RECOMPUTE_BOUND_SHARE))
         run(search, spec)

@@ -57,10 +57,10 @@ class Division(NamedTuple):
 
 
 class Dual(NamedTuple):
-    """A bound by a price, and that price; `None` where no price was needed."""
+    """A bound by a price, and that price, 0 where none was needed."""
 
     bound: float
-    price: float | None
+    price: float
 
 
 class FirstRuns:
@@ -104,6 +104,7 @@ class FirstRuns:
         self.flow = Flow(self.capacity.copy(), np.full(nodes, FREE, np.int8), *scratch)
         self.side = np.empty(nodes, bool)
         self.sizes = b.size.copy()
+        self.too_large = self.arcs_of_bytes[:0]
         self.scale = 1.0
 
     def added_time(self, op: int, limit: int) -> Dual:
@@ -111,10 +112,10 @@ class FirstRuns:
 
         They are infinite where none keeps it.
         """
-        self._look_at(op)
         spare = limit - int(self.needs[op])
         if spare < 0:
-            return Dual(math.inf, None)
+            return Dual(math.inf, 0.0)
+        self._look_at(op, spare)
         return _dual(
             lambda price: self._divide(price, 1.0), lambda d: d.time, lambda d: d.bytes, spare, self._divide(1, 0)
         )
@@ -124,9 +125,9 @@ class FirstRuns:
 
         The runtimes that are left bound what other moments add to that.
         """
-        self._look_at(op)
-        found = self._divide(price, 1.0)
-        bound = _value(found.least, price * (limit - int(self.needs[op])))
+        spare = limit - int(self.needs[op])
+        self._look_at(op, spare)
+        bound = _value(self._divide(price, 1.0).least, price * spare)
         if bound <= 0:
             return 0.0
         sent = self.capacity[self.arcs_of_time] - self.flow.residual[self.arcs_of_time]
@@ -145,8 +146,8 @@ class FirstRuns:
         self._look_at(op)
         return int(self.needs[op]) + math.ceil(self._divide(1.0, 0.0).least)
 
-    def _look_at(self, op: int) -> None:
-        """Label what has run at the moment, and leave out what the op needs itself."""
+    def _look_at(self, op: int, spare: float = math.inf) -> None:
+        """Label what has run at the moment, leave out what the op needs itself, and rule out what is too large."""
         b, label = self.graph.buffers, self.flow.label
         label[:] = FREE
         label[self.ops : self.has_run][b.is_final] = SINK
@@ -156,7 +157,9 @@ class FirstRuns:
         own = np.zeros(len(b.size), bool)
         own[b.used[b.used_ptr[op] : b.used_ptr[op + 1]]] = True
         own[b.made_ptr[op] : b.made_ptr[op + 1]] = True
-        self.sizes = np.where(own, 0, b.size)
+        too_large = ~own & (b.size > spare)
+        self.sizes = np.where(own | too_large, 0, b.size)
+        self.too_large = self.arcs_of_bytes[too_large[self.buffer_of_arc]]
 
     def _divide(self, byte_weight: float, time_weight: float) -> Division:
         """Return the division of least weighted sum."""
@@ -165,8 +168,11 @@ class FirstRuns:
         capacity = self.capacity
         capacity[self.arcs_of_bytes] = np.floor(self.sizes[self.buffer_of_arc] * (byte_weight * self.scale))
         capacity[self.arcs_of_time] = np.floor(self.times[self.op_of_arc] * (time_weight * self.scale))
+        capacity[self.too_large] = UNLIMITED
         self.flow.residual[:] = capacity
-        sent = int(max_flow(self.network, self.flow, UNLIMITED))
+        sent = int(max_flow(self.network, self.flow, 2 * SCALE))
+        if sent > 2 * SCALE:
+            return Division(math.inf, math.inf, math.inf)
         smallest_source_side(self.network, self.flow, self.side)
         b = self.graph.buffers
         is_done, has_run = self.side[: self.ops], self.side[self.has_run :]
@@ -200,11 +206,11 @@ def _dual(
     Each price gives a bound; cutting planes find the best one. `least` is the division of least constrained sum.
     """
     if least.least > bound:
-        return Dual(math.inf, None)
+        return Dual(math.inf, 0.0)
     free = divide(0.0)
     if constrained(free) <= bound:
-        return Dual(free.least, None)
-    best, steep, flat = Dual(0.0, None), free, least
+        return Dual(free.least, 0.0)
+    best, steep, flat = Dual(free.least, 0.0), free, least
     for _ in range(MOST_PRICES):
         if constrained(steep) <= constrained(flat):
             break
@@ -213,7 +219,7 @@ def _dual(
             break
         found = divide(price)
         value = _value(found.least, price * bound)
-        if value > best.bound:
+        if value > best.bound * (1 + 1e-9):  # of prices that are as good, the least uses up least time
             best = Dual(value, price)
         if value >= (objective(flat) + price * (constrained(flat) - bound)) * (1 - 1e-9):
             break
@@ -271,7 +277,7 @@ def recompute_bound(
         total = math.fsum(problem.op_times.tolist())
         steps = steps[:0] if limit is None else steps[memory[steps] > limit]
         added = _added_time(runs, order[steps].tolist(), limit or 0, stop)
-        return float(math.ceil(total + added - 1e-6)) if problem.counts_runs and added < math.inf else total + added
+        return total + _rounded_up(added, problem.op_times[~problem.graph.runs_once])
     if problem.runtime_limit is None:
         return least
     spare = max(0.0, problem.runtime_limit * (1 + 2 * RUNTIME_TOLERANCE) - float(problem.op_times.sum()))
@@ -280,6 +286,14 @@ def recompute_bound(
             break
         least = max(least, runs.peak(int(order[step]), spare))
     return least
+
+
+def _rounded_up(added: float, op_times: FloatArray) -> float:
+    """Return a bound rounded up to what runs can add where all times are multiples of some whole number."""
+    if math.isinf(added) or not np.all(op_times == np.floor(op_times)) or not op_times.any():
+        return added
+    unit = math.gcd(*(int(time) for time in set(op_times.tolist())))
+    return unit * math.ceil(added / unit - 1e-6)
 
 
 def _added_time(runs: FirstRuns, ops: list[int], limit: int, stop: Callable[[], bool]) -> float:
@@ -291,7 +305,7 @@ def _added_time(runs: FirstRuns, ops: list[int], limit: int, stop: Callable[[], 
         dual = runs.added_time(op, limit)
         if math.isinf(dual.bound):
             return math.inf
-        if dual.price is not None:
+        if dual.bound > 0:
             duals.append((dual.bound, dual.price, op))
     added = 0.0
     for _, price, op in sorted(duals, key=lambda dual: -dual[0]):
@@ -313,8 +327,8 @@ def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> s
     if int(runs.needs[op]) > limit:
         return f"{prefix}op '{graph.op_names[op]}' alone needs {format_bytes(int(runs.needs[op]))}, {_parts(graph, op)}"
     if memory_bound(problem) > limit:
-        least = format_bytes(memory_bound(problem))
-        return f"{prefix}the last step takes at least {least}, with persistent bytes and all that is kept to the end"
+        last = format_bytes(memory_bound(problem))
+        return f"{prefix}the last step takes at least {last}, with persistent bytes and all that is kept to the end"
     for step in np.argsort(-memory, kind="stable"):
         op = int(order[step])
         least = runs.least_bytes(op)

@@ -76,7 +76,7 @@ def least_peak_within(front, time):
 
 
 def _least_time(plain, most_runs, limit):
-    """Return the least `(microseconds, peak)` under a limit of bytes, by Dijkstra's algorithm; None if it is too low."""
+    """Return the least `(microseconds, peak)` under a limit of bytes, as Dijkstra did; None if it is too low."""
     start = ((0,) * len(plain.ops), frozenset())
     known, tie = {start: (0.0, 0)}, itertools.count()
     queue = [(0.0, 0, next(tie), start)]

@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...arrays import IndexArray
-from ...kernels.one_device.recompute import Aim, anneal_runs, new_annealing
-from ...kernels.one_device.run_edits import groups_of, new_sequence, set_sequence
+from ...kernels.one_device.recompute import anneal_runs
+from ...kernels.one_device.run_edits import new_sequence, set_sequence
+from ...kernels.one_device.run_moves import Aim, new_annealing
 from ...kernels.one_device.runs import run_graph
+from ...kernels.one_device.tensor_groups import groups_of
 from ...problem import Problem
 from ...schedule import Schedule
 from ...search import parameters as base
@@ -35,8 +37,8 @@ MOST_RUNS = 3  # times the ops, of a sequence
 class Parameters(base.Parameters):
     """How the annealing cools."""
 
-    hot: float = base.parameter(2e-3, "first temperature, as a share of the time of all ops", low=0.0, high=1.0)
-    cold: float = base.parameter(1e-5, "last temperature, likewise", low=0.0, high=1.0)
+    hot: float = base.parameter(1e-3, "first temperature, as a share of the time of all ops", low=0.0, high=1.0)
+    cold: float = base.parameter(1e-4, "last temperature, likewise", low=0.0, high=1.0)
     rounds: int = base.parameter(3, "how often to cool, each time from the best so far", low=1)
 
 

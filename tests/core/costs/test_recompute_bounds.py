@@ -1,5 +1,6 @@
 """Bounds of recomputation: never above what trying everything finds, whatever the number of runs."""
 
+import itertools
 import math
 
 import naive
@@ -28,7 +29,7 @@ def bound_of(graph, order, **settings):
 def limits_about(front, plain):
     """Each peak of the front, one byte less, and what is between two of them."""
     peaks = [peak for _, peak in front]
-    between = [(one + other) // 2 for one, other in zip(peaks, peaks[1:], strict=False)]
+    between = [(one + other) // 2 for one, other in itertools.pairwise(peaks)]
     lowest = max(1, sum(plain.persistent))
     return sorted({limit for peak in peaks for limit in (peak - 1, peak, *between) if limit >= lowest})
 
@@ -77,7 +78,7 @@ def test_bounds_hold_for_sizes_and_times_of_any_magnitude(seed):
 def test_a_pebble_game_is_every_order_of_runs(seed):
     """What the bounds are held against is the best of all sequences, as their replay prices them."""
     rng = np.random.default_rng([1702, seed])
-    graph, plain = naive.random_graph(rng, int(rng.integers(1, 5)), runs_once=0.2, edges=1.8, whole_runtimes=True)
+    _, plain = naive.random_graph(rng, int(rng.integers(1, 5)), runs_once=0.2, edges=1.8, whole_runtimes=True)
     prices = sorted(
         (sum(plain.runtime[op] for op in order), max(naive.replay_runs(plain, order)))
         for order in naive.run_sequences(plain, 2)

@@ -6,20 +6,21 @@ import schedopt
 from models.repeated_runs import random_graph
 from models.seeds import seeds
 from schedopt.core.costs.simulator import simulate
-from schedopt.core.kernels.one_device.recompute import Aim, anneal_runs, new_annealing
+from schedopt.core.kernels.one_device.recompute import anneal_runs
 from schedopt.core.kernels.one_device.run_edits import (
     MOST_TIMES,
     begin,
     delete_run,
     finish,
-    groups_of,
     insert_run,
     new_sequence,
     set_sequence,
     shift_run,
     undo,
 )
+from schedopt.core.kernels.one_device.run_moves import Aim, new_annealing
 from schedopt.core.kernels.one_device.runs import run_graph
+from schedopt.core.kernels.one_device.tensor_groups import groups_of
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 

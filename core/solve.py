@@ -157,9 +157,9 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         bound = lower_bound(problem)
         order = problem.graph.input_order
         notes.append(why_infeasible(problem, order, simulate(problem, Schedule.single_device(order)).step_memory))
-    if is_met(search.best_value, bound):
-        bound = min(bound, search.best_value)
     feasible = search.best_fitness[0] == 0
+    if feasible and is_met(search.best_value, bound):
+        bound = min(bound, search.best_value)
     if search.interrupt.is_set():
         status = "interrupted"
     elif not feasible:

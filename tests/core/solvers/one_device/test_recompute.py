@@ -137,7 +137,7 @@ def test_ops_that_may_run_once_do():
         assert not result.is_feasible
     result = solve(problem, "recompute", **BUDGET)
     assert result.is_proven_infeasible
-    assert any("and what ops that may run only once made before it" in note for note in result.notes)
+    assert any("and what ops that may not run again made before it" in note for note in result.notes)
 
 
 def test_a_limit_below_what_an_op_needs_is_proven_infeasible():

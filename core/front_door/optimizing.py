@@ -40,6 +40,8 @@ def optimize(
     What was traced is guarded, before anything is run. A call with other shapes, dtypes, devices, strides or plain
     values, or after a change of the model (its mode, its dtype, a frozen or replaced parameter, an attribute, a hook)
     or of PyTorch's settings (autocast, default dtype and device, deterministic algorithms), makes a plan of its own.
+    Attributes are those of its modules, and what these hold in containers and plain objects. What the model reads
+    elsewhere (globals, closures, the environment) cannot be seen: optimize it again after a change there.
 
     A function is recorded at each call: its Python runs, and its ops wait until it returns or reads a value. So
     whatever an optimizer, a schedule of learning rates, a loss scale or a counter does is what it is without; each

@@ -150,7 +150,7 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
         rows = _with_limits(rows, {result.method: result.problem.memory_limit})
         is_interrupted = not is_complete(rows, 2, job.repeats)
         _check_equal(job.model, rows)
-    stage("comparing the results and writing the program")
+    stage("comparing results, writing the program")
     runner.write(graph, order, job.output, observer.note)
     if job.schedule is not None:
         write_atomically(job.schedule, result.json())

@@ -36,7 +36,7 @@ class TimeDifference:
             return f"{_percent(self.change)} in one round, which tells nothing of noise"
         interval = f"95% interval {_percent(self.low)} to {_percent(self.high)}"
         if self.is_noise:
-            return f"no difference beyond noise ({_percent(self.change)}, {interval})"
+            return f"no difference beyond noise ({interval})"  # the medians beside it may differ the other way
         return f"{abs(100 * self.change):.0f}% {'slower' if self.change > 0 else 'faster'} ({interval})"
 
 

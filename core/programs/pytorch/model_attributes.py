@@ -1,13 +1,65 @@
-"""The attributes of a model's modules: which ones its code sets, and how they are as before after it ran on fakes."""
+"""The attributes of a model's modules: which ones its code sets, and how they are as before after it ran on fakes.
+
+Attributes are those of modules, and what these hold in containers and in plain objects, a configuration say.
+"""
 
 from __future__ import annotations
 
+import sys
+import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
+
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+_OTHERS = sys.stdlib_module_names - {"types", "collections", "__main__"} | {"torch", "numpy"}
+"""Whose objects are no configuration: loggers, locks, random generators."""
+
+
+def held_by(value: Any) -> dict[Any, Any] | list[Any] | set[Any] | None:
+    """Return the container that a value is, or that an object's attributes are in; None if it is neither."""
+    if isinstance(value, (dict, list, set)):
+        return value
+    if isinstance(value, (type, types.ModuleType, torch.Tensor)) or callable(value):
+        return None
+    if type(value).__module__.partition(".")[0] in _OTHERS:
+        return None
+    attributes = getattr(value, "__dict__", None)
+    return attributes if isinstance(attributes, dict) else None
+
+
+def parts_of(name: str, value: Any) -> list[tuple[str, Any]]:
+    """Return what a value holds, each with its name: `sizes[0]`, `options['scale']`, `config.heads`."""
+    held = value if isinstance(value, (tuple, frozenset)) else held_by(value)
+    if held is None:
+        return []
+    if isinstance(held, (set, frozenset)):
+        return [(f"{name} with {part!r}", part) for part in sorted(held, key=repr)]
+    if isinstance(held, dict):
+        is_object = not isinstance(value, dict)
+        return [(f"{name}.{key}" if is_object else f"{name}[{key!r}]", part) for key, part in held.items()]
+    return [(f"{name}[{place}]", part) for place, part in enumerate(held)]
+
+
+def containers(attributes: Mapping[str, Any], seen: set[int]) -> Iterator[tuple[str, Any, Any]]:
+    """Return each container below attributes: the name of what it is or is in, that, and the container.
+
+    Those whose `id` is in `seen` are left out, and those returned put there.
+    """
+    waiting = list(attributes.items())[::-1]
+    while waiting:
+        name, value = waiting.pop()
+        held = held_by(value)
+        if id(value) in seen or (held is None and not isinstance(value, tuple)):
+            continue
+        if held is not None:
+            seen.add(id(value))
+            yield name, value, held
+        waiting += reversed(parts_of(name, value))
 
 
 class Attributes:
@@ -26,6 +78,13 @@ class Attributes:
             [(registry, dict(registry)) for registry in (module._parameters, module._buffers, module._modules)]
             for module in self._modules.values()
         ]
+        seen: set[int] = set()
+        self._held = [
+            (name, value, held, held.copy())
+            for path, module in self._modules.items()
+            for name, value, held in containers(_own(path, module), seen)
+            if not _refers_to_parameters(held)
+        ]
 
     def replaced(self) -> Iterator[str]:
         """Return the names of attributes that were added, removed or replaced."""
@@ -34,6 +93,13 @@ class Attributes:
             for key in now.keys() | before.keys():
                 if now.get(key) is not before.get(key) and not _refers_to_parameters(before.get(key)):
                     yield f"{path}.{key}" if path else key
+        for name, value, held, kept in self._held:
+            if len(held) != len(kept):
+                yield name  # all of it, as the next call may add another part
+                continue
+            before = dict(parts_of(name, kept if held is value else types.SimpleNamespace(**kept)))
+            now = dict(parts_of(name, value))
+            yield from (key for key in now.keys() | before.keys() if now.get(key) is not before.get(key))
 
     def restore(self) -> None:
         """Make everything as it was."""
@@ -44,6 +110,18 @@ class Attributes:
             for registry, members in registries:
                 registry.clear()
                 registry.update(members)
+        for _, _, held, kept in self._held:
+            if isinstance(held, list):
+                held[:] = kept
+            else:
+                held.clear()
+                held.update(kept)
+
+
+def _own(path: str, module: nn.Module) -> dict[str, Any]:
+    """Return the attributes that not every module has, with the module's path before their names."""
+    before = f"{path}." if path else ""
+    return {before + key: value for key, value in vars(module).items() if key not in _OF_EVERY_MODULE}
 
 
 def _refers_to_parameters(value: Any) -> bool:

@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ...errors import UsageError
-from .guards import Facts, State, plain_fact, tensor_fact
+from .guards import Facts, PlainFact, State, plain_fact, tensor_fact
+from .model_attributes import containers, held_by, parts_of
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
@@ -63,9 +64,11 @@ class ModelGuard:
         """
         if self._state is None or not self._is_as_seen():
             facts, tensors = _read(self._model)
-            self._state = State(tuple(fact for fact in facts if fact[0] not in self._written), tensors)
-            self._seen = [_Seen.of(module) for module in self._model.modules()]
-            loose = [value for seen in self._seen for value in seen.values if isinstance(value, torch.Tensor)]
+            self._state = State(tuple(fact for fact in facts if not self._is_written(fact[0])), tensors)
+            visited: set[int] = set()
+            self._seen = [_Seen.of(module, visited) for module in self._model.modules()]
+            known = {id(tensor) for tensor in tensors.values()}
+            loose = [tensor for seen in self._seen for tensor in seen.tensors() if id(tensor) not in known]
             self._layouts = [(tensor, _layout(tensor)) for tensor in [*tensors.values(), *loose]]
         return self._state
 
@@ -73,6 +76,12 @@ class ModelGuard:
         """Take attributes that the model itself changes when it runs, a counter say, for no facts."""
         self._written |= {f"attribute {name}" for name in names}
         self._forget()
+
+    def _is_written(self, name: str) -> bool:
+        """Whether it is what the model sets, or in it."""
+        return name in self._written or any(
+            name.startswith((f"{written}.", f"{written}[", f"{written} with ")) for written in self._written
+        )
 
     def _is_as_seen(self) -> bool:
         return all(seen.is_so() for seen in self._seen) and all(
@@ -84,7 +93,7 @@ class ModelGuard:
 
 
 class _Seen(NamedTuple):
-    """A module as it was: its type, its attributes, and what its registries, hooks and lists held.
+    """A module as it was: its type, its attributes, and what its registries, hooks, containers and objects held.
 
     It holds what it saw, so that nothing new can take the place of an old thing in memory.
     """
@@ -97,12 +106,18 @@ class _Seen(NamedTuple):
     filled: list[tuple[Any, list[Any], list[Any]]]
 
     @classmethod
-    def of(cls, module: nn.Module) -> _Seen:
+    def of(cls, module: nn.Module, visited: set[int]) -> _Seen:
+        """Keep a module as it is; what is in `visited` another one has kept."""
         attributes = vars(module)
-        containers = [value for value in attributes.values() if isinstance(value, (dict, list))]
-        filled = [(value, list(value), list(_members(value))) for value in containers if value]
-        empty = [value for value in containers if not value]
+        found = [held for _, _, held in containers(attributes, visited)]
+        filled = [(value, list(value), list(_members(value))) for value in found if value]
+        empty = [value for value in found if not value]
         return cls(module, type(module), list(attributes), list(attributes.values()), empty, filled)
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Return the tensors that it has and holds."""
+        for values in (self.values, *(members for _, _, members in self.filled)):
+            yield from (value for value in values if isinstance(value, torch.Tensor))
 
     def is_so(self) -> bool:
         """Whether the module is as it was."""
@@ -158,18 +173,30 @@ def _read(model: nn.Module) -> tuple[Facts, dict[str, torch.Tensor]]:
 
 def _attributes(module: nn.Module, before: str) -> Iterator[tuple[str, Any]]:
     for key, value in vars(module).items():
-        if key not in _NO_FACTS:
-            fact = tuple(value) if key in _HOOKS else _attribute_fact(value)
-            if fact is not None:
-                yield f"attribute {before}{key}", fact
+        name = f"attribute {before}{key}"
+        if key in _HOOKS:
+            yield name, tuple(value)
+        elif key not in _NO_FACTS:
+            yield from _attribute_facts(name, value)
 
 
-def _attribute_fact(value: Any) -> Any:
-    """Return the fact of a module's attribute: of plain values, tensors, and tuples and lists of these; else None."""
-    if isinstance(value, nn.Parameter):  # a second reference to it, as layers of `nn.LSTM` have
-        return None
-    if isinstance(value, torch.Tensor):
-        return SameTensor(value), tensor_fact(value) if value.layout is torch.strided else None
-    if isinstance(value, (tuple, list)):
-        return type(value), tuple(map(_attribute_fact, value))
-    return plain_fact(value)
+def _attribute_facts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Return the facts of a module's attribute: plain values, tensors, and containers and objects that hold these."""
+    around: set[int] = set()
+    waiting: list[tuple[str, Any]] = [(name, value)]
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, nn.Parameter):  # a second reference to it, as layers of `nn.LSTM` have
+            continue
+        if isinstance(value, torch.Tensor):
+            yield name, (SameTensor(value), tensor_fact(value) if value.layout is torch.strided else None)
+            continue
+        is_container = isinstance(value, (tuple, frozenset)) or held_by(value) is not None
+        fact = plain_fact(type(value) if is_container else value)
+        if fact is None and callable(value) and not isinstance(value, nn.Module):
+            fact = PlainFact(type(value), value)
+        if fact is not None:
+            yield name, fact
+        if is_container and id(value) not in around:  # else it is one that is in itself
+            around.add(id(value))
+            waiting += reversed(parts_of(name, value))

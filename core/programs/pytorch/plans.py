@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -29,10 +31,12 @@ from .costs import measured_costs
 from .equality import check_equal
 from .guards import Facts, Inputs, State, autocast_devices, bind, difference, settings_facts
 from .importer import graph_of
+from .ordered_graph import OrderedGraph
 from .program import TorchProgram
 
 PLAN_LIMIT = 8
 """Plans kept for one model: as `torch._dynamo.config.recompile_limit`."""
+log = logging.getLogger("schedopt.optimize")
 
 
 Arguments = Callable[[Sequence[Any], Mapping[str, torch.Tensor]], Sequence[Any]]
@@ -236,7 +240,7 @@ class Planned(nn.Module):
 
 
 def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
-    """Measure, solve, reorder and verify a program.
+    """Measure, solve, reorder and verify a program; the logger `schedopt.optimize` is told its `OrderedGraph`.
 
     Raises
     ------
@@ -246,6 +250,7 @@ def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
     UsageError
         If the memory limit is below what the caller holds anyway.
     """
+    start = time.monotonic()
     graph = graph_of(program, measured=measured_costs(program, _device_of(program), timed_runs=0))
     result = solve(
         settings.problem.problem(graph),
@@ -260,6 +265,8 @@ def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
         check_equal(program, module, program.arguments)
     if settings.note is not None:
         settings.note(_summary(program.name, result))
+    before, peak, bound = int(result.input_value), int(result.value), int(result.lower_bound)
+    log.info("%s", OrderedGraph(program.name, graph.num_ops, before, peak, bound, time.monotonic() - start))
     return module
 
 

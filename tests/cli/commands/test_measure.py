@@ -82,7 +82,7 @@ def test_the_table_says_what_was_measured(run, faked):
     assert "[s].json 1000 B 1.00 KiB -2.34% -50.00% 40 us differ" in lines
     assert "Time of [s].json: 100% slower (95% interval +100% to +100%)." in lines
     assert "It has 90 page faults a run, not 9: freed memory is given back." in lines
-    assert any(line.startswith("If it is kept: no difference beyond noise (+2%") for line in lines)
+    assert any(line.startswith("If it is kept: no difference beyond noise (95%") for line in lines)
 
 
 def test_raw_runs_are_in_the_document(run, faked):

@@ -33,7 +33,7 @@ def test_what_slows_a_whole_round_cancels_out():
 def test_a_difference_within_noise_is_said_to_be_none():
     found = time_difference([10, 11, 12, 10], [12, 10, 11, 11])
     assert found.is_noise
-    assert str(found).startswith("no difference beyond noise (+")
+    assert str(found).startswith("no difference beyond noise (95% interval -")
 
 
 def test_orders_that_are_the_same_have_no_difference():

@@ -2,7 +2,9 @@
 
 import copy
 import dataclasses
+import functools
 import gc
+import types
 import weakref
 
 import numpy as np
@@ -348,11 +350,21 @@ def test_adam_refuses_parameters_that_it_has_updated_more_or_less_often(regressi
     assert all(torch.equal(before[name], value) for name, value in regression.state_dict().items())
 
 
+class Config:
+    """Settings as models of libraries hold them."""
+
+    def __init__(self):
+        self.heads, self.itself = {"scale": 1.0, "skip": {1, 2}}, self
+
+
 class Modes(nn.Module):
     """Has what differs between training and evaluation, plain attributes, a constant, and what it writes itself."""
 
     def __init__(self):
         super().__init__()
+        self.config = self.again = Config()
+        self.nested, self.settings = [1.0, (1.0, {"bias": 0.0})], types.SimpleNamespace(sign=1)
+        self.finish = functools.partial(torch.mul, other=1.0)
         self.layer, self.dropout, self.norm = nn.Linear(8, 8), nn.Dropout(0.5), nn.BatchNorm1d(8)
         self.scale, self.powers, self.mask, self.activation = 2.0, [1, 2], torch.ones(8), torch.relu
         self.calls = 0
@@ -361,7 +373,9 @@ class Modes(nn.Module):
         self.calls += 1
         self.last = x
         y = self.activation(self.norm(self.dropout(self.layer(x)))) * self.scale * self.mask
-        return sum(y**power for power in self.powers)
+        config = self.config.heads["scale"] * len(self.config.heads["skip"])
+        y = sum(y**power for power in self.powers) * config * self.settings.sign
+        return self.finish(y + self.nested[1][1]["bias"])
 
 
 @pytest.fixture
@@ -402,6 +416,26 @@ def set_activation(model):
     model.activation = torch.tanh
 
 
+def set_config(model):
+    model.config.heads["scale"] = 3.0
+
+
+def add_to_config(model):
+    model.again.heads["skip"].add(3)
+
+
+def set_setting(model):
+    model.settings.sign = -1
+
+
+def set_nested(model):
+    model.nested[1][1]["bias"] = 1.0
+
+
+def set_partial(model):
+    model.finish = functools.partial(torch.mul, other=2.0)
+
+
 def add_hook(model):
     model.layer.register_forward_hook(lambda module, args, output: output + 1)
 
@@ -410,7 +444,8 @@ def add_buffer(model):
     model.register_buffer("more", torch.ones(1))
 
 
-CHANGES = [nn.Module.eval, set_rate, set_scale, append_power, set_mask, set_activation, add_hook]
+ATTRIBUTES = [set_scale, append_power, set_mask, set_activation, set_config, add_to_config, set_setting]
+CHANGES = [nn.Module.eval, set_rate, *ATTRIBUTES, set_nested, set_partial, add_hook]
 
 
 @pytest.mark.filterwarnings("ignore:Modes sets")
@@ -442,6 +477,36 @@ def test_what_the_model_writes_itself_is_told_and_restored_and_no_fact(modes):
     modes(torch.randn(4, 8))
     assert same_results(forward, modes, torch.randn(4, 8))
     assert plans_of(forward) == 1
+
+
+class Remembering(nn.Module):
+    """Writes into a dict, a list and an object that it has."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.seen, self.lengths, self.settings = {}, [], types.SimpleNamespace(calls=0, scale=1.0)
+
+    def forward(self, x):
+        y = self.layer(x) * self.settings.scale
+        self.seen["last"] = y.detach()
+        self.lengths.append(len(x))
+        self.settings.calls += 1
+        return y
+
+
+def test_what_the_model_writes_into_what_it_holds_is_restored_and_no_fact():
+    model = Remembering()
+    written = r"Remembering sets lengths, seen, settings.calls as it runs"
+    with pytest.warns(UserWarning, match=written):
+        forward = planned(model, torch.randn(4, 8))
+    assert (model.seen, model.lengths, vars(model.settings)) == ({}, [], {"calls": 0, "scale": 1.0})
+    for rows in (4, 2, 4, 2):
+        assert same_results(forward, model, torch.randn(rows, 8))
+        model(torch.randn(4, 8))
+    assert plans_of(forward) == 2
+    model.settings.scale = 2.0
+    assert same_results(forward, model, torch.randn(4, 8))
 
 
 def test_the_mode_is_the_models(modes):

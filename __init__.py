@@ -28,6 +28,7 @@ if _typing.TYPE_CHECKING:
     from .core.front_door.networkx_graphs import from_networkx, to_networkx
     from .core.front_door.optimizing import optimize
     from .core.front_door.solving import solve
+    from .core.front_door.sweeping import pareto
     from .core.front_door.verifying import verify
     from .core.graph import CostGraph
     from .core.graph_builder import GraphBuilder
@@ -61,6 +62,7 @@ __all__ = [
     "inductor",
     "methods",
     "optimize",
+    "pareto",
     "read_graph",
     "read_schedule",
     "solve",
@@ -81,6 +83,7 @@ _MODULES = {
     "front_door.methods": ["methods"],
     "front_door.networkx_graphs": ["from_networkx", "to_networkx"],
     "front_door.solving": ["solve"],
+    "front_door.sweeping": ["pareto"],
     "front_door.verifying": ["verify"],
     "graph": ["CostGraph"],
     "graph_builder": ["GraphBuilder"],

@@ -22,6 +22,7 @@ from .commands.import_model import import_model
 from .commands.measure import measure
 from .commands.methods import methods
 from .commands.optimize import optimize
+from .commands.pareto import pareto
 from .commands.plot import plot
 from .commands.show import show
 from .commands.solve import solve
@@ -75,6 +76,7 @@ _GRAPH, _MODEL, _MANY = "Schedule a graph", "Your own model", "Methods and many 
 app.command("solve", rich_help_panel=_GRAPH)(solve)
 app.command("show", rich_help_panel=_GRAPH)(show)
 app.command("plot", rich_help_panel=_GRAPH)(plot)
+app.command("pareto", rich_help_panel=_GRAPH)(pareto)
 app.command("diff", rich_help_panel=_GRAPH)(diff)
 app.command("check", rich_help_panel=_GRAPH)(check)
 app.command("convert", rich_help_panel=_GRAPH)(convert)

@@ -50,6 +50,22 @@ MemoryLimitOption = Annotated[
         help="Bytes per device, e.g. 16GiB, or a share of the input order's peak, e.g. 60%. (default: none)",
     ),
 ]
+RecomputeFlag = Annotated[
+    bool,
+    typer.Option(
+        "--recompute",
+        help="Let ops run again, on one device: the least added time that keeps --memory-limit, or the least peak "
+        "within --max-overhead.",
+    ),
+]
+MaxOverheadOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--max-overhead",
+        help="With --recompute: how much of the time of all ops may be added for the least peak, e.g. 10%. "
+        "(default: none)",
+    ),
+]
 BandwidthOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--bandwidth", help="Bytes per second between devices, e.g. 10GB/s. (default: infinite)"),

@@ -25,6 +25,7 @@ _COMPARED_ARRAYS = (
     "is_control",
     "read_ptr",
     "read_tensor",
+    "runs_once",
 )
 
 
@@ -51,6 +52,8 @@ class CostGraph:
         What each op reads as written, repeats included: data in argument order, then control.
     input_order
         Shape `(ops,)`: the ops in the order of the file, or the nearest one in which no op comes before its inputs.
+    runs_once
+        Per op, shape `(ops,)`: whether it may not run again, as it writes in place or draws random numbers.
     annotations
         Where the ops come from and what is resident; none by default. Graphs are equal whatever these say.
 
@@ -78,6 +81,7 @@ class CostGraph:
     read_ptr: IndexArray
     read_tensor: IndexArray
     input_order: IndexArray
+    runs_once: BoolArray
     annotations: Annotations = NO_ANNOTATIONS
 
     @property

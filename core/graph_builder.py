@@ -28,6 +28,8 @@ class OpCosts(TypedDict, total=False):
     """Bytes while it runs."""
     persistent: int
     """Bytes resident throughout, such as weights."""
+    runs_once: bool
+    """Whether it may not run again, as it writes in place or draws random numbers."""
 
 
 class GraphBuilder:
@@ -57,6 +59,7 @@ class GraphBuilder:
         self._runtime: list[float] = []
         self._workspace: list[int] = []
         self._persistent: list[int] = []
+        self._runs_once: list[bool] = []
         self._output_counts: list[int] = []
         self._sizes: list[int] = []
         self._aliases: list[int] = []
@@ -102,7 +105,7 @@ class GraphBuilder:
             Whether its outputs are kept to the end: for all, or per port.
         **costs
             `runtime`, `workspace` and `persistent`: microseconds, temporary bytes, bytes resident throughout; each is
-            0 by default.
+            0 by default. `runs_once`: whether the op may not be computed again, false by default.
 
         Raises
         ------
@@ -138,10 +141,13 @@ class GraphBuilder:
             if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(part, Integral) for part in pair):
                 raise UsageError(f"{self.where}: an input of op '{name}' is a pair (op id, port), not {pair!r}")
 
-    def _add_costs(self, runtime: float = 0.0, workspace: int = 0, persistent: int = 0) -> None:
+    def _add_costs(
+        self, runtime: float = 0.0, workspace: int = 0, persistent: int = 0, runs_once: bool = False
+    ) -> None:
         self._runtime.append(runtime)
         self._workspace.append(workspace)
         self._persistent.append(persistent)
+        self._runs_once.append(runs_once)
 
     def build(self, annotations: Annotations = NO_ANNOTATIONS) -> CostGraph:
         """Check every rule and return the graph.
@@ -198,6 +204,7 @@ class GraphBuilder:
             read_ptr=read_ptr,
             read_tensor=read_tensor,
             input_order=frozen(self._topological_order(names, sources, read_ops), np.int32),
+            runs_once=frozen(self._runs_once, np.bool_),
             annotations=annotations,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -11,13 +12,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from .arrays import INT64_MAX
+from .arrays import INT64_MAX, FloatArray, frozen
 from .errors import UsageError
 from .graph import CostGraph
 from .units import format_bytes, format_microseconds
 
 Task = Literal["memory", "runtime"]
 MAX_DEVICES = 64
+RUNTIME_TOLERANCE = 1e-12  # sums of runtimes in another order differ in their last bits
 _KINDS: dict[str, tuple[Any, str]] = {
     "devices": (Integral, "a whole number"),
     "memory_limit": ((Integral, NoneType), "a whole number of bytes or None"),
@@ -44,6 +46,11 @@ class Problem:
         Bytes per second between two devices, or None for infinite.
     latency
         Microseconds that every transfer adds, control transfers included.
+    recompute
+        Whether a schedule may run an op several times, on one device.
+    runtime_limit
+        Microseconds that a schedule may take, or None; with `recompute` alone, for nothing else adds time. Runs, where
+        no op of the graph has a runtime.
 
     Raises
     ------
@@ -64,6 +71,8 @@ class Problem:
     memory_limit: int | None = None
     bandwidth: float | None = None
     latency: float = 0.0
+    recompute: bool = False
+    runtime_limit: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.graph, CostGraph):
@@ -84,10 +93,33 @@ class Problem:
             raise UsageError(f"the bandwidth must be positive, not {self.bandwidth} bytes per second")
         if not 0 <= self.latency <= sys.float_info.max:
             raise UsageError(f"the latency must not be negative, not {self.latency} us")
+        self._check_recompute()
         graph = self.graph
         total = sum(int(a.sum()) for a in (graph.tensor_size, graph.workspace, graph.persistent))
         if total * self.devices > INT64_MAX:
             raise UsageError(f"{graph.name}: all bytes times {self.devices} devices exceed 2^63 - 1")
+
+    def _check_recompute(self) -> None:
+        if not isinstance(self.recompute, bool):
+            raise UsageError(f"the recompute of a Problem is true or false, not {self.recompute!r}")
+        if self.recompute and self.devices > 1:
+            raise UsageError(f"recomputation is decided for one device, not for {self.devices}")
+        weights = int(self.graph.persistent.sum())
+        if self.recompute and self.memory_limit is not None and self.memory_limit < weights:
+            raise UsageError(
+                f"{self.graph.name}: the memory limit of {format_bytes(self.memory_limit)} is below the "
+                f"{format_bytes(weights)} of weights and other persistent bytes, which no recomputation frees"
+            )
+        if self.runtime_limit is None:
+            return
+        if not self.recompute:
+            raise UsageError("a limit of the runtime is for recomputation alone; without it one device takes the same")
+        total = float(self.op_times.sum())
+        if (
+            not isinstance(self.runtime_limit, Real)
+            or not total * (1 - RUNTIME_TOLERANCE) <= self.runtime_limit <= sys.float_info.max
+        ):
+            raise UsageError(f"the limit of the runtime must be at least the {self.format_time(total)} of all ops")
 
     def __repr__(self) -> str:
         settings = [field for field in fields(self) if field.name != "graph"]
@@ -98,6 +130,20 @@ class Problem:
     def microseconds_per_byte(self) -> float:
         """What a transferred byte costs: 0 for infinite bandwidth."""
         return 1e6 / self.bandwidth if self.bandwidth else 0.0
+
+    @property
+    def counts_runs(self) -> bool:
+        """Whether every run counts alike: with `recompute`, where no op of the graph has a runtime."""
+        return self.recompute and not self.graph.runtime.any()
+
+    @cached_property
+    def op_times(self) -> FloatArray:
+        """What a run of each op counts, shape `(ops,)`: microseconds, or 1 where every run counts alike."""
+        return frozen(np.ones(self.graph.num_ops), np.float64) if self.counts_runs else self.graph.runtime
+
+    def time_of(self, runs: int, runtime: float) -> float:
+        """Return what a schedule takes of so many runs and microseconds: the latter, unless every run counts alike."""
+        return float(runs) if self.counts_runs else runtime
 
     @cached_property
     def fixed_op(self) -> int:
@@ -119,18 +165,30 @@ class Problem:
         """Return what the task minimises, of the two."""
         return peak if self.task == "memory" else runtime
 
-    def is_feasible(self, peak: int) -> bool:
-        """Whether a peak keeps the memory limit."""
-        return self.memory_limit is None or peak <= self.memory_limit
+    def is_feasible(self, peak: int, runtime: float = 0.0) -> bool:
+        """Whether a peak keeps the memory limit, and a runtime its own."""
+        keeps_runtime = self.runtime_limit is None or runtime <= self.runtime_limit * (1 + RUNTIME_TOLERANCE)
+        return keeps_runtime and (self.memory_limit is None or peak <= self.memory_limit)
 
     def fitness(self, peak: int, runtime: float) -> tuple[int, float]:
-        """Return `(excess bytes, value)`: feasible schedules rank first, then by excess."""
+        """Return `(excess, value)`: feasible schedules rank first, then by excess.
+
+        The excess is bytes above the memory limit, or microseconds above that of the runtime, rounded up.
+        """
         excess = 0 if self.memory_limit is None else max(0, peak - self.memory_limit)
+        if self.runtime_limit is not None and not self.is_feasible(0, runtime):
+            excess = max(excess, math.ceil(runtime - self.runtime_limit))
         return excess, self.value(peak, runtime)
 
     def format_value(self, value: float) -> str:
         """Write a value of the task with its unit."""
-        return format_bytes(value) if self.task == "memory" else format_microseconds(value)
+        return format_bytes(value) if self.task == "memory" else self.format_time(value)
+
+    def format_time(self, value: float) -> str:
+        """Write microseconds with their unit, or runs where every run counts alike."""
+        if self.counts_runs:
+            return f"{value:,.4g} run{'s' * (value != 1)}"
+        return format_microseconds(value)
 
     def with_graph(self, graph: CostGraph) -> Problem:
         """Return the same problem for another graph."""

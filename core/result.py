@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..version import VERSION
 from .costs.bounds import memory_bound
-from .costs.simulator import Simulation, simulate
+from .costs.simulator import Simulation, input_peak, simulate
 from .files.schedule_json import FORMAT, format_document, steps_document
 from .graph_hash import structure_hash
 from .problem import Problem
@@ -47,6 +49,8 @@ class Result:
         Whether the same call gives the same schedule: not if time ended or steered the search.
     notes
         What there is to say about the run, a sentence each.
+    is_proven_infeasible
+        Whether no schedule can keep the memory limit, however much runs again; known with recomputation alone.
 
     Examples
     --------
@@ -72,11 +76,16 @@ class Result:
     seed: int
     is_repeatable: bool
     notes: tuple[str, ...] = ()
+    is_proven_infeasible: bool = False
 
     @property
     def value(self) -> float:
-        """What the task minimises: peak bytes or makespan in microseconds."""
-        return self.problem.value(self.simulation.peak, self.simulation.runtime)
+        """What the task minimises: peak bytes or makespan in microseconds; runs where every run counts alike."""
+        return self.problem.value(self.simulation.peak, self._time)
+
+    @property
+    def _time(self) -> float:
+        return self.problem.time_of(len(self.schedule), self.simulation.runtime)
 
     @property
     def peak_memory(self) -> int:
@@ -95,8 +104,14 @@ class Result:
 
     @property
     def is_feasible(self) -> bool:
-        """Whether the schedule keeps the memory limit."""
-        return self.problem.is_feasible(self.simulation.peak)
+        """Whether the schedule keeps the memory limit, and that of the time."""
+        return self.problem.is_feasible(self.simulation.peak, self._time)
+
+    @property
+    def added_share(self) -> float:
+        """What runs again, as a share of the time of all ops once; of their number where no op has a runtime."""
+        total = float(self.problem.op_times.sum())
+        return self._time / total - 1 if len(self.schedule) > self.problem.graph.num_ops else 0.0
 
     @cached_property
     def input_value(self) -> float:
@@ -136,9 +151,9 @@ class Result:
         """Return what the memory is about, a sentence a line, as `schedopt solve` prints it below its table.
 
         What is proven of the order, which tensors hold its peak and where they are made, and what no schedule is below
-        even with recomputation. Empty for several devices and for the makespan.
+        even with recomputation. Empty for several devices, for the makespan, and where ops may run again.
         """
-        if self.problem.task != "memory" or self.problem.devices > 1:
+        if self.problem.task != "memory" or self.problem.devices > 1 or self.problem.recompute:
             return ""
         from .costs.explanation import explain
 
@@ -165,12 +180,13 @@ class Result:
             "memory_limit": problem.memory_limit,
             "bandwidth": problem.bandwidth,
             "latency_us": problem.latency,
+            **({"recompute": True, "runtime_limit_us": problem.runtime_limit} if problem.recompute else {}),
             "seed": self.seed,
             "repeatable": self.is_repeatable,
             "peak_memory": max(peaks),
             "peak_memory_per_device": peaks,
             "runtime_us": self.simulation.runtime,
-            "lower_bound": int(self.lower_bound) if problem.task == "memory" else self.lower_bound,
+            "lower_bound": _written_bound(self),
             "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
             "seconds": round(self.seconds, 3),
             "found_by": self.found_by,
@@ -229,12 +245,21 @@ class Result:
 def reference_value(problem: Problem) -> float:
     """Return the value of the input order with all ops on device 0."""
     simulation = simulate(problem, Schedule.single_device(problem.graph.input_order))
-    return problem.value(simulation.peak, simulation.runtime)
+    return problem.value(simulation.peak, problem.time_of(problem.graph.num_ops, simulation.runtime))
+
+
+def _written_bound(result: Result) -> float:
+    """Return the lower bound in the units of a schedule file, which knows bytes and microseconds."""
+    if result.problem.task == "memory":
+        return int(result.lower_bound)
+    return 0.0 if result.problem.counts_runs else result.lower_bound
 
 
 def _table(result: Result) -> Table:
     from rich.table import Table
 
+    if result.problem.recompute:
+        return _recompute_table(result)
     problem, before = result.problem, result.input_value
     table = Table()
     table.add_column("")
@@ -280,3 +305,60 @@ def _change(value: float, before: float) -> str:
     if before == 0:
         return "" if value == 0 else "worse"
     return f"{100 * (value / before - 1):+.2f}%"
+
+
+def _recompute_table(result: Result) -> Table:
+    """Return the table of `schedopt solve --recompute`."""
+    from rich.table import Table
+
+    problem, graph, runs = result.problem, result.problem.graph, len(result.schedule)
+    once = float(problem.op_times.sum())
+    taken = problem.time_of(runs, result.runtime)
+    table = Table()
+    for name in ("", "peak memory", "time", "added time"):
+        table.add_column(name, justify="right" if name else "left")
+    table.add_row("input order", format_bytes(input_peak(graph)), problem.format_time(once), "")
+    table.add_row(
+        f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else ""),
+        f"[bold]{format_bytes(result.peak_memory)}[/]",
+        f"[bold]{problem.format_time(taken)}[/]",
+        f"[bold]{_added(result, taken - once)}[/]",
+    )
+    if result.is_proven_infeasible:
+        table.add_row("lower bound", format_bytes(memory_bound(problem)), "", "")
+    else:
+        bound = result.lower_bound if problem.task == "runtime" else once
+        peak = result.lower_bound if problem.task == "memory" else memory_bound(problem)
+        table.add_row("lower bound", format_bytes(peak), problem.format_time(bound), _added(result, bound - once))
+    table.add_section()
+    table.add_row("status", *_status(result))
+    if problem.memory_limit is not None:
+        excess = result.peak_memory - problem.memory_limit
+        kept = "kept" if excess <= 0 else f"exceeded by {format_bytes(excess)}"
+        table.add_row("memory limit", format_bytes(problem.memory_limit), "", kept)
+    if problem.runtime_limit is not None:
+        kept = "kept" if result.is_feasible else "exceeded"
+        table.add_row("limit of the time", "", problem.format_time(problem.runtime_limit), kept)
+    again = int((np.bincount(result.schedule.items, minlength=graph.num_ops) > 1).sum())
+    table.add_row("ops that run again", f"{again:,} of {graph.num_ops:,}", f"{runs - graph.num_ops:,} runs", "")
+    table.add_row("evaluations", f"{result.evaluations:,.0f}", "", "")
+    table.add_row("search", f"{result.seconds:.2f} s", "", "")
+    return table
+
+
+def _added(result: Result, time: float) -> str:
+    """Return an added time with its share of that of all ops."""
+    problem = result.problem
+    share = 100 * time / float(problem.op_times.sum())
+    return "none" if time <= 1e-12 * share else f"+{share:.2f}%, {problem.format_time(time)}"
+
+
+def _status(result: Result) -> tuple[str, str, str]:
+    """Return the row of the status: what it is, and how far from the bound."""
+    if result.is_proven_infeasible:
+        return "infeasible", "", "proven"
+    if not result.is_feasible:
+        return "limit not met", "", ""
+    if result.status == "optimal":
+        return result.status, "", ""
+    return result.status, "", f"gap to bound {100 * result.gap:.2f}%"

@@ -73,6 +73,11 @@ class Schedule:
         """Return the ops in the order they run, on whatever device."""
         return frozen(self.items[self.items >= 0], np.int32)
 
+    def first_runs(self) -> IndexArray:
+        """Return the ops in the order of their first runs."""
+        order = self.op_order()
+        return frozen(order[np.sort(np.unique(order, return_index=True)[1])], np.int32)
+
     def __len__(self) -> int:
         return len(self.items)
 

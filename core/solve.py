@@ -8,7 +8,10 @@ from __future__ import annotations
 import math
 import time
 
+from .arrays import IndexArray
 from .costs.bounds import is_met, lower_bound, min_cut_bound
+from .costs.recompute_bounds import recompute_bound, why_infeasible
+from .costs.simulator import simulate
 from .costs.verifier import verify
 from .problem import Problem
 from .result import Result
@@ -17,6 +20,9 @@ from .search.method_spec import MethodSpec, check_supported, parse_method
 from .search.registry import DEFAULT_METHOD, INPUT_METHOD, load
 from .search.search import Search, Watcher
 from .search.warm_up import warm_up
+
+RECOMPUTE_BOUND_SHARE = 0.1
+"""Of the time, before the search and after it, to bound what recomputation costs."""
 
 
 def solve(
@@ -75,8 +81,7 @@ def solve(
         initial=initial,
         lower_bound=lower_bound(problem),
     )
-    run(search, spec)
-    strengthen_bound(search)
+    _run_and_bound(search, spec)
     return _result(search, spec, seed, time.monotonic() - start)
 
 
@@ -110,6 +115,30 @@ def strengthen_bound(search: Search) -> None:
     search.raise_lower_bound(bound)
 
 
+def _run_and_bound(search: Search, spec: MethodSpec) -> None:
+    """Run the method, then bound what is possible.
+
+    What recomputation costs is bounded before, too: a limit out of reach makes the search needless. What takes most in
+    the input order, and in that of the best schedule's first runs, says where to look.
+    """
+    if not search.problem.recompute:
+        run(search, spec)
+        strengthen_bound(search)
+        return
+    with search.limited(math.inf, search.share_of_time(1 - RECOMPUTE_BOUND_SHARE)):
+        _raise_recompute_bound(search, search.problem.graph.input_order, search.share_of_time(RECOMPUTE_BOUND_SHARE))
+        run(search, spec)
+    if not search.is_optimal and search.lower_bound < math.inf:
+        assert search.best is not None
+        _raise_recompute_bound(search, search.best.first_runs(), search.deadline)
+
+
+def _raise_recompute_bound(search: Search, order: IndexArray, latest: float) -> None:
+    memory = simulate(search.problem, Schedule.single_device(order)).step_memory
+    stop = lambda: search.interrupt.is_set() or search.is_past(latest)  # noqa: E731
+    search.raise_lower_bound(recompute_bound(search.problem, order, memory, stop=stop))
+
+
 def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Result:
     """Verify the best schedule, and say how good it is."""
     problem = search.problem
@@ -122,10 +151,15 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         runtime=simulation.runtime,
         enforce_limit=False,
     )
-    bound = search.lower_bound
-    if is_met(search.best_value, bound):
-        bound = min(bound, search.best_value)
+    bound, notes = search.lower_bound, list(search.notes)
+    is_proven_infeasible = math.isinf(bound)
+    if is_proven_infeasible:
+        bound = lower_bound(problem)
+        order = problem.graph.input_order
+        notes.append(why_infeasible(problem, order, simulate(problem, Schedule.single_device(order)).step_memory))
     feasible = search.best_fitness[0] == 0
+    if feasible and is_met(search.best_value, bound):
+        bound = min(bound, search.best_value)
     if search.interrupt.is_set():
         status = "interrupted"
     elif not feasible:
@@ -144,5 +178,6 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         seconds=seconds,
         seed=seed,
         is_repeatable=not (search.timed_out or search.depends_on_time or search.interrupt.is_set()),
-        notes=tuple(search.notes),
+        notes=tuple(notes),
+        is_proven_infeasible=is_proven_infeasible,
     )

@@ -163,6 +163,8 @@ def parameters_table(name: str) -> str:
     limits = [
         ("peak memory on one device only", method.memory_on_one_device_only),
         ("several devices only", method.several_devices_only),
+        ("with `--recompute`, too", method.recomputation == "also"),
+        ("with `--recompute` only", method.recomputation == "only"),
         ("can start from `--initial`", method.searches),
         ("does not count evaluations", not method.counts_evaluations),
         (f"{method.default_devices} devices by default", method.default_devices > 1),

@@ -16,8 +16,10 @@ from ..options import (
     JobsOption,
     JsonFlag,
     LatencyOption,
+    MaxOverheadOption,
     MemoryLimitOption,
     QuietFlag,
+    RecomputeFlag,
     SeedOption,
     TaskOption,
     TimeLimitOption,
@@ -51,6 +53,8 @@ def compare(
     task: TaskOption = "memory",
     devices: DevicesOption = None,
     memory_limit: MemoryLimitOption = None,
+    recompute: RecomputeFlag = False,
+    max_overhead: MaxOverheadOption = None,
     bandwidth: BandwidthOption = None,
     latency: LatencyOption = "0",
     evaluations: EvaluationsOption = None,
@@ -93,7 +97,7 @@ def compare(
     from ...core.files.atomic import write_atomically
     from ...core.front_door.graphs import graphs_of
     from ...core.plots.draw import check_target
-    from ...core.problem_settings import problem_settings
+    from ...core.problem_settings import Recompute, problem_settings
     from ...core.units import parse_seconds
     from ..console import Talk, show, write
     from ..progress import compiling, interruptible, progress_bar
@@ -103,8 +107,9 @@ def compare(
         if target is not None:
             check_target(target, endings)
     specs = [parse_spec(text) for text in methods.split(",") if text.strip()]
+    again = Recompute(recompute, max_overhead)
     settings = Settings(
-        **problem_settings(task, devices, memory_limit, bandwidth, latency, [spec.name for spec in specs]),
+        **problem_settings(task, devices, memory_limit, bandwidth, latency, [spec.name for spec in specs], again),
         evaluations=evaluations,
         time_limit=None if time_limit is None else parse_seconds(time_limit),
         seed=seed,

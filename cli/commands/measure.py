@@ -39,7 +39,7 @@ def measure(
 
     from ...core.programs.imported import options_for
     from ...core.programs.importers import check_options
-    from ...core.programs.measurement import time_sentences
+    from ...core.programs.measurement import limit_sentences, time_sentences
     from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import measure as measure_schedules
     from ...core.programs.runners import runner_kind
@@ -63,7 +63,7 @@ def measure(
         runs = f"{repeats} run{'s' * (repeats > 1)} of each order" if done == wanted else f"{done} of {wanted} runs"
         show(table(rows), f"{model}: peak memory, {runs}, each in a new process")
         for row in rows[1:]:
-            write("\n".join(time_sentences(row, rows[0])))
+            write("\n".join((*limit_sentences(row), *time_sentences(row, rows[0]))))
     if not all(row.is_equal for row in rows):
         raise typer.Exit(1)
     if done < wanted:

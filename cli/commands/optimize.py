@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, Optional
 import typer
 
 from ...core.search.registry import DEFAULT_METHOD, EXAMPLE
-from ..options import EvaluationsOption, JsonFlag, QuietFlag, SeedOption, TimeLimitOption
+from ..options import (
+    EvaluationsOption,
+    JsonFlag,
+    MaxOverheadOption,
+    QuietFlag,
+    RecomputeFlag,
+    SeedOption,
+    TimeLimitOption,
+)
 from ..program_options import (
     ModelArgument,
     ProgramDeviceOption,
@@ -30,10 +38,12 @@ def optimize(
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
         typer.Option(
             "--memory-limit",
-            help="Bytes, e.g. 16GiB, or a share of program order's peak, e.g. 60%; exit code 1 if no order keeps it. "
+            help="Bytes, e.g. 16GiB, or a share of program order's peak, e.g. 60%; exit code 1 if it is not kept. "
             "(default: none)",
         ),
     ] = None,
+    recompute: RecomputeFlag = False,
+    max_overhead: MaxOverheadOption = None,
     shape: ShapeOption = None,
     device: ProgramDeviceOption = None,
     costs: Annotated[
@@ -69,7 +79,7 @@ def optimize(
     from ...core.graph_builder import GraphBuilder
     from ...core.plots.draw import check_target
     from ...core.problem import Problem
-    from ...core.problem_settings import ProblemSettings, problem_settings
+    from ...core.problem_settings import ProblemSettings, Recompute, problem_settings
     from ...core.programs import pipeline
     from ...core.programs.importers import check_options
     from ...core.programs.options import ImportOptions
@@ -85,9 +95,10 @@ def optimize(
     budget = {"evaluations": evaluations, "time_limit": None if time_limit is None else parse_seconds(time_limit)}
     smallest = GraphBuilder(model)
     smallest.add_op("op")
-    check_supported(spec, Problem(smallest.build()), spec.evaluations or evaluations)
+    check_supported(spec, Problem(smallest.build(), recompute=recompute), spec.evaluations or evaluations)
     options = ImportOptions(**given_options(training, shape, device), costs=costs)
-    settings = ProblemSettings(**problem_settings("memory", 1, memory_limit, None, "0", [spec.name]))
+    again = Recompute(recompute, max_overhead)
+    settings = ProblemSettings(**problem_settings("memory", 1, memory_limit, None, "0", [spec.name], again))
     job = pipeline.Job(model, output, options, settings, schedule, repeats if measure else 0)
     check_options(model, options)
     if plot is not None:

@@ -17,8 +17,10 @@ from ..options import (
     JobsOption,
     JsonFlag,
     LatencyOption,
+    MaxOverheadOption,
     MemoryLimitOption,
     QuietFlag,
+    RecomputeFlag,
     SeedOption,
     TaskOption,
     TimeLimitOption,
@@ -62,6 +64,8 @@ def solve(
     task: TaskOption = "memory",
     devices: DevicesOption = None,
     memory_limit: MemoryLimitOption = None,
+    recompute: RecomputeFlag = False,
+    max_overhead: MaxOverheadOption = None,
     bandwidth: BandwidthOption = None,
     latency: LatencyOption = "0",
     evaluations: EvaluationsOption = None,
@@ -90,7 +94,7 @@ def solve(
     """Schedule a graph for least peak memory or least time, and verify the schedule."""
     from ...core.files.atomic import check_writable, write_atomically
     from ...core.plots.draw import check_target
-    from ...core.problem_settings import ProblemSettings, problem_settings
+    from ...core.problem_settings import ProblemSettings, Recompute, problem_settings
     from ...core.programs.reading import read_any
     from ...core.search.method_spec import parse_method
     from ...core.units import parse_seconds
@@ -101,7 +105,8 @@ def solve(
     talk = Talk(quiet)
     flags = {"decoder": decoder, "decode": decode, "width": None if width is None else str(width), "weights": weights}
     spec = parse_method(method, **flags)
-    settings = problem_settings(task, devices, memory_limit, bandwidth, latency, [spec.name])
+    again = Recompute(recompute, max_overhead)
+    settings = problem_settings(task, devices, memory_limit, bandwidth, latency, [spec.name], again)
     seconds = None if time_limit is None else parse_seconds(time_limit)
     if output is not None:
         check_writable(output)

@@ -11,12 +11,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ...core.programs.pipeline import Job, Optimized
+    from ...core.result import Result
 
 
 def document(job: Job, optimized: Optimized) -> dict[str, Any]:
     """Return what was found as plain values."""
+    from ...core.costs.simulator import input_peak
+
     result = optimized.result
     graph = result.problem.graph
+    runs = len(result.schedule)
+    again = {"runs": runs, "added_share": result.added_share} if result.problem.recompute else {}
     return {
         "model": job.model,
         "output": job.output,
@@ -25,9 +30,10 @@ def document(job: Job, optimized: Optimized) -> dict[str, Any]:
         "imported": dict(graph.annotations.imported),
         "ops": graph.num_ops,
         "tensors": graph.num_data_tensors,
-        "program_order_peak": int(result.input_value),
+        "program_order_peak": input_peak(graph),
         "peak_memory": result.peak_memory,
-        "lower_bound": int(result.lower_bound),
+        "lower_bound": _bound(result),
+        **again,
         "memory_limit": result.problem.memory_limit,
         "status": result.status,
         "method": result.method,
@@ -42,23 +48,34 @@ def document(job: Job, optimized: Optimized) -> dict[str, Any]:
 
 def print_report(job: Job, optimized: Optimized) -> None:
     """Print the table, what the peak is made of, and whether the times differ."""
-    from ...core.programs.measurement import time_sentences
+    from ...core.programs.measurement import limit_sentences, time_sentences
+    from ...core.programs.memory_limit import limit_sentence
 
     result, rows = optimized.result, optimized.rows
     show(_table(optimized), result.title())
     if explanation := result.explain():
         write(explanation)
+    if kept := limit_sentence(result):
+        write(kept)
     for row in rows[1:]:
-        write("\n".join(time_sentences(row, rows[0])))
+        write("\n".join((*limit_sentences(row), *time_sentences(row, rows[0]))))
+
+
+def _bound(result: Result) -> int:
+    """Return the bytes that no schedule of this kind needs less than."""
+    from ...core.costs.bounds import memory_bound
+
+    return memory_bound(result.problem) if result.problem.recompute else int(result.lower_bound)
 
 
 def _table(optimized: Optimized) -> Table:
     """Build the table: program order, the order found, and what no order can beat."""
     from rich.table import Table
 
+    from ...core.costs.simulator import input_peak
     from ...core.units import format_bytes, format_microseconds
 
-    result, before = optimized.result, int(optimized.result.input_value)
+    result, before = optimized.result, input_peak(optimized.result.problem.graph)
     by_order = dict(zip(("before", "after"), optimized.rows, strict=False))
     table = Table("order")
     for column in ("peak", "change", *(("measured", "change", "time") if by_order else ())):
@@ -74,6 +91,6 @@ def _table(optimized: Optimized) -> Table:
                 changed = change(row.measured_peak, first.measured_peak) if key == "after" else ""
                 cells += [format_bytes(row.measured_peak), changed, format_microseconds(row.median_microseconds)]
         table.add_row(*cells)
-    bound = int(result.lower_bound)
+    bound = _bound(result)
     table.add_row("lower bound", format_bytes(bound), change(bound, before))
     return table

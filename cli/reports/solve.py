@@ -16,14 +16,16 @@ def remark(talk: Talk, result: Result) -> None:
     problem = result.problem
     for note in result.notes:
         talk.note(note)
-    if problem.task == "runtime" and not problem.graph.runtime.any():
+    if problem.recompute:
+        _remark_recomputation(talk, result)
+    elif problem.task == "runtime" and not problem.graph.runtime.any():
         talk.note(f"{problem.graph.name}: every op has runtime 0, so every schedule takes 0 us")
     elif result.value > result.input_value:
         talk.note("the input order is better than what this method found; --method auto never returns worse")
     if not result.is_repeatable:
         remedy = "; --evaluations repeats exactly" if METHODS[result.method].counts_evaluations else ""
         talk.note(f"time ended or steered the search, so the same seed may give another result{remedy}")
-    if not result.is_feasible:
+    if not result.is_feasible and not problem.recompute:
         talk.note("no schedule within the memory limit was found; this is the one of least excess")
 
 
@@ -45,3 +47,18 @@ def draw_result(result: Result, target: str) -> None:
     if result.method != INPUT_METHOD:
         timelines.insert(0, input_timeline(result.problem.graph))
     write_atomically(target, draw(timelines, target))
+
+
+def _remark_recomputation(talk: Talk, result: Result) -> None:
+    """Say how every run counts, whether any was needed, and what a limit that is not kept means."""
+    problem = result.problem
+    if problem.counts_runs:
+        talk.note(f"{problem.graph.name}: no op has a runtime, so that every run counts alike")
+    if result.is_proven_infeasible:
+        talk.note("this is the schedule of least excess that was found")
+    elif not result.is_feasible:
+        talk.note(
+            "limit not met: no schedule that keeps it was found, nor proven impossible; this has the least excess"
+        )
+    elif problem.task == "runtime" and len(result.schedule) == problem.graph.num_ops:
+        talk.note("this order alone keeps the limit: nothing runs again")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ...version import VERSION
 from ..errors import SchedoptError, UsageError
@@ -121,7 +121,7 @@ class Experiment:
     def _runs(self, problem: Problem, specs: Sequence[MethodSpec]) -> Iterator[Run]:
         digest, settings = graph_hash(problem.graph), self.settings
         for spec in specs:
-            facts = {
+            facts: dict[str, Any] = {
                 "schedopt": VERSION,
                 "graph": digest,
                 "method": spec.name,
@@ -130,6 +130,8 @@ class Experiment:
                 "transfers": [settings.bandwidth, settings.latency],
                 "budget": [spec.evaluations, spec.time_limit],
             }
+            if problem.recompute:
+                facts["recompute"] = problem.runtime_limit
             for seed in range(settings.seed, settings.seed + settings.seeds):
                 text = json.dumps({**facts, "seed": seed}, sort_keys=True, default=str)
                 yield Run(problem, spec, seed, digest, hashlib.sha256(text.encode()).hexdigest())

@@ -14,7 +14,7 @@ class Settings(ProblemSettings):
 
     Parameters
     ----------
-    task, devices, memory_limit, bandwidth, latency, memory_limit_share
+    task, devices, memory_limit, bandwidth, latency, memory_limit_share, recompute, max_overhead
         As in `ProblemSettings`.
     evaluations, time_limit
         Budget of each run, schedules priced and seconds; by default the method's own.

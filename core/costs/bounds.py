@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import BoolArray, FloatArray, IntArray
-from ..buffers import Buffers, unread_bytes
+from ..buffers import Buffers
 from ..graph import CostGraph
 from ..kernels.one_device.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
 from ..kernels.reach import reachable
@@ -39,8 +39,8 @@ def critical_path(graph: CostGraph) -> float:
 
 def runtime_bound(problem: Problem) -> float:
     """Return the larger of the critical path and the total runtime shared evenly, microseconds."""
-    total = math.fsum(problem.graph.runtime.tolist())
-    return max(critical_path(problem.graph), total / problem.devices)
+    total = math.fsum(problem.op_times.tolist())
+    return total if problem.devices == 1 else max(critical_path(problem.graph), total / problem.devices)
 
 
 def smallest_along_chain(graph: CostGraph) -> IntArray:
@@ -76,30 +76,36 @@ def op_needs(graph: CostGraph, devices: int) -> IntArray:
     return need
 
 
-def last_step_need(b: Buffers) -> int:
+def last_step_need(graph: CostGraph, *, recompute: bool = False) -> int:
     """Return the least bytes of any order's last step on one device, persistent bytes left out.
 
-    Every final buffer is there, and the last op frees whatever else it reads, for nobody reads it later.
+    Every final buffer is there, and the last op frees whatever else it reads or makes, for nobody reads it later. Where
+    ops may run again, one that makes something final can be last, too; a last run that makes nothing final and is not
+    its op's only one could be left out.
     """
-    need = b.workspace + unread_bytes(b)
-    reader = np.repeat(np.arange(len(need)), np.diff(b.used_ptr))
+    b = graph.buffers
+    need, reader = b.workspace.copy(), np.repeat(np.arange(graph.num_ops), np.diff(b.used_ptr))
     freed = ~b.is_final[b.used]
     np.add.at(need, reader[freed], b.size[b.used[freed]])
+    np.add.at(need, b.producer[~b.is_final], b.size[~b.is_final])
     can_be_last = np.diff(b.successor_ptr) == 0
+    if recompute:
+        can_be_last[graph.tensor_producer[graph.is_final]] = True
+        can_be_last &= ~graph.runs_once | (np.diff(b.successor_ptr) == 0)
     return int(b.size[b.is_final].sum()) + int(need[can_be_last].min())
 
 
 def memory_bound(problem: Problem) -> int:
     """Return the bound on peak memory, bytes, that needs no flow.
 
-    One device: the largest op or the last step. Several: the largest op with its persistent bytes, or all that
-    stays to the end (persistent bytes, final tensors that are no views) shared evenly.
+    One device: the largest op or the last step. Several: the largest op with its persistent bytes, or all that stays to
+    the end (persistent bytes, final tensors that are no views) shared evenly.
     """
     graph = problem.graph
     need = op_needs(graph, problem.devices)
     persistent = int(graph.persistent.sum())
     if problem.devices == 1:
-        return persistent + max(int(need.max()), last_step_need(graph.buffers))
+        return persistent + max(int(need.max()), last_step_need(graph, recompute=problem.recompute))
     stays = persistent + int(graph.tensor_size[graph.is_final & (graph.alias_of < 0)].sum())
     return max(-(-stays // problem.devices), int((need + graph.persistent).max()))
 

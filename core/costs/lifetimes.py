@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ..problem import Problem
 from ..schedule import Schedule
+from .unrolled import original_tensors, unrolled
 
 
 class Holding(NamedTuple):
@@ -120,8 +121,15 @@ def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
 def freed_after(problem: Problem, schedule: Schedule) -> list[list[int]]:
     """Return for each step the tensors that it is the last to need on its device, views with what they share.
 
-    They are freed on the device of an op, and on the device that a transfer sends from.
+    They are freed on the device of an op, and on the device that a transfer sends from. Where ops run several times it
+    is the bytes of one of the runs.
     """
+    if problem.recompute:
+        order = schedule.items.tolist()
+        runs = unrolled(problem.graph, order)
+        tensors = original_tensors(problem.graph, order)
+        plain = freed_after(Problem(runs), Schedule.single_device(runs.input_order))
+        return [sorted({tensors[tensor] for tensor in freed}) for freed in plain]
     freed: list[list[int]] = [[] for _ in range(len(schedule))]
     for holding in holdings_of(problem, schedule):
         if not holding.is_final:

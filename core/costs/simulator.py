@@ -15,6 +15,7 @@ from ..kernels.graph_arrays import graph_arrays
 from ..kernels.links import links_of
 from ..problem import Problem
 from ..schedule import Schedule
+from .unrolled import unrolled
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +74,8 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     ScheduleError
         If it does not run each op once, on its inputs, with exactly the transfers that it needs.
     """
+    if problem.recompute:
+        return _simulate_runs(problem, schedule)
     graph = problem.graph
     ops = schedule.items >= 0
     times = np.bincount(schedule.items[ops], minlength=graph.num_ops)
@@ -95,6 +98,15 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     if wrong >= 0:
         raise ScheduleError(f"{graph.name}: step {wrong} runs before its inputs are on its device")
     return Simulation(state.peak, state.clock, step_memory, step_end)
+
+
+def _simulate_runs(problem: Problem, schedule: Schedule) -> Simulation:
+    """Step through runs of ops, as the ops of a larger graph."""
+    name, ops = problem.graph.name, problem.graph.num_ops
+    if np.any((schedule.items < 0) | (schedule.items >= ops) | (schedule.sources != 0) | (schedule.targets != 0)):
+        raise ScheduleError(f"{name}: a schedule with repeated ops runs ops alone, on device 0")
+    graph = unrolled(problem.graph, schedule.items.tolist())
+    return simulate(Problem(graph), Schedule.single_device(graph.input_order))
 
 
 def step_starts(problem: Problem, schedule: Schedule, simulation: Simulation) -> FloatArray:

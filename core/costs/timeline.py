@@ -13,6 +13,7 @@ from ..problem import Problem
 from ..schedule import Schedule
 from .lifetimes import Holding, holdings_of
 from .simulator import Simulation, simulate, step_starts
+from .unrolled import unrolled
 
 INPUT = "input"
 """What the graph's own order is called."""
@@ -129,13 +130,16 @@ class Timeline:
 
 
 def timeline_of(label: str, problem: Problem, schedule: Schedule) -> Timeline:
-    """Step through a schedule and record what is alive when.
+    """Step through a schedule and record what is alive when; where ops run several times, of the graph of the runs.
 
     Raises
     ------
     ScheduleError
         If it breaks a rule of the cost model.
     """
+    if problem.recompute:
+        graph = unrolled(problem.graph, schedule.items.tolist())
+        problem, schedule = Problem(graph, memory_limit=problem.memory_limit), Schedule.single_device(graph.input_order)
     simulation = simulate(problem, schedule)
     persistent = np.zeros(problem.devices, np.int64)
     np.add.at(persistent, schedule.placement(problem.graph), problem.graph.persistent)

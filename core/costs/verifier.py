@@ -14,6 +14,7 @@ from ..errors import ScheduleError
 from ..graph import CostGraph
 from ..problem import Problem
 from ..schedule import Schedule
+from .repeated_runs import replay_runs
 
 
 @dataclass(frozen=True)
@@ -219,6 +220,15 @@ def verify(
         Naming the first broken rule: an op missing or repeated, an input not there, a transfer missing,
         needless or twice, a wrong device, a claim that does not hold, the memory limit exceeded.
     """
+    totals = (_verify_runs if problem.recompute else _verify_steps)(problem, schedule, steps)
+    _check_totals(problem.graph, totals, peak, peak_per_device, runtime)
+    if enforce_limit:
+        _check_limits(problem, totals, len(schedule))
+    return totals
+
+
+def _verify_steps(problem: Problem, schedule: Schedule, steps: Sequence[StepClaim] | None) -> Totals:
+    """Replay a schedule that runs each op once."""
     graph = problem.graph
     placement = _check_steps(problem, schedule)
     replay = Replay(problem, placement)
@@ -235,14 +245,34 @@ def verify(
                 freed=frozenset(tensor for tensor in freed if not graph.is_control[tensor]),
             )
             _check_claim(graph, number, item, steps[number], found)
-    totals = Totals(replay.peak, max(replay.clock))
-    _check_totals(graph, totals, peak, peak_per_device, runtime)
-    if enforce_limit and problem.memory_limit is not None and totals.peak > problem.memory_limit:
+    return Totals(replay.peak, max(replay.clock))
+
+
+def _verify_runs(problem: Problem, schedule: Schedule, steps: Sequence[StepClaim] | None) -> Totals:
+    """Replay a schedule that may run ops several times."""
+    graph = problem.graph
+    if any(item < 0 for item in schedule.items.tolist()) or schedule.sources.any() or schedule.targets.any():
+        raise ScheduleError(f"{graph.name}: a schedule with repeated ops runs ops alone, on device 0")
+    order = schedule.items.tolist()
+    replayed = replay_runs(graph, order)
+    clock = 0.0
+    for number, op in enumerate(order):
+        start, clock = clock, clock + float(graph.runtime[op])
+        if steps is not None:
+            found = StepClaim(start=start, end=clock, freed=frozenset(replayed.freed[number]))
+            _check_claim(graph, number, op, steps[number], found)
+    return Totals([max(replayed.memory)], clock)
+
+
+def _check_limits(problem: Problem, totals: Totals, runs: int) -> None:
+    name, limit = problem.graph.name, problem.runtime_limit
+    if problem.memory_limit is not None and totals.peak > problem.memory_limit:
         raise ScheduleError(
-            f"{graph.name}: the schedule takes {totals.peak} bytes on a device, "
-            f"over the limit of {problem.memory_limit}"
+            f"{name}: the schedule takes {totals.peak} bytes on a device, over the limit of {problem.memory_limit}"
         )
-    return totals
+    time, unit = (runs, "runs") if problem.counts_runs else (totals.runtime, "us")
+    if limit is not None and time > limit and not _is_close(time, limit):
+        raise ScheduleError(f"{name}: the schedule takes {time} {unit}, over the limit of {limit} {unit}")
 
 
 def _check_totals(

@@ -10,10 +10,11 @@ text is JSON in ASCII, with these members, of which only the first two are neede
 - `modules`, `lines`, `phases`: `{"texts": [...], "ops": [...]}`, distinct texts, and per op which of them;
 - `residents`: `{"persistent": ..., "tensors": [[name, role, size, op, readers, writers], ...]}`, where `persistent` are
   the first 16 digits of the SHA-256 of the persistent bytes per op, as 64-bit little-endian integers;
-- `imported`: how the graph was imported.
+- `imported`: how the graph was imported;
+- `once`: the ops that may not run twice, by their places.
 
 Remarks are no costs: a file whose remarks are damaged, or which was edited so that they may not be true any more, is
-read without them, and a note says so.
+read without them, and a note says so. Where it said that some ops may not run twice, none may then.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ..annotations import NO_ANNOTATIONS, Annotations, Resident
-from ..arrays import INT64_MAX, FloatArray, frozen
+from ..arrays import INT64_MAX, BoolArray, FloatArray, frozen
 from ..errors import GraphError, UsageError
 from ..graph import CostGraph
 
@@ -36,7 +37,7 @@ REMARKS = "schedopt/graph "
 
 _VERSION = 1
 _PER_OP = ("modules", "lines", "phases")
-_MEMBERS = frozenset(("version", "ops", "runtimes", *_PER_OP, "residents", "imported"))
+_MEMBERS = frozenset(("version", "ops", "runtimes", *_PER_OP, "residents", "imported", "once"))
 
 
 def rounded_runtimes(graph: CostGraph) -> list[int]:
@@ -68,6 +69,8 @@ def remarks_of(graph: CostGraph) -> str:
         document["residents"] = {"persistent": _persistent_digest(graph), "tensors": tensors}
     if annotations.imported:
         document["imported"] = dict(annotations.imported)
+    if graph.runs_once.any():
+        document["once"] = np.flatnonzero(graph.runs_once).tolist()
     if not document:
         return ""
     document = {"version": _VERSION, "ops": _names_digest(graph.op_names), **document}
@@ -97,13 +100,17 @@ def with_remarks(graph: CostGraph, texts: Sequence[str], where: str, note: Calla
         document = _document(texts, graph)
         runtimes = _runtimes(document, graph, where, note)
         annotations = _annotations(document, graph, where, note)
+        once = _once(document, graph)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, GraphError) as error:
         reason = str(error) if isinstance(error, _UntrueError) else "they are damaged"
         note(
             f"{where}: modules, lines and the like, and times below a microsecond, were dropped from the file: {reason}"
         )
-        return graph
-    return replace(graph, runtime=runtimes, annotations=annotations)
+        if not any('"once"' in text for text in texts):
+            return graph
+        note(f"{where}: which ops may not run twice is not known any more, so that none may")
+        return replace(graph, runs_once=frozen(np.ones(graph.num_ops), np.bool_))
+    return replace(graph, runtime=runtimes, annotations=annotations, runs_once=once)
 
 
 class _UntrueError(ValueError):
@@ -140,6 +147,16 @@ def _runtimes(document: dict[str, Any], graph: CostGraph, where: str, note: Call
         )
         exact[changed] = graph.runtime[changed]
     return frozen(exact, np.float64)
+
+
+def _once(document: dict[str, Any], graph: CostGraph) -> BoolArray:
+    """Return which ops may not run twice, shape `(ops,)`."""
+    once = np.zeros(graph.num_ops, bool)
+    places = _listed(document.get("once", []), None, int)
+    if places and not 0 <= min(places) <= max(places) < graph.num_ops:
+        raise ValueError(places)
+    once[places] = True
+    return frozen(once, np.bool_)
 
 
 def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: Callable[[str], None]) -> Annotations:

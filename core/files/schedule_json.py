@@ -155,7 +155,7 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
     ----------
     path
         A schedule JSON of any known format, of which only `steps` is needed; or op names, one per line, in the order
-        in which one device runs them, as `solve --format order` prints them.
+        in which one device runs them, as `solve --format order` prints them; an op named twice runs twice.
     graph
         What it is a schedule of.
     force
@@ -241,7 +241,8 @@ def _read_order(names: list[str], graph: CostGraph, path: str | Path) -> LoadedS
     order = [ops[name] for name in names]
     zeros = [0] * len(order)
     schedule = Schedule.from_steps(order, zeros, zeros)
-    return LoadedSchedule(Problem(graph), schedule, "feasible", None, None, None, (StepClaim(),) * len(order))
+    problem = Problem(graph, recompute=len(set(order)) < len(order))
+    return LoadedSchedule(problem, schedule, "feasible", None, None, None, (StepClaim(),) * len(order))
 
 
 def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path, force: bool) -> LoadedSchedule:
@@ -273,6 +274,8 @@ def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path,
             _field(document, "memory_limit", (int, type(None)), path, None),
             _field(document, "bandwidth", (int, float, type(None)), path, None),
             _field(document, "latency_us", (int, float), path, 0.0),
+            _flag(document, "recompute", path),
+            _field(document, "runtime_limit_us", (int, float, type(None)), path, None),
         )
     except UsageError as error:
         raise FormatError(f"{path}: {error}") from error
@@ -316,6 +319,13 @@ def _field(document: dict[str, Any], name: str, kind: Any, path: str | Path, def
         raise FormatError(f"{path}: the field '{name}' has the wrong type: {_shown(value)}")
     if isinstance(value, (int, float)) and not abs(value) <= INT64_MAX:
         raise FormatError(f"{path}: the field '{name}' is out of range: {_shown(value)}")
+    return value
+
+
+def _flag(document: dict[str, Any], name: str, path: str | Path) -> bool:
+    value = document.get(name, False)
+    if not isinstance(value, bool):
+        raise FormatError(f"{path}: the field '{name}' has the wrong type: {_shown(value)}")
     return value
 
 

@@ -12,7 +12,7 @@ from ..comparison.resume import ResumeFile
 from ..comparison.settings import Settings
 from ..errors import UsageError
 from ..problem import Task
-from ..problem_settings import problem_settings
+from ..problem_settings import Recompute, problem_settings
 from ..units import parse_seconds, whole_number
 from .graphs import GraphLike, graphs_of
 
@@ -33,6 +33,8 @@ def compare(
     jobs: int = 1,
     reference: str | None = None,
     resume: str | os.PathLike[str] | None = None,
+    recompute: bool = False,
+    max_overhead: float | str | None = None,
 ) -> Comparison:
     """Run every method on every graph with every seed, under the same budget.
 
@@ -54,6 +56,8 @@ def compare(
         The method that improvements are over; by default the first.
     resume
         A file that finished runs are written to and taken from, so that a comparison goes on where it stopped.
+    recompute, max_overhead
+        Whether ops may run again, and how much time that may add, as in `schedopt.solve`.
 
     Returns
     -------
@@ -82,7 +86,7 @@ def compare(
     specs = [parse_spec(text) for text in texts if text.strip()]
     names = [spec.name for spec in specs]
     settings = Settings(
-        **problem_settings(task, devices, memory_limit, bandwidth, latency, names),
+        **problem_settings(task, devices, memory_limit, bandwidth, latency, names, Recompute(recompute, max_overhead)),
         evaluations=None if evaluations is None else whole_number(evaluations, "evaluations", 1),
         time_limit=None if time_limit is None else parse_seconds(time_limit),
         seed=whole_number(seed, "seed", 0),

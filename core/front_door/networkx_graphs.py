@@ -30,6 +30,7 @@ def from_networkx(
     - `runtime`: microseconds;
     - `workspace`, `persistent`: bytes while it runs, and bytes resident throughout;
     - `final`: whether its outputs are kept to the end, for all or per port;
+    - `once`: whether it may not be computed again;
     - `module`, `line`, `phase`: texts that say where it comes from, as `encoder.layer.0`, `model.py:31` and `forward`,
       `backward` or `update`.
 

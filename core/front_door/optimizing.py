@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..problem_settings import ProblemSettings, Recompute, problem_settings
 from ..search.registry import DEFAULT_METHOD
 from ..units import parse_seconds, whole_number
 
@@ -19,6 +20,8 @@ def optimize(
     inputs: Any,
     *,
     training: str = "none",
+    memory_limit: int | str | None = None,
+    recompute: bool = True,
     method: str = DEFAULT_METHOD,
     time_limit: float | str | None = None,
     evaluations: int | None = None,
@@ -55,6 +58,12 @@ def optimize(
         `none` for the forward pass (default); `sgd` or `adam` for a training step of a module, with its
         parameters as in `adam:learning_rate=0.01,weight_decay=0.1` (`beta1`, `beta2`, `epsilon`).
         A function has its own.
+    memory_limit
+        Most bytes of each plan, all that it is given included, as `8589934592` or `"8GiB"`, or a share of program
+        order's peak, as `"70%"`; by default none, and the order of least peak is what is looked for.
+    recompute
+        Whether ops may run again where no order that is found keeps the limit, for the least added time (default); no
+        op does without a limit. Random ops and those that write in place never run again.
     method, time_limit, evaluations, seed
         As in `schedopt.solve`: how to find the order, for how long or how many complete schedules, from which seed.
     dynamic
@@ -79,9 +88,9 @@ def optimize(
     Raises
     ------
     ProgramError, UsageError
-        If the model cannot be traced, or the method not used like this.
+        If the model cannot be traced, the method not used like this, or a memory limit is below what is held anyway.
     ScheduleError
-        If the results would differ from those in program order.
+        If no schedule that keeps the memory limit was found, or the results would differ from those in program order.
 
     Examples
     --------
@@ -111,6 +120,9 @@ def optimize(
         raise UsageError(f"the model is {what}; optimize the module that it was made of")
     if dynamic:
         raise UsageError("dynamic=True is not supported: a plan is for fixed shapes; leave it out for one per shape")
+    if not isinstance(recompute, bool):
+        raise UsageError(f"recompute is True or False, not {recompute!r}")
+    again = Recompute(recompute and memory_limit is not None)
     settings = PlanSettings(
         method=method,
         evaluations=None if evaluations is None else whole_number(evaluations, "evaluations", 1),
@@ -120,6 +132,7 @@ def optimize(
         plan_limit=whole_number(plan_limit, "plan_limit", 1),
         verify=verify,
         note=print if verbose else None,
+        problem=ProblemSettings(**problem_settings("memory", 1, memory_limit, None, 0.0, [], again)),
     )
     if not isinstance(model, nn.Module):
         return PlannedStep(model, inputs, settings)

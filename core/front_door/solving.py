@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..problem import Problem, Task
-from ..problem_settings import ProblemSettings, problem_settings
+from ..problem_settings import ProblemSettings, Recompute, problem_settings
 from ..result import Result
 from ..search.method_spec import MethodSpec, parse_method
 from ..search.registry import DEFAULT_METHOD
@@ -31,6 +31,8 @@ def solve(
     seed: int = 0,
     jobs: int = 1,
     initial: ScheduleLike | None = None,
+    recompute: bool = False,
+    max_overhead: float | str | None = None,
 ) -> Result:
     """Schedule a graph for least peak memory or least time, and verify the schedule.
 
@@ -61,6 +63,11 @@ def solve(
     initial
         A schedule to start from, for methods that search; the result is never worse. A `Schedule`, a `Result`, the path
         of a schedule file, or the names of all ops in order.
+    recompute
+        Whether ops may run again, on one device: with `memory_limit` for the least added time that keeps it, with
+        `max_overhead` for the least peak. False by default.
+    max_overhead
+        With `recompute`, the share of the time of all ops that may be added, as `"10%"` or 0.1.
 
     Returns
     -------
@@ -93,7 +100,9 @@ def solve(
         raise UsageError(f"a method is a name such as 'auto', not {method!r}")
     given = {"task": task, "devices": devices, "memory_limit": memory_limit, "bandwidth": bandwidth, "latency": latency}
     notes: list[str] = []
-    problem = _problem(graph, spec, given, notes)
+    if not isinstance(recompute, bool):
+        raise UsageError(f"recompute is true or false, not {recompute!r}")
+    problem = _problem(graph, spec, given, Recompute(recompute, max_overhead), notes)
     result = solve_problem(
         problem,
         spec,
@@ -106,12 +115,17 @@ def solve(
     return replace(result, notes=(*notes, *result.notes))
 
 
-def _problem(graph: GraphLike | Problem, spec: MethodSpec, given: dict[str, Any], notes: list[str]) -> Problem:
+def _problem(
+    graph: GraphLike | Problem, spec: MethodSpec, given: dict[str, Any], recompute: Recompute, notes: list[str]
+) -> Problem:
     if isinstance(graph, Problem):
+        given = {**given, "recompute": recompute.is_on or None, "max_overhead": recompute.max_overhead}
         for name, value in given.items():
             if value is not None:
                 raise UsageError(f"a Problem has its own {name}; give {name} only with a graph, not {value!r}")
         return graph
     defaults = {"task": "memory", "latency": 0.0}
     given = {name: defaults.get(name) if value is None else value for name, value in given.items()}
-    return ProblemSettings(**problem_settings(**given, methods=[spec.name])).problem(graph_of(graph, notes.append))
+    return ProblemSettings(**problem_settings(**given, methods=[spec.name], recompute=recompute)).problem(
+        graph_of(graph, notes.append)
+    )

@@ -11,8 +11,10 @@ import numpy as np
 
 from ..costs.simulator import simulate
 from ..graph import CostGraph
-from ..problem import Problem
+from ..problem import RUNTIME_TOLERANCE
 from ..schedule import Schedule
+from ..units import format_bytes, format_microseconds
+from .schedule_order import problem_of
 from .time_difference import TimeDifference, time_difference
 
 PROGRAM_ORDER = "program order"
@@ -45,6 +47,10 @@ class Measurement:
         Pages that the system handed out in a run, one number per process.
     kept_microseconds
         As `microseconds`, where the process keeps the memory that is freed; see `time_runs`.
+    predicted_microseconds
+        What the ops take by the measured costs, each as often as it runs.
+    memory_limit
+        Bytes that the schedule was to keep, or None.
     """
 
     order: str
@@ -55,11 +61,18 @@ class Measurement:
     runs: tuple[tuple[float, ...], ...] = ()
     page_faults: tuple[float, ...] = ()
     kept_microseconds: tuple[float, ...] = ()
+    predicted_microseconds: float = 0.0
+    memory_limit: int | None = None
 
     @property
     def measured_peak(self) -> int:
         """The largest peak of all runs, bytes."""
         return max(self.measured_peaks)
+
+    @property
+    def keeps_limit(self) -> bool | None:
+        """Whether the memory limit was kept in every run; None where there is none."""
+        return None if self.memory_limit is None else self.measured_peak <= self.memory_limit
 
     @property
     def error(self) -> float:
@@ -85,6 +98,11 @@ def time_sentences(row: Measurement, first: Measurement) -> list[str]:
         The order, and program order.
     """
     said = [f"Time of {row.order}: {row.time_against(first)}."]
+    if row.predicted_microseconds > first.predicted_microseconds * (1 + RUNTIME_TOLERANCE):
+        added = 100 * (row.predicted_microseconds / first.predicted_microseconds - 1)
+        took = format_microseconds(row.predicted_microseconds)
+        before = format_microseconds(first.predicted_microseconds)
+        said.append(f"Predicted: +{added:.2f}%, as some ops run again: {took} for all, {before} in program order.")
     if all(one.kept_microseconds in ((), one.microseconds) for one in (row, first)):
         return said
     faults, others = statistics.median(row.page_faults), statistics.median(first.page_faults)
@@ -93,6 +111,18 @@ def time_sentences(row: Measurement, first: Measurement) -> list[str]:
         said.append(f"It has {faults:,.0f} page faults a run, not {others:,.0f}: freed memory is given back.")
         said.append(f"If it is kept: {kept}.")
     return said
+
+
+def limit_sentences(row: Measurement) -> list[str]:
+    """Say whether an order kept its memory limit in every run; nothing where it has none."""
+    if row.memory_limit is None:
+        return []
+    limit = format_bytes(row.memory_limit)
+    if row.keeps_limit:
+        return [f"Memory limit of {row.order}: {limit}, kept in every run."]
+    excess = format_bytes(row.measured_peak - row.memory_limit)
+    runs = f"{sum(peak > row.memory_limit for peak in row.measured_peaks)} of {len(row.measured_peaks)} runs"
+    return [f"Memory limit of {row.order}: {limit}, exceeded by up to {excess} in {runs}."]
 
 
 def run_rounds(
@@ -155,10 +185,15 @@ def measurements(
         Bytes held throughout that the graph, or the processes' peaks, leave out.
     """
     expected = reports[PROGRAM_ORDER][0]["digests"]
+    predicted = {
+        label: simulate(problem_of(graph, order), Schedule.single_device(np.array(order)))
+        for label, order in orders.items()
+    }
     return [
         Measurement(
             order=label,
-            predicted_peak=unpredicted + simulate(Problem(graph), Schedule.single_device(np.array(order))).peak,
+            predicted_peak=unpredicted + predicted[label].peak,
+            predicted_microseconds=predicted[label].runtime,
             measured_peaks=tuple(unmeasured + report["peak"] for report in reports[label]),
             microseconds=tuple(report["microseconds"] for report in reports[label]),
             is_equal=all(report["digests"] == expected for report in reports[label]),
@@ -166,6 +201,6 @@ def measurements(
             page_faults=tuple(report["page_faults"] for report in reports[label]),
             kept_microseconds=tuple(report["kept_microseconds"] for report in reports[label]),
         )
-        for label, order in orders.items()
+        for label in orders
         if reports[label]
     ]

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from ..costs.bounds import memory_bound
-from ..costs.verifier import verify
 from ..errors import ScheduleError, UsageError
 from ..files.atomic import check_writable, write_atomically
 from ..problem import Problem
 from ..problem_settings import ProblemSettings
 from ..result import Result
-from ..schedule import Schedule
-from ..units import format_bytes
 from .imported import with_imported
 from .measurement import Measurement, OnRun
+from .memory_limit import check_limit
 from .options import ImportOptions
-from .runners import Note, check_output, load_runner
-from .schedule_order import read_order
+from .runners import Note, check_output, load_runner, repeats_ops
+from .schedule_order import check_order, read_limited_order, read_order
 
 SEARCHING = "searching for an order"
 
@@ -61,7 +56,7 @@ class Job:
     options
         How the model is imported, its costs included.
     settings
-        The memory limit on the one device; by default none.
+        The memory limit on the one device, and whether ops may run again; by default neither.
     schedule
         Where to write the schedule, if anywhere.
     repeats
@@ -82,6 +77,8 @@ class Job:
 
     def __post_init__(self) -> None:
         check_output(self.model, self.output)
+        if self.settings.recompute and not repeats_ops(self.model):
+            raise UsageError(f"{self.model}: an ONNX file runs each node once; leave out --recompute")
         if self.schedule is not None:
             if self.schedule in (self.model, self.output):
                 raise UsageError(f"{self.schedule}: is the model or the output; name another file for the schedule")
@@ -142,13 +139,15 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
     graph = with_imported(runner.graph(job.options.costs, observer.note), job.model, job.options)
     stage(SEARCHING)
     result = solve(job.settings.problem(graph))
-    _check_limit(job.model, result)
+    remedy = "let ops run again with --recompute" if repeats_ops(job.model) else ""
+    check_limit(job.model, result, remedy=remedy, consequence="nothing was written")
     order = result.schedule.op_order().tolist()
     rows: list[Measurement] = []
     is_interrupted = result.status == "interrupted"
     if job.repeats and not is_interrupted:
         stage("running both orders")
         rows = runner.measure(graph, {result.method: order}, job.repeats, observer.note, observer.on_run)
+        rows = _with_limits(rows, {result.method: result.problem.memory_limit})
         is_interrupted = not is_complete(rows, 2, job.repeats)
         _check_equal(job.model, rows)
     stage("comparing results, writing the program")
@@ -230,13 +229,15 @@ def measure(
     observer.on_stage(1, 3, "importing the program")
     runner = load_runner(model, options, observer.note)
     graph = runner.graph("roofline", observer.note)
-    orders = {path: read_order(path, graph, force=force) for path in schedules}
+    read = {path: read_limited_order(path, graph, force=force) for path in schedules}
+    orders = {path: order for path, (order, _) in read.items()}
     for order in orders.values():
-        verify(Problem(graph), Schedule.single_device(np.array(order)))
+        check_order(graph, order)
     observer.on_stage(2, 3, "measuring what each op takes")
     measured = runner.graph("measured", _nothing)
     observer.on_stage(3, 3, f"running {len(orders) + 1} order{'s' * bool(orders)}")
-    return runner.measure(measured, orders, repeats, observer.note, observer.on_run)
+    rows = runner.measure(measured, orders, repeats, observer.note, observer.on_run)
+    return _with_limits(rows, {path: limit for path, (_, limit) in read.items()})
 
 
 def is_complete(rows: Sequence[Measurement], orders: int, repeats: int) -> bool:
@@ -244,18 +245,9 @@ def is_complete(rows: Sequence[Measurement], orders: int, repeats: int) -> bool:
     return len(rows) == orders and all(len(row.microseconds) == repeats for row in rows)
 
 
-def _check_limit(model: str, result: Result) -> None:
-    limit = result.problem.memory_limit
-    if result.is_feasible or limit is None:
-        return
-    least = memory_bound(result.problem)  # the bound of a search that keeps a limit says nothing of other orders
-    if least > limit:
-        reason = f"no order needs less than {format_bytes(least)}"
-    else:
-        reason = f"the least that was found is {format_bytes(result.peak_memory)}"
-    raise ScheduleError(
-        f"{model}: the memory limit of {format_bytes(limit)} is not kept: {reason}; nothing was written"
-    )
+def _with_limits(rows: Sequence[Measurement], limits: Mapping[str, int | None]) -> list[Measurement]:
+    """Return the rows with the memory limits that their orders were to keep."""
+    return [replace(row, memory_limit=limits.get(row.order)) for row in rows]
 
 
 def _check_equal(model: str, rows: Sequence[Measurement]) -> None:

@@ -57,18 +57,21 @@ class RunnerKind(NamedTuple):
         Of the file that it writes.
     written
         What that file is, for messages.
+    repeats_ops
+        Whether an op may stand in it several times.
     """
 
     entry: str
     suffix: str
     written: str
+    repeats_ops: bool
 
 
 _PACKAGE = "schedopt.core.programs"
 RUNNERS = {
-    "onnx": RunnerKind(f"{_PACKAGE}.onnx.runner:OnnxRunner", ".onnx", "an ONNX model is written as ONNX"),
+    "onnx": RunnerKind(f"{_PACKAGE}.onnx.runner:OnnxRunner", ".onnx", "an ONNX model is written as ONNX", False),
     "pytorch": RunnerKind(
-        f"{_PACKAGE}.pytorch.runner:TorchRunner", ".pt2", "a PyTorch program is written as an exported program"
+        f"{_PACKAGE}.pytorch.runner:TorchRunner", ".pt2", "a PyTorch program is written as an exported program", True
     ),
 }
 
@@ -85,6 +88,11 @@ def runner_kind(model: str) -> RunnerKind:
     if kind not in RUNNERS:
         raise UsageError(f"{model}: not a program that can be run; name an .onnx or .pt2 file or module:function")
     return RUNNERS[kind]
+
+
+def repeats_ops(model: str) -> bool:
+    """Whether ops of a model may run again in what is written."""
+    return runner_kind(model).repeats_ops
 
 
 def load_runner(model: str, options: ImportOptions, note: Note) -> Runner:

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 
+import numpy as np
+
+from ..costs.unrolled import repeated_ops
+from ..costs.verifier import verify
 from ..errors import OtherGraphError, UsageError
 from ..files.costgraph import with_marks_as_ops
 from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph import CostGraph
+from ..problem import Problem
+from ..schedule import Schedule
+
+
+def problem_of(graph: CostGraph, order: Sequence[int]) -> Problem:
+    """Return the problem that an order of a program's ops is a schedule of: one in which ops run again if some do."""
+    return Problem(graph, recompute=len(set(order)) < len(order))
+
+
+def check_order(graph: CostGraph, order: Sequence[int]) -> None:
+    """Have an order of a program's ops verified, in which some may run several times.
+
+    Raises
+    ------
+    ScheduleError
+        If it is none; the message names the op.
+    """
+    verify(problem_of(graph, order), Schedule.single_device(np.array(order)))
+
+
+def refuse_repeats(name: str, graph: CostGraph, order: Sequence[int]) -> None:
+    """Raise `UsageError` if ops run several times in an order of an ONNX model; the message names one."""
+    if again := repeated_ops(graph, order):
+        raise UsageError(
+            f"{name}: op {graph.op_label(again[0])} runs again in this schedule, and an ONNX file runs each node once; "
+            "solve without --recompute"
+        )
 
 
 def read_order(path: str, graph: CostGraph, *, force: bool = False) -> list[int]:
-    """Read a schedule of a program's graph: its ops in the order they run.
+    """Read a schedule of a program's graph: its ops in the order they run, some several times perhaps.
 
     Parameters
     ----------
@@ -29,15 +61,21 @@ def read_order(path: str, graph: CostGraph, *, force: bool = False) -> list[int]
     UsageError
         If it uses several devices.
     """
+    return read_limited_order(path, graph, force=force)[0]
+
+
+def read_limited_order(path: str, graph: CostGraph, *, force: bool = False) -> tuple[list[int], int | None]:
+    """Read a schedule of a program's graph, and the memory limit in bytes that it was to keep; see `read_order`."""
     try:
-        schedule = _read(path, graph, force).schedule
+        loaded = _read(path, graph, force)
     except OtherGraphError as error:
         remark = "it is of another model, or imported with other --training or --shape"
         raise type(error)(f"{error}: {remark}") from None
+    schedule = loaded.schedule
     used = len(set(chain(schedule.sources.tolist(), schedule.targets.tolist())))
     if used > 1:
         raise UsageError(f"{path}: the schedule uses {used} devices, and a program runs on one; solve with --devices 1")
-    return [op for op in schedule.op_order().tolist() if op < graph.num_ops]
+    return [op for op in schedule.op_order().tolist() if op < graph.num_ops], loaded.problem.memory_limit
 
 
 def _read(path: str, graph: CostGraph, force: bool) -> LoadedSchedule:

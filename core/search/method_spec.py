@@ -94,6 +94,14 @@ def check_supported(
 ) -> None:
     """Raise UsageError if the method cannot solve this problem, count evaluations, or start from a schedule."""
     is_single = problem.devices == 1
+    wanted = "never" if problem.recompute else "only"
+    if spec.method.recomputation == wanted:
+        able = methods_where(lambda m: m.recomputation != wanted)
+        raise UsageError(
+            f"method '{spec.name}' runs every op once; with --recompute use {listed(able)}"
+            if problem.recompute
+            else f"method '{spec.name}' decides what runs again; give it --recompute, or use another method"
+        )
     if spec.method.memory_on_one_device_only and (problem.task != "memory" or not is_single):
         able = methods_where(lambda m: not (m.memory_on_one_device_only or (is_single and m.several_devices_only)))
         raise UsageError(

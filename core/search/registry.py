@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from .parameters import Parameters
 
@@ -48,6 +48,8 @@ class Method(NamedTuple):
         Time limit in the same case.
     default_devices
         Devices for the memory task where their number is not said; for the makespan it is 2 with every method.
+    recomputation
+        Whether it may run ops again: `never` refuses such problems, `only` refuses others.
     flags
         Parameters that `solve` has an option for; see `FLAGS`.
     trainer, training
@@ -66,6 +68,7 @@ class Method(NamedTuple):
     default_evaluations: int | None = None
     default_seconds: float | None = None
     default_devices: int = 1
+    recomputation: Literal["never", "also", "only"] = "never"
     flags: tuple[str, ...] = ()
     trainer: str = ""
     training: str = ""
@@ -78,6 +81,7 @@ METHODS: dict[str, Method] = {
         "The best of the methods below within the time limit; never worse than the input order",
         "ours",
         default_seconds=10.0,
+        recomputation="also",
     ),
     "input": Method(
         f"{_SOLVERS}.one_device.sequences:input_order",
@@ -136,6 +140,27 @@ METHODS: dict[str, Method] = {
         memory_on_one_device_only=True,
         default_seconds=10.0,
     ),
+    "recompute": Method(
+        f"{_SOLVERS}.one_device.recompute:solve",
+        "Order and repeated runs decided together: order-search, then annealing of chains that run again",
+        "ours; Kirkpatrick 1983",
+        default_seconds=10.0,
+        recomputation="only",
+    ),
+    "fixed-order": Method(
+        f"{_SOLVERS}.one_device.fixed_order:solve",
+        "The annealing of recompute with the input order kept",
+        "ours",
+        default_seconds=10.0,
+        recomputation="only",
+    ),
+    "checkpoint-segments": Method(
+        f"{_SOLVERS}.one_device.checkpoint_segments:solve",
+        "Segments of the forward pass that run again before their backward pass, as many as fit; on two levels, too",
+        "Chen et al. 2016",
+        searches=False,
+        recomputation="only",
+    ),
     "topoformer": Method(
         "schedopt.policies.topoformer.solve:solve",
         "Priorities by attention along the graph's partial order, decoded greedily, by samples or by a beam",
@@ -164,8 +189,9 @@ METHODS: dict[str, Method] = {
     "cp-sat": Method(
         f"{_SOLVERS}.cp_sat.solve:solve",
         "Constraint programming (OR-Tools), hinted by auto: exact with time enough, else with a proven bound",
-        "REGAL A.10",
+        "REGAL A.10; MOCCASIN",
         counts_evaluations=False,
+        recomputation="also",
     ),
     "annealing": Method(
         f"{_SOLVERS}.several_devices.annealing:solve",

@@ -172,7 +172,8 @@ class Search:
     def offer(self, schedule: Schedule) -> Simulation:
         """Price a schedule and keep it if it is the best so far; does not count as an evaluation."""
         simulation = simulate(self.problem, schedule)
-        fitness = self.problem.fitness(simulation.peak, simulation.runtime)
+        time = self.problem.time_of(len(schedule), simulation.runtime)
+        fitness = self.problem.fitness(simulation.peak, time)
         if fitness < self.best_fitness:
             self.best, self.best_simulation, self.best_fitness = schedule, simulation, fitness
             self.found_by = self.working

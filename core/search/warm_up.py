@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..costs.bounds import min_cut_bound
+from ..costs.recompute_bounds import recompute_bound
 from ..costs.simulator import simulate
 from ..graph import CostGraph
 from ..graph_builder import GraphBuilder
@@ -20,16 +21,18 @@ LOOSE_LIMIT = 10**9
 
 def warm_up(problem: Problem, spec: MethodSpec) -> None:
     """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled."""
-    tiny = problem.with_graph(_tiny_graph())
-    if tiny.memory_limit is not None:
-        tiny = replace(tiny, memory_limit=LOOSE_LIMIT)
+    loose = None if problem.memory_limit is None else LOOSE_LIMIT
+    tiny = replace(problem, graph=_tiny_graph(), memory_limit=loose, runtime_limit=None)
     for part in parts_of(spec.name, problem):
         prepare = getattr(module_of(part), "warm_up", None)
         search = Search(tiny if prepare is None else prepare(tiny), max_evaluations=EVALUATIONS, lower_bound=-1.0)
         load(part)(search, spec.parameters if part == spec.name else parameters_class(part)())
         assert search.best is not None
     order = tiny.graph.input_order
-    min_cut_bound(tiny.graph, order, simulate(tiny, Schedule.single_device(order)).step_memory)
+    memory = simulate(tiny, Schedule.single_device(order)).step_memory
+    if problem.recompute:
+        recompute_bound(replace(tiny, task="runtime", memory_limit=int(memory.max()) - 1), order, memory)
+    min_cut_bound(tiny.graph, order, memory)
 
 
 def parts_of(name: str, problem: Problem) -> list[str]:

@@ -7,6 +7,7 @@ from ..search.parameters import Parameters
 from ..search.registry import load, parameters_class
 from ..search.search import Search
 
+RECOMPUTING = "recompute"
 HEURISTICS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
 MOST_CELLS = 2**31
 LARGEST_PARTITIONED = 20_000  # edges: one second
@@ -18,6 +19,8 @@ def _is_order_only(problem: Problem) -> bool:
 
 def parts(problem: Problem) -> list[str]:
     """Return the methods used for a problem."""
+    if problem.recompute:
+        return ["order-search", RECOMPUTING]
     return [*_heuristics(problem), "order-search" if _is_order_only(problem) else "annealing"]
 
 
@@ -38,8 +41,11 @@ def solve(search: Search, parameters: Parameters) -> None:
     """Try the heuristics, then search; stop at once when the lower bound is met.
 
     Peak memory on one device: `order_search`. Otherwise: `annealing`, from the best heuristic or
-    greedy decoding. Both go on from the best schedule known.
+    greedy decoding. Both go on from the best schedule known. With recomputation: `recompute` alone.
     """
+    if search.problem.recompute:
+        _run(search, RECOMPUTING)
+        return
     for name in _heuristics(search.problem):
         _run(search, name)
         if search.must_stop():

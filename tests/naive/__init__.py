@@ -43,6 +43,7 @@ from .priorities import (
     step_probabilities,
 )
 from .random_keys import as_floats, crossover, decode, looked_up
+from .repeated_runs import least_peak_within, least_time, replay_runs, run_sequences, runs_front
 from .sequences import Walk, anneal_keys, anneal_sequence, arrange, sequence_cost, sequence_steps, spread
 from .topoformer import hops, normalised_laplacian
 
@@ -74,6 +75,8 @@ __all__ = [
     "least_arrival",
     "settled",
     "least_peak",
+    "least_peak_within",
+    "least_time",
     "least_peak_memory_first",
     "level_sets",
     "lifetimes_cost",
@@ -95,7 +98,10 @@ __all__ = [
     "reachable",
     "ready_steps",
     "replay",
+    "replay_runs",
+    "run_sequences",
     "runnable",
+    "runs_front",
     "sampled_order",
     "schedule_of",
     "sent_after",

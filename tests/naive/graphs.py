@@ -24,6 +24,7 @@ class Plain:
     size: dict = field(default_factory=dict)
     alias: dict = field(default_factory=dict)
     final: set = field(default_factory=set)
+    runs_once: set = field(default_factory=set)
 
     def __post_init__(self):
         self.ops = range(len(self.runtime))
@@ -87,6 +88,7 @@ def plain_of(graph):
         dict(zip(names, graph.tensor_size.tolist(), strict=True)),
         {names[t]: names[a] for t, a in enumerate(graph.alias_of.tolist()) if a >= 0},
         {names[t] for t, final in enumerate(graph.is_final.tolist()) if final},
+        {op for op, once in enumerate(graph.runs_once.tolist()) if once},
     )
 
 
@@ -110,10 +112,11 @@ def plain_of_spec(spec):
         outputs.append(made)
         reads.append(set(arguments) | {(op_of_id[i], CONTROL) for i in op["control"]})
     costs = ([op[key] for op in spec] for key in ("runtime", "workspace", "persistent"))
-    return Plain(*costs, outputs, reads, size, alias, final)
+    once = {at for at, op in enumerate(spec) if op.get("runs_once")}
+    return Plain(*costs, outputs, reads, size, alias, final, once)
 
 
-def random_spec(rng, ops, *, per_port_final=True, whole_runtimes=False, aliases=True, edges=1.4):
+def random_spec(rng, ops, *, per_port_final=True, whole_runtimes=False, aliases=True, edges=1.4, runs_once=0.0):
     """Draw a graph with every feature, as a list of `add_op` arguments in the order of the file.
 
     Several outputs per op or none, inputs repeated or missing (so several components), views and views of
@@ -149,6 +152,8 @@ def random_spec(rng, ops, *, per_port_final=True, whole_runtimes=False, aliases=
                 "persistent": int(rng.choice([0, 0, 0, 7])),
             }
         )
+    for op in spec if runs_once else ():
+        op["runs_once"] = bool(rng.random() < runs_once)
     if rng.random() < 0.6:
         spec = [spec[i] for i in rng.permutation(ops)]
     return spec

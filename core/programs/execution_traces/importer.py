@@ -80,6 +80,7 @@ class _Op:
     """Storages written in place, and the index into `inputs` of each."""
     workspace: int
     microseconds: float
+    runs_once: bool
     persistent: int = 0
 
 
@@ -129,7 +130,8 @@ class _Import:
         op = len(self.ops)
         sizes, workspace = _inner_memory(node, made)
         control = self.accesses.add(op, [id(s) for s in reads.values()], {id(reads[at]) for at in writes})
-        for kind in _ordered_kinds(node):
+        ordered = list(_ordered_kinds(node))
+        for kind in ordered:
             control |= {self.last[kind]} if kind in self.last else set()
             self.last[kind] = op
         inputs = [storage.place for storage in reads.values() if storage.place is not None]
@@ -142,7 +144,8 @@ class _Import:
         self.handed += not made and not writes
         control -= {producer for producer, _ in inputs}
         microseconds = operators.microseconds(node, self.roofline, {**reads, **self.current})
-        self.ops.append(_Op(node, phase, inputs, control, made_storages, rewritten, workspace, microseconds))
+        runs_once = bool(writes or ordered or not is_trusted)
+        self.ops.append(_Op(node, phase, inputs, control, made_storages, rewritten, workspace, microseconds, runs_once))
 
     def _is_number(self, tensor: Tensor) -> bool:
         """Whether an argument is a number of Python that PyTorch made a tensor of: nothing ever made its storage."""
@@ -193,6 +196,7 @@ class _Import:
                 runtime=op.microseconds,
                 workspace=op.workspace,
                 persistent=op.persistent,
+                runs_once=op.runs_once,
             )
         held = format_bytes(sum(storage.size for storage in kept))
         note(

@@ -2,7 +2,8 @@
 
 A node is an op. Its attributes: `size` (or `output_size`), bytes of its output, or a list, one per port; `runtime`,
 microseconds; `workspace` and `persistent`, bytes; `final`, whether its outputs are kept to the end, for all or per
-port; `module`, `line` and `phase`, texts that say where it comes from. An edge is a tensor that its target reads: port
+port; `once`, whether it may not be computed again; `module`, `line` and `phase`, texts that say where it comes from.
+An edge is a tensor that its target reads: port
 `port` (0) of its source. An edge with a `size` is a tensor of its own, which edges of the same source and `port` share.
 An edge with `alias`, a port of its target or a list of them, makes these views of its tensor. An edge with `control`
 true is an order without a tensor. Units may be written: `4KiB`, `5ms`. What is not given is 0, false or empty.
@@ -24,7 +25,18 @@ from ...graph_builder import GraphBuilder
 from ...units import parse_bytes, parse_microseconds
 
 Attributes = Mapping[str, Any]
-NODE_ATTRIBUTES = ("size", "output_size", "runtime", "workspace", "persistent", "final", "module", "line", "phase")
+NODE_ATTRIBUTES = (
+    "size",
+    "output_size",
+    "runtime",
+    "workspace",
+    "persistent",
+    "final",
+    "once",
+    "module",
+    "line",
+    "phase",
+)
 EDGE_ATTRIBUTES = ("size", "port", "alias", "control")
 _DRAWING_ATTRIBUTES = re.compile(
     r"arrow\w+|\w*color\w*|font\w+|head\w+|label\w*|same(head|tail)|tail\w+|[hl]?(href|url|URL|head|tail|p)|[xyz]|xlabel|xlp"
@@ -36,6 +48,7 @@ _REMARKS = {"module": "modules", "line": "lines", "phase": "phases"}
 """The field of `Annotations` for each attribute that is a remark."""
 _EXPECTED = {
     "final": "true or false",
+    "once": "true or false",
     "control": "true or false",
     "runtime": "microseconds, like 12.5 or 3ms",
     "port": "a whole number",
@@ -128,6 +141,7 @@ def cost_graph(written: AttributedGraph, path: str, default_size: int | None, no
             runtime=_value(attributes, "runtime", _microseconds, 0.0, where),
             workspace=_value(attributes, "workspace", _bytes, 0, where),
             persistent=_value(attributes, "persistent", _bytes, 0, where),
+            runs_once=_value(attributes, "once", _truth, False, where),
         )
     graph = builder.build(_annotations(written))
     _remark(written, graph, path, note)
@@ -156,6 +170,8 @@ def written_graph(graph: CostGraph) -> AttributedGraph:
         ):
             if value:
                 node[key] = value
+        if graph.runs_once[op]:
+            node["once"] = True
         if graph.is_final[ports].any():
             node["final"] = [bool(graph.is_final[tensor]) for tensor in ports]
         node.update((attribute, texts[op]) for attribute, texts in remarks if texts[op])

@@ -9,14 +9,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ...costs.verifier import verify
 from ...errors import FormatError, ProgramError, ScheduleError
 from ...files.atomic import write_atomically
 from ...graph import CostGraph
-from ...problem import Problem
-from ...schedule import Schedule
+from ..schedule_order import check_order, refuse_repeats
 from .nodes import is_random
 from .program import OnnxProgram, external_files
 from .run import digests
@@ -47,10 +43,13 @@ def write_in_order(program: OnnxProgram, graph: CostGraph, order: Sequence[int],
     ------
     FormatError, ProgramError
         If ONNX Runtime cannot run the model, or the output cannot be written.
+    UsageError
+        If an op runs several times.
     ScheduleError
         If this is no order of the model, or its results would differ; then nothing is written.
     """
-    verify(Problem(graph), Schedule.single_device(np.array(order)))
+    refuse_repeats(program.path, graph, order)
+    check_order(graph, order)
     reordered = reorder(program, order)
     check_equal(program, reordered)
     _copy_external_data(program, Path(output))

@@ -81,7 +81,7 @@ def graph_of(
     - The ops of `IN_PLACE` write over their input where nobody needs it any more. That is a view too where it happens
       in every order, since the op is the buffer's only reader. Where it depends on the order the output counts in full,
       so that the prediction is on the safe side.
-    - Random ops keep their order.
+    - Random ops keep their order, and may not run twice; nor may ops that write over their input.
 
     Parameters
     ----------
@@ -121,10 +121,10 @@ def graph_of(
             runtime=runtime,
             workspace=workspace,
             persistent=persistent[op],
+            runs_once=is_random(node) or bool(source and node.op_type not in VIEWS),
         )
         producers.update((value, (op, port)) for port, value in enumerate(node.output) if value)
-        if is_random(node):
-            last_random = [op]
+        last_random = [op] if is_random(node) else last_random
     return builder.build(annotations)
 
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from ...costs.verifier import verify
 from ...graph import CostGraph
-from ...problem import Problem
-from ...schedule import Schedule
 from ..fresh_process import ask
 from ..measurement import PROGRAM_ORDER, Measurement, OnRun, measurements, run_rounds
+from ..schedule_order import check_order, refuse_repeats
 from .program import OnnxProgram
 
 
@@ -51,11 +47,14 @@ def measure_orders(
     ------
     ProgramError
         If ONNX Runtime cannot run the model.
+    UsageError
+        If an op runs several times.
     ScheduleError
         If an order is not one of this model.
     """
     for order in orders.values():
-        verify(Problem(graph), Schedule.single_device(np.array(order)))
+        refuse_repeats(program.path, graph, order)
+        check_order(graph, order)
     every = {PROGRAM_ORDER: range(graph.num_ops), **orders}
     question = {"path": program.path, "shapes": dict(program.sizes)}
 

@@ -117,7 +117,7 @@ class _AotImport(Import):
             if known == storage:
                 return port
         if self.given_away is None:
-            self.given_away = ImportedOp(SAVED, [], set(), [], [], [], 0.0, 0)
+            self.given_away = ImportedOp(SAVED, [], set(), [], [], [], 0.0, 0, True)
             self.ops.append(self.given_away)
         port = (0, len(self.given_away.sizes))
         self.storage_of[port] = storage

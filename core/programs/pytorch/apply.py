@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import fx
 from torch._export.verifier import TrainingIRVerifier
@@ -22,12 +22,10 @@ from torch.export.graph_signature import (
 )
 from torch.utils import _pytree as pytree
 
-from ...costs.verifier import verify
 from ...errors import UsageError
 from ...files.atomic import write_atomically
 from ...graph import CostGraph
-from ...problem import Problem
-from ...schedule import Schedule
+from ..schedule_order import check_order
 from .equality import check_equal
 from .node_order import in_order
 from .program import STEP, TorchProgram
@@ -48,7 +46,7 @@ def write_in_order(
     program, graph
         What to write, and its graph.
     order
-        The graph's ops in the order they shall run.
+        The graph's ops in the order they shall run; one that stands there several times is computed as often.
     output
         The `.pt2` file to write.
     where
@@ -81,14 +79,14 @@ def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx
     graph
         Its graph, whose edges say what an order must keep: reads, writes in place, random ops.
     order
-        The graph's ops in the order they shall run; see `in_order`.
+        The graph's ops in the order they shall run, some several times perhaps; see `in_order`.
 
     Raises
     ------
     ScheduleError
-        If this is no order of the graph; the message names the op.
+        If this is no order of the graph, or an op that may not runs again; the message names the op.
     """
-    verify(Problem(graph), Schedule.single_device(np.array(order)))
+    check_order(graph, order)
     return in_order(program.module, [graph.op_names[op] for op in order])
 
 
@@ -99,7 +97,7 @@ def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int
     return ExportedProgram(
         root=module,
         graph=module.graph,
-        graph_signature=exported.graph_signature,
+        graph_signature=_with_results_of(module.graph, exported.graph_signature),
         state_dict=exported.state_dict,
         range_constraints=exported.range_constraints,
         module_call_graph=exported.module_call_graph,
@@ -107,6 +105,16 @@ def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int
         constants=exported.constants,
         verifiers=exported.verifiers,
     )
+
+
+def _with_results_of(graph: fx.Graph, signature: ExportGraphSignature) -> ExportGraphSignature:
+    """Return a signature with the results of a graph, where that of an op which ran again has another name."""
+    results = pytree.tree_leaves(graph.output_node().args)
+    specs = [
+        replace(spec, arg=replace(spec.arg, name=result.name)) if isinstance(result, fx.Node) else spec
+        for spec, result in zip(signature.output_specs, results, strict=True)
+    ]
+    return ExportGraphSignature(signature.input_specs, specs)
 
 
 def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedProgram:

@@ -33,6 +33,7 @@ from .source_lines import node_label, sources_of
 from .tracing import fake_mode, fake_of
 
 aten = torch.ops.aten
+_KNOWN = ("aten", "prims")  # whose schemas say all that they do; another op may keep something to itself
 # The CPU's attention does the FLOPs of the one that PyTorch counts.
 _SAME_FLOPS = {
     aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
@@ -114,6 +115,7 @@ def graph_of(
             runtime=op.runtime,
             workspace=op.workspace,
             persistent=persistent[number],
+            runs_once=op.runs_once,
         )
     return builder.build(_annotations(program, ops, residents))
 
@@ -137,6 +139,7 @@ class ImportedOp:
     final: list[bool]
     runtime: float
     workspace: int
+    runs_once: bool
 
 
 class Import:
@@ -159,6 +162,7 @@ class Import:
         self.residents = Residents()
         self.allocated: set[int] = set()
         self.storage_of: dict[tuple[int, int], int] = {}
+        self.maker_of: dict[int, int] = {}
         self.last_random: int | None = None
         nodes = program.module.graph.nodes
         self.views_wait = any(torch.Tag.inplace_view in getattr(node.target, "tags", ()) for node in nodes)
@@ -224,17 +228,24 @@ class Import:
         made = tensors_in([result])
         is_view = bool(made) and not written and all(self._storage(tensor, node) in read for tensor in made)
         control = set() if is_view and not self.views_wait else self.accesses.add(op, read, written.keys())
-        if is_random(target, values):
+        draws = is_random(target, values)
+        if draws:
             if self.last_random is not None:
                 control.add(self.last_random)
             self.last_random = op
-        control -= {producer for producer, _ in inputs}
+        producers = {producer for producer, _ in inputs}
+        # What made the memory that is written now, or read it for what is written, would do other than before.
+        spoilt = {self.maker_of[storage] for storage in written if storage in self.maker_of}
+        for earlier in spoilt | (control & producers):
+            self.ops[earlier].runs_once = True
+        control -= producers
         if self.measured is not None:
             runtime, workspace = self.measured[node.name]
         else:
             runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
         final = [False] * len(sizes)
-        self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, runtime, workspace))
+        runs_once = bool(written) or draws or target.namespace not in _KNOWN
+        self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, runtime, workspace, runs_once))
         self.residents.access(op, read, written, is_view)
 
     def _run(self, target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -278,6 +289,7 @@ class Import:
                 elif storage not in self.residents:
                     size = leaf.untyped_storage().nbytes()
                     new[storage] = port
+                    self.maker_of[storage] = op
                 self.storage_of[op, port] = storage
             sizes.append(size)
             aliases.append(alias)

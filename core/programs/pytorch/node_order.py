@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from operator import getitem
 
@@ -19,7 +20,7 @@ def in_order(module: fx.GraphModule, names: Iterable[str]) -> fx.GraphModule:
     """Return a module with its ops in another order; arguments and results stay as they are.
 
     A `getitem` follows the op that it takes from, and a number the last op that it needs, so that no tensor is kept
-    for its size alone.
+    for its size alone. An op that is named several times runs as often: what follows takes what its latest run made.
 
     Parameters
     ----------
@@ -32,12 +33,18 @@ def in_order(module: fx.GraphModule, names: Iterable[str]) -> fx.GraphModule:
     nodes = {node.name: node for node in old.nodes}
     new = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
+    runs: Counter[fx.Node] = Counter()
 
     def add(node: fx.Node) -> None:
-        copies[node] = new.node_copy(node, copies.__getitem__)
+        runs[node] += 1
+        name = node.name if runs[node] == 1 else f"{node.name}_run_{runs[node]}"
+        args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
+        copies[node] = new.create_node(node.op, node.target, args, kwargs, name, node.type)
+        copies[node].meta = dict(node.meta)
         for user in node.users:
-            follows = (user.target is getitem and bool(user.users)) or is_number(user)
-            if follows and user not in copies and all(needed in copies for needed in user.all_input_nodes):
+            takes = user.target is getitem and bool(user.users)
+            follows = takes or (is_number(user) and user not in copies)
+            if follows and all(needed in copies for needed in user.all_input_nodes):
                 add(user)
 
     for node in old.nodes:
@@ -46,4 +53,7 @@ def in_order(module: fx.GraphModule, names: Iterable[str]) -> fx.GraphModule:
     for name in names:
         add(nodes[name])
     add(old.output_node())
+    for node in reversed(new.nodes):
+        if node.target is getitem and not node.users:  # of a run whose other results alone are taken
+            new.erase_node(node)
     return fx.GraphModule(module, new)

@@ -137,7 +137,7 @@ class PlannedStep(nn.Module):
         if self._plans < limit:
             try:
                 return self._planned(segment, wanted, names)
-            except (ProgramError, ScheduleError) as error:
+            except (ProgramError, ScheduleError, UsageError) as error:
                 warnings.warn(f"{error}; it runs in program order", stacklevel=2)
         elif not self._at_limit:
             self._at_limit = True

@@ -13,17 +13,19 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import fx, nn
 
+from ...costs.simulator import input_peak
 from ...errors import ProgramError, SchedoptError, UsageError
-from ...problem import Problem
+from ...problem_settings import ProblemSettings
 from ...result import Result
 from ...solve import solve
 from ...units import format_bytes
+from ..memory_limit import check_limit, limit_sentence
 from .apply import reorder
 from .costs import measured_costs
 from .equality import check_equal
@@ -98,6 +100,8 @@ class PlanSettings:
         Whether results are compared, bit for bit, with those in program order.
     note
         Called, if given, with one line per plan: peak memory before and after, and its bound.
+    problem
+        The memory limit, and whether ops may run again to keep it; by default neither.
     """
 
     method: str = "auto"
@@ -108,6 +112,7 @@ class PlanSettings:
     plan_limit: int = PLAN_LIMIT
     verify: bool = True
     note: Callable[[str], None] | None = None
+    problem: ProblemSettings = field(default_factory=ProblemSettings)
 
 
 class Plan(NamedTuple):
@@ -240,17 +245,21 @@ def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
     Raises
     ------
     ProgramError, ScheduleError
-        If it has an op that is not supported or no data, or its results would not be those of program order.
+        If it has an op that is not supported or no data, the memory limit is not kept, or its results would not be
+        those of program order.
+    UsageError
+        If the memory limit is below what the caller holds anyway.
     """
     start = time.monotonic()
     graph = graph_of(program, measured=measured_costs(program, _device_of(program), timed_runs=0))
     result = solve(
-        Problem(graph),
+        settings.problem.problem(graph),
         settings.method,
         evaluations=settings.evaluations,
         time_limit=settings.seconds,
         seed=settings.seed,
     )
+    check_limit(program.name, result, remedy="let ops run again with recompute=True")
     module = reorder(program, graph, result.schedule.op_order().tolist())
     if settings.verify:
         check_equal(program, module, program.arguments)
@@ -262,11 +271,13 @@ def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
 
 
 def _summary(name: str, result: Result) -> str:
-    before, after, bound = (
-        format_bytes(int(value)) for value in (result.input_value, result.value, result.lower_bound)
-    )
+    problem = result.problem
+    before = format_bytes(input_peak(problem.graph))
+    text = f"{name}: peak memory {before} -> {format_bytes(result.peak_memory)}"
+    if problem.recompute:
+        return f"{text}. {limit_sentence(result)}"
     about = "optimal" if result.status == "optimal" else f"gap {100 * result.gap:.2f}%"
-    return f"{name}: peak memory {before} -> {after} (bound {bound}, {about})"
+    return f"{text} (bound {format_bytes(int(result.lower_bound))}, {about})"
 
 
 def _device_of(program: TorchProgram) -> str:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 
 from ...schedule import Schedule
-from ...search.parameters import Parameters
+from ...search.registry import load, parameters_class
 from ...search.search import Search
-from .. import auto
 from .units import Units
 
+EDITS_AS_ONE = 20
 
-def improve(search: Search, evaluations: int) -> None:
-    """Let `auto` improve the best schedule known."""
-    search.max_evaluations = search.evaluations + evaluations
+
+def improve(search: Search, evaluations: int, method: str) -> None:
+    """Let `auto`, or another method, improve the best schedule known.
+
+    Where ops may run again, a price is that of an edit, and `EDITS_AS_ONE` of them count as one evaluation.
+    """
+    search.max_evaluations = search.evaluations + evaluations * (EDITS_AS_ONE if search.problem.recompute else 1)
     if not search.must_stop():
-        auto.solve(search, Parameters())
+        load(method)(search, parameters_class(method)())
     search.max_evaluations, search.working = math.inf, "cp-sat"
 
 

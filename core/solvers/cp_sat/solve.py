@@ -1,7 +1,8 @@
 """Constraint programming with OR-Tools' CP-SAT (REGAL A.10): order, tensor lifetimes and cumulative memory.
 
 The model is in `variables`, `constraints` and `objective`, its whole numbers in `units`, the schedule that it is hinted
-with in `hint`. What it proves, and when it is worth its time: `docs/methods/exact.md`.
+with in `hint`; that of recomputation is in `recompute`. What it proves, and when it is worth its time:
+`docs/methods/exact.md`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .. import auto
 from .constraints import add_memory_constraints, add_time_constraints
 from .hint import improve
 from .objective import minimise_makespan, minimise_peak
+from .recompute import RetentionModel
 from .units import Units, units_of
 from .variables import OutOfTimeError, Variables, is_over
 
@@ -32,6 +34,8 @@ class Parameters(base.Parameters):
     """Without a good hint the solver needs minutes for what other methods find at once."""
 
     hint: int = parameter(1000, "evaluations of auto for the schedule to be hinted with; 0: the input order", low=0)
+    copies: int = parameter(2, "how often an op may run, with --recompute", low=1, high=8)
+    fixed: int = parameter(0, "1: first runs keep the input order, with --recompute", low=0, high=1)
 
 
 def parts(problem: Problem) -> list[str]:
@@ -49,11 +53,14 @@ def solve(search: Search, parameters: Parameters) -> None:
     offered counts one evaluation.
     """
     search.offer_order(search.problem.graph.input_order)
-    improve(search, parameters.hint)
-    if search.must_stop():
+    improve(search, parameters.hint, "fixed-order" if search.problem.recompute and parameters.fixed else "auto")
+    if search.must_stop() or math.isinf(search.lower_bound):
         return
     problem = search.problem
     try:
+        if problem.recompute:
+            _recompute(search, parameters)
+            return
         if problem.task == "runtime" and search.best_fitness[0]:
             _minimise(search, "memory", problem.memory_limit)
         if (problem.task == "memory" or not search.best_fitness[0]) and not is_over(search):
@@ -67,23 +74,29 @@ def _minimise(search: Search, task: str, limit: int | None) -> None:
     from ortools.sat.python import cp_model
 
     units = units_of(search.problem, task)
-    variables = _build(search, units, task, limit)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = search.jobs
-    solver.parameters.interleave_search = True
-    solver.parameters.random_seed = int(search.rng.integers(2**31))
-    if search.is_timed:
-        solver.parameters.max_time_in_seconds = max(0.0, search.seconds_left())
-    status = _run(search, solver, variables)
-    if status == cp_model.MODEL_INVALID:
-        reason = variables.model.validate()
-        raise SchedoptError(f"{search.problem.graph.name}: cp-sat cannot take this model: {reason}")
+    solver, status = _run(search, _build(search, units, task, limit))
     if task == search.problem.task and status != cp_model.INFEASIBLE:
         least = math.ceil(solver.best_objective_bound - 1e-6)
         if task == "memory":
             search.raise_lower_bound(least * units.bytes)
         else:
             search.raise_lower_bound(least // units.steps * units.microseconds)
+
+
+def _recompute(search: Search, parameters: Parameters) -> None:
+    """Decide order and repeated runs, and raise the bound to what holds however often ops run, in any order."""
+    from ortools.sat.python import cp_model
+
+    problem = search.problem
+    model = RetentionModel(search, parameters.copies, bool(parameters.fixed))
+    solver, status = _run(search, model)
+    bound = math.inf if status == cp_model.INFEASIBLE else model.bound(solver.best_objective_bound)
+    of_all = 0.0 if parameters.fixed else model.bound_of_all(bound)
+    if of_all < bound and (bound > search.lower_bound or status == cp_model.INFEASIBLE):
+        order = " in the input order" if parameters.fixed else ""
+        found = "keeps the limit" if math.isinf(bound) else f"is better than {problem.format_value(bound)}"
+        search.notes.append(f"no schedule{order} that runs an op at most {parameters.copies} times {found}")
+    search.raise_lower_bound(of_all)
 
 
 def _build(search: Search, units: Units, task: str, limit: int | None) -> Variables:
@@ -100,10 +113,16 @@ def _build(search: Search, units: Units, task: str, limit: int | None) -> Variab
     return variables
 
 
-def _run(search: Search, solver: Any, variables: Variables) -> Any:
-    """Solve on another thread while this one offers what is found and asks whether to stop."""
+def _run(search: Search, variables: Variables | RetentionModel) -> tuple[Any, Any]:
+    """Solve on another thread while this one offers what is found; return the solver and its status."""
     from ortools.sat.python import cp_model
 
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = search.jobs
+    solver.parameters.interleave_search = True
+    solver.parameters.random_seed = int(search.rng.integers(2**31))
+    if search.is_timed:
+        solver.parameters.max_time_in_seconds = max(0.0, search.seconds_left())
     found: list[Schedule] = []
 
     class Collect(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
@@ -119,7 +138,10 @@ def _run(search: Search, solver: Any, variables: Variables) -> Any:
         if is_over(search):
             solver.stop_search()
     _offer(search, found)
-    return outcome[0]
+    if outcome[0] == cp_model.MODEL_INVALID:
+        reason = variables.model.validate()
+        raise SchedoptError(f"{search.problem.graph.name}: cp-sat cannot take this model: {reason}")
+    return solver, outcome[0]
 
 
 def _offer(search: Search, found: list[Schedule]) -> None:

@@ -50,24 +50,24 @@ def units_of(problem: Problem, task: str) -> Units:
     steps = graph.num_ops + int(copies.sum()) + 1
     if task == "memory":
         op, transfer = np.ones(graph.num_ops, np.int64), np.ones(graph.num_tensors, np.int64)
-        return Units(_byte_unit(problem, LARGEST_ENERGY // steps), 1.0, 1, op.tolist(), transfer.tolist(), steps)
+        return Units(byte_unit(problem, LARGEST_ENERGY // steps), 1.0, 1, op.tolist(), transfer.tolist(), steps)
     sending = problem.latency + graph.tensor_size * problem.microseconds_per_byte
     total = float(graph.runtime.sum() + (sending * copies).sum())
-    unit = _time_unit(np.concatenate((graph.runtime, sending)), total, LARGEST_TIME // steps)
-    op = _floor(graph.runtime / unit) * steps + 1
-    transfer = _floor(sending / unit) * steps + 1
+    unit = time_unit(np.concatenate((graph.runtime, sending)), total, LARGEST_TIME // steps)
+    op = floor_times(graph.runtime / unit) * steps + 1
+    transfer = floor_times(sending / unit) * steps + 1
     horizon = int(op.sum() + (transfer * copies).sum())
-    return Units(_byte_unit(problem, LARGEST_ENERGY // horizon), unit, steps, op.tolist(), transfer.tolist(), horizon)
+    return Units(byte_unit(problem, LARGEST_ENERGY // horizon), unit, steps, op.tolist(), transfer.tolist(), horizon)
 
 
-def _floor(times: NDArray[Any]) -> IntArray:
+def floor_times(times: NDArray[Any]) -> IntArray:
     """Round down, but take a number that is whole but for its last bits as whole."""
     whole = np.rint(times)
     floored: IntArray = np.where(np.abs(times - whole) <= 1e-15 * whole, whole, np.floor(times)).astype(np.int64)
     return floored
 
 
-def _time_unit(times: NDArray[Any], total: float, most: int) -> float:
+def time_unit(times: NDArray[Any], total: float, most: int) -> float:
     """Return a unit in which all times are whole, if their total is then no more than `most`, else a fine one."""
     for unit in (1.0, 1e-3, 1e-6):
         if total / unit <= most and np.all(np.abs(times / unit - np.rint(times / unit)) <= 1e-15 * times / unit):
@@ -89,7 +89,7 @@ def bytes_of_devices(problem: Problem, unit: int) -> int:
     return max(1, int(_sizes(problem).sum()) * problem.devices // unit)
 
 
-def _byte_unit(problem: Problem, most: int) -> int:
+def byte_unit(problem: Problem, most: int) -> int:
     """Return the common divisor of all sizes, or more if their sum would still be too large."""
     divisor = _common_divisor(problem)
     most = min(most, LARGEST_MEMORY)

@@ -93,7 +93,7 @@ def test_last_step_need_is_the_least_over_the_ops_that_can_be_last(seed):
         for op in plain.ops
         if not plain.after[op]
     )
-    assert last_step_need(graph.buffers) == min(steps)
+    assert last_step_need(graph) == min(steps)
 
 
 def test_final_outputs_add_up():

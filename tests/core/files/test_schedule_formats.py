@@ -177,7 +177,7 @@ def test_what_solve_writes_is_what_the_schema_says(tmp_path, method, task, devic
     document = written(result, tmp_path / "s.json")
     found = schema()
     Draft202012Validator(found).validate(document)
-    assert set(document) == set(found["properties"])
+    assert set(document) == set(found["properties"]) - {"recompute", "runtime_limit_us"}  # which need repeated ops
     for step in document["steps"]:
         assert set(step) <= set(found["$defs"]["op" if "op" in step else "transfer"]["properties"])
     verified(tmp_path / "s.json", graph)
@@ -332,7 +332,6 @@ def test_op_names_one_per_line_are_an_order_on_one_device(tmp_path, seed, ending
         (" a\nb\n", UnknownNameError, "line 1 is ' a'"),
         ("x" * 200, UnknownNameError, f"line 1 is '{'x' * 80}',"),
         ("a\n", ScheduleError, "op 'b' never runs"),
-        ("a\nb\na\n", ScheduleError, "op 'a' runs twice"),
         ("b\na\n", ScheduleError, "op 'b' runs on device 0 without its input 'a:0'"),
         ("\n", FormatError, "not a JSON file, or truncated"),
     ],

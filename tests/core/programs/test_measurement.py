@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from schedopt.core.programs import timing
-from schedopt.core.programs.measurement import PROGRAM_ORDER, run_rounds
+from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement, limit_sentences, run_rounds, time_sentences
 
 ORDERS = [PROGRAM_ORDER, "a.json", "b.json"]
 
@@ -72,3 +72,27 @@ def test_memory_that_faults_is_timed_again_with_what_is_freed_kept(monkeypatch):
     found = timing.time_runs(run)
     assert (found["microseconds"], found["kept_microseconds"], found["page_faults"]) == (3000.0, 1000.0, 500.0)
     assert kept == [True, False], "the process is left as it was"
+
+
+@pytest.mark.parametrize(
+    ("limit", "sentences"),
+    [
+        (None, []),
+        (2048, ["Memory limit of s.json: 2.00 KiB, kept in every run."]),
+        (1024, ["Memory limit of s.json: 1.00 KiB, exceeded by up to 1.00 KiB in 2 of 3 runs."]),
+    ],
+)
+def test_whether_a_limit_was_kept_is_said_of_all_runs(limit, sentences):
+    row = Measurement("s.json", 1024, (1024, 2048, 1536), (1.0,) * 3, True, memory_limit=limit)
+    assert limit_sentences(row) == sentences
+    assert row.keeps_limit == {None: None, 2048: True, 1024: False}[limit]
+
+
+def test_the_time_that_repeats_add_is_predicted():
+    first, row = (
+        Measurement(order, 1, (1,), (1.0,), True, predicted_microseconds=time)
+        for order, time in ((PROGRAM_ORDER, 1000.0), ("s.json", 1100.0))
+    )
+    said = "Predicted: +10.00%, as some ops run again: 1.1 ms for all, 1 ms in program order."
+    assert said in time_sentences(row, first)
+    assert len(time_sentences(first, first)) == 1

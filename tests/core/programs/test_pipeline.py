@@ -156,3 +156,20 @@ def test_measuring_reads_orders_before_it_runs_anything(runner, tmp_path):
     rows = pipeline.measure("net.onnx", ["good.txt"], 1, ImportOptions(), Observer())
     assert [row.order for row in rows] == [PROGRAM_ORDER, "good.txt"]
     assert runner.asked[2:] == ["load", "graph roofline", "graph measured", "measure"]
+
+
+def test_an_onnx_model_has_no_ops_that_run_again(runner):
+    settings = ProblemSettings("runtime", memory_limit_share=0.5, recompute=True)
+    with pytest.raises(UsageError, match=r"^net.onnx: an ONNX file runs each node once; leave out --recompute$"):
+        job(settings=settings)
+
+
+def test_a_limit_that_is_not_kept_names_what_helps_a_pytorch_program(runner, tmp_path):
+    found = Job("module:net", "out.pt2", repeats=0, settings=ProblemSettings(memory_limit=80))
+    with pytest.raises(ScheduleError, match=r"is not kept: .*; nothing was written$") as caught:
+        optimize(found, lambda problem: solve(problem, "input"), Observer())
+    assert "--recompute" in str(caught.value)
+    with pytest.raises(ScheduleError) as caught:
+        optimize(job(settings=ProblemSettings(memory_limit=80)), lambda problem: solve(problem, "input"), Observer())
+    assert "--recompute" not in str(caught.value)
+    assert not list(tmp_path.iterdir())

@@ -25,9 +25,10 @@ CASES = [
     for task, devices in (("memory", 1), ("memory", 2), ("runtime", 1), ("runtime", 3))
     if not (entry.memory_on_one_device_only and (task, devices) != ("memory", 1))
     and not (entry.several_devices_only and devices == 1)
+    and entry.recomputation != "only"
 ]
 # Small beams and few evaluations, so that these alone would do worse than a good schedule to start from.
-WARM_STARTED = [name for name, entry in METHODS.items() if entry.searches] + [
+WARM_STARTED = [name for name, entry in METHODS.items() if entry.searches and entry.recomputation != "only"] + [
     "approximate-dp:beam-size=1",
     "brkga:decoder=lazy",
     "brkga:chromosomes=4:elites=1:mutants=1:decoder=lazy",

@@ -188,7 +188,7 @@ def test_remarks(read):
     _, notes = read('digraph { a -> b; node [size=1]; a [size=1 label="A" flops=3 fillcolor=red]; b [size=2 kind=x] }')
     assert [note.split(": ", 1)[1] for note in notes] == [
         "attributes that schedopt does not use were ignored: flops, kind; it reads size, output_size, runtime, "
-        "workspace, persistent, final, module, line, phase of nodes and size, port, alias, control of edges",
+        "workspace, persistent, final, once, module, line, phase of nodes and size, port, alias, control of edges",
         "no node has a runtime, so every op takes 0 us",
     ]
     graph, notes = read("digraph { b [size=1 runtime=1]; a [size=1]; a -> b }")

@@ -304,3 +304,18 @@ def test_a_result_that_nobody_reads_is_held_to_the_end(tmp_path):
     big = 400 * 1600
     assert row.predicted_peak >= 4 * 4 * big + big  # the input, the unread, the mask, and two of the chain
     assert abs(row.error) < 0.01
+
+
+def test_ops_that_run_again_are_refused(tmp_path):
+    """ONNX files run each node once, and optimisers merge equal ones."""
+    path = save(tmp_path / "net.onnx", branches())
+    graph = read(str(path), ImportOptions(), print)
+    schedule = tmp_path / "s.json"
+    write_schedule(schedule, graph, [*range(graph.num_ops), graph.num_ops - 1])
+    for run in (
+        lambda: apply(str(path), str(schedule), str(tmp_path / "o.onnx"), ImportOptions(), print),
+        lambda: measure(str(path), [str(schedule)], 1, ImportOptions(), Observer()),
+    ):
+        with pytest.raises(UsageError, match="runs again in this schedule, and an ONNX file runs each node once"):
+            run()
+    assert not (tmp_path / "o.onnx").exists()

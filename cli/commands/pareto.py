@@ -1,0 +1,127 @@
+"""`schedopt pareto`: the front of peak memory against time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from ..options import (
+    BandwidthOption,
+    EvaluationsOption,
+    GraphArgument,
+    JobsOption,
+    JsonFlag,
+    LatencyOption,
+    QuietFlag,
+    SeedOption,
+    TimeLimitOption,
+)
+
+if TYPE_CHECKING:
+    from ...core.pareto.front import ParetoFront
+
+_PLOTS = {".png": "a picture", ".svg": "a picture", ".html": "a page with the table"}
+_OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
+
+
+def pareto(
+    graph: GraphArgument,
+    points: Annotated[int, typer.Option("--points", "-n", min=2, help="Points to look for, the ends included.")] = 10,
+    devices: Annotated[
+        int,
+        typer.Option("--devices", "-d", min=1, max=64, help="1, where ops may run again, or more, where none does."),
+    ] = 1,
+    bandwidth: BandwidthOption = None,
+    latency: LatencyOption = "0",
+    evaluations: EvaluationsOption = None,
+    time_limit: TimeLimitOption = None,
+    seed: SeedOption = 0,
+    jobs: JobsOption = 1,
+    output: Annotated[
+        _OptionalText,
+        typer.Option("--output", "-o", help="Write .csv (a row per point) or .json (settings, points and bounds)."),
+    ] = None,
+    plot: Annotated[
+        _OptionalText,
+        typer.Option("--plot", help="Draw the front and the bound: .png or .svg, or a .html page with the table."),
+    ] = None,
+    schedules: Annotated[
+        _OptionalText,
+        typer.Option(
+            "--schedules", metavar="FOLDER", help="Write the schedule of each point there: 1.json is the first row."
+        ),
+    ] = None,
+    resume: Annotated[
+        _OptionalText,
+        typer.Option("--resume", help="Keep finished searches in this .jsonl file, and skip those it has already."),
+    ] = None,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Find the front of peak memory against time: every point a verified schedule, and the bound below it.
+
+    On one device time is what recomputation adds; on several it is the makespan.
+    """
+    from contextlib import closing, nullcontext
+
+    from ...core.front_door.graphs import graph_of
+    from ...core.front_door.sweeping import settings_of
+    from ...core.pareto.front import SUFFIXES
+    from ...core.pareto.resume import SweepFile
+    from ...core.pareto.sweep import Sweep
+    from ...core.plots.draw import check_target
+    from ..console import Talk, show, write
+    from ..progress import compiling, interruptible, progress_bar
+
+    talk = Talk(quiet)
+    for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
+        if target is not None:
+            check_target(target, endings)
+    settings = settings_of(points, devices, bandwidth, latency, evaluations, time_limit, seed)
+    sweep = Sweep(graph_of(graph, talk.note), settings, jobs)
+    if sweep.problem.counts_runs:
+        talk.note(f"{sweep.graph.name}: no op has a runtime, so that every run counts alike")
+    with nullcontext() if resume is None else closing(SweepFile(resume)) as file:
+        if file is not None:
+            sweep.resume_from(file)
+        with interruptible(talk, "the searches done so far") as interrupt:
+            with compiling(talk):
+                sweep.compile()
+            with progress_bar(talk, "", sweep.planned) as bar:
+                front = sweep.execute(lambda done, what: bar(done=done, what=what), interrupt)
+    if sweep.resumed:
+        talk.note(f"{sweep.resumed} of {front.planned} searches are taken from {resume}")
+    if json:
+        write(front.json())
+    else:
+        for part in front.report():
+            show(part)
+    for text in _written(front, output, plot, schedules):
+        talk.note(f"wrote {text}")
+    if not front.is_complete:
+        kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
+        typer.echo(f"interrupted: {front.searches} of {front.planned} searches are done and {kept}", err=True)
+        raise typer.Exit(130)
+
+
+def _written(front: ParetoFront, output: str | None, plot: str | None, schedules: str | None) -> list[str]:
+    """Write what was asked for of a front with points; return what was written."""
+    from pathlib import Path
+
+    from ...core.files.atomic import write_atomically
+
+    written = []
+    if output is not None:
+        front.save(output)
+        written.append(output)
+    if plot is not None and front.points:
+        from ...core.plots.figures import render
+
+        is_page = Path(plot).suffix == ".html"
+        page = front.page().encode() if is_page else render(front.plot().figure, Path(plot).suffix)  # type: ignore[arg-type]
+        write_atomically(plot, page)
+        written.append(plot)
+    if schedules is not None and front.points:
+        written.append(f"{len(front.save_schedules(schedules))} schedules to {schedules}")
+    return written

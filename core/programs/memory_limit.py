@@ -1,0 +1,63 @@
+"""Whether a schedule of a program keeps its memory limit, and what to say where it does not."""
+
+from __future__ import annotations
+
+from ..costs.bounds import memory_bound
+from ..costs.unrolled import repeated_ops
+from ..errors import ScheduleError
+from ..result import Result
+from ..units import format_bytes
+
+
+def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str = "") -> None:
+    """Refuse a schedule that does not keep the memory limit.
+
+    Parameters
+    ----------
+    name
+        Of the program, for the message.
+    result
+        What was found.
+    remedy
+        What to do where ops might run again and may not, for the message.
+    consequence
+        What was done of it, likewise.
+
+    Raises
+    ------
+    ScheduleError
+        If the limit is not kept; the message says whether any schedule could.
+    """
+    limit = result.problem.memory_limit
+    if result.is_feasible or limit is None:
+        return
+    least = memory_bound(result.problem)  # the bound of a search that keeps a limit says nothing of other orders
+    if result.is_proven_infeasible:
+        reason = result.notes[-1]
+    elif least > limit:
+        reason = f"no {'schedule' if result.problem.recompute else 'order'} needs less than {format_bytes(least)}"
+    else:
+        reason = f"the least that was found is {format_bytes(result.peak_memory)}"
+        if not result.problem.recompute and remedy:
+            reason += f"; {remedy}"
+    text = f"{name}: the memory limit of {format_bytes(limit)} is not kept: {reason}"
+    raise ScheduleError("; ".join(filter(None, (text, consequence))))
+
+
+def limit_sentence(result: Result) -> str:
+    """Say how a schedule keeps the memory limit: by its order alone, or what runs again for how much time.
+
+    Empty without a limit.
+    """
+    problem = result.problem
+    if problem.memory_limit is None or not result.is_feasible:
+        return ""
+    limit = f"the memory limit of {format_bytes(problem.memory_limit)}"
+    if len(result.schedule) == problem.graph.num_ops:
+        return f"The order alone keeps {limit}: nothing runs again."
+    again = len(repeated_ops(problem.graph, result.schedule.op_order().tolist()))
+    added = f"+{100 * result.added_share:.2f}% predicted time"
+    bound = float(problem.op_times.sum())
+    if result.lower_bound > bound:
+        added += f", at least +{100 * (result.lower_bound / bound - 1):.2f}% by the bound"
+    return f"{again:,} of {problem.graph.num_ops:,} ops run again to keep {limit}: {added}."

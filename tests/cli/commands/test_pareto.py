@@ -1,0 +1,134 @@
+"""`schedopt pareto`: what it prints and writes, what it refuses, resuming, and Ctrl-C."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import schedopt
+from schedopt.core.files.costgraph import write_graph
+
+
+@pytest.fixture
+def trade(tmp_path):
+    """Return the file of a graph with two points: 13 KiB in 21 us, and 9 KiB in 22 us."""
+    builder = schedopt.GraphBuilder("trade")
+    source = builder.add_op("source", outputs=[4096], runtime=1.0)
+    middle = builder.add_op("middle", inputs=[(source, 0)], outputs=[1024], runtime=5.0)
+    heavy = builder.add_op("heavy", inputs=[(middle, 0)], outputs=[8192], runtime=5.0)
+    light = builder.add_op("light", inputs=[(heavy, 0)], outputs=[16], runtime=5.0)
+    builder.add_op("sink", inputs=[(light, 0), (source, 0)], outputs=[16], runtime=5.0)
+    write_graph(builder.build(), tmp_path / "trade.pbtxt")
+    return tmp_path / "trade.pbtxt"
+
+
+QUICK = ("--points", 3, "--evaluations", 300)
+
+
+def rows(text):
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if re.match(r"│ \d", line)]
+
+
+def test_the_table_and_everything_it_writes(run, trade, tmp_path):
+    targets = {name: tmp_path / f"front.{name}" for name in ("csv", "json", "svg", "png", "html")}
+    schedules = tmp_path / "schedules"
+    done = run("pareto", trade, *QUICK, "-o", targets["csv"], "--plot", targets["svg"], "--schedules", schedules)
+    assert done.exit_code == 0, done.stderr
+    assert "trade: 5 ops, peak memory against time, recomputation on 1 device" in done.stdout
+    assert rows(done.stdout) == [
+        ["1", "13.0 KiB", "13.0 KiB", "21 us", "none", "21 us", "none", "0"],
+        ["2", "9.00 KiB", "9.00 KiB", "22 us", "+4.76%", "22 us", "none", "1"],
+    ]
+    assert "No schedule is below 9.00 KiB, whatever time it takes." in done.stdout
+    said = [line for line in done.stderr.splitlines() if "wrote" in line]
+    assert said == [f"note: wrote {t}" for t in (targets["csv"], targets["svg"], f"2 schedules to {schedules}")]
+    with targets["csv"].open(newline="") as file:
+        assert [row["peak_memory"] for row in csv.DictReader(file)] == ["13312", "9216"]
+    for number in (1, 2):
+        assert run("check", trade, schedules / f"{number}.json").exit_code == 0
+    done = run("pareto", trade, *QUICK, "-o", targets["json"], "--plot", targets["html"], "--json")
+    assert json.loads(done.stdout)["points"] == json.loads(targets["json"].read_text())["points"]
+    assert "<svg" in targets["html"].read_text()
+    assert run("pareto", trade, *QUICK, "--plot", targets["png"], "--quiet").stderr == ""
+    assert targets["png"].read_bytes().startswith(b"\x89PNG")
+
+
+def test_two_devices(run, diamond_file):
+    done = run("pareto", diamond_file, *QUICK, "--devices", 2)
+    assert done.exit_code == 0
+    assert "makespan on 2 devices" in done.stdout
+    assert rows(done.stdout)[0][3:5] == ["5 us", "none"]
+
+
+def test_it_resumes(run, trade, tmp_path):
+    file = tmp_path / "front.jsonl"
+    first = run("pareto", trade, *QUICK, "--resume", file)
+    again = run("pareto", trade, *QUICK, "--resume", file)
+    assert first.stdout == again.stdout
+    assert "note: 4 of 4 searches are taken from" in again.stderr
+    assert "taken from" not in first.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--bandwidth", "1GB/s"], "bandwidth and latency are of several devices"),
+        (["-o", "front.txt"], "front.txt: the name must end in one of .csv"),
+        (["--plot", "front.json"], "front.json: the name must end in one of .png"),
+        (["-o", "none/front.csv"], "the folder does not exist"),
+        (["--resume", "trade.pbtxt"], "line 1 is not of a front"),
+        (["-t", "0s"], "time limit must be more than 0"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_written(run, trade, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    done = run("pareto", trade, *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_without_runtimes(run, tmp_path):
+    builder = schedopt.GraphBuilder("untimed")
+    builder.add_op("one", outputs=[8])
+    write_graph(builder.build(), tmp_path / "untimed.pbtxt")
+    done = run("pareto", tmp_path / "untimed.pbtxt")
+    assert "untimed: no op has a runtime, so that every run counts alike" in done.stderr
+    assert "1 run" in done.stdout
+    done = run("pareto", tmp_path / "untimed.pbtxt", "--devices", 2)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "there is no time to trade" in done.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_is_finished(run, tmp_path):
+    graph, file, output = tmp_path / "graph.pb", tmp_path / "front.jsonl", tmp_path / "front.csv"
+    assert run("gen", "layered", "--nodes", 60, graph, "--quiet").exit_code == 0
+    arguments = ["pareto", graph, "--points", 4, "-t", "3s", "--resume", file, "-o", output]
+    command = [sys.executable, "-m", "schedopt", *map(str, arguments)]
+    with subprocess.Popen(
+        command, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 200
+        while (not file.exists() or file.read_text().count("\n") < 2) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    said = re.search(r"interrupted: (\d) of 5 searches are done and kept in .*; the same command goes on", stderr)
+    assert said, stderr
+    assert int(said[1]) == file.read_text().count("\n")
+    assert "Traceback" not in stderr
+    assert "peak memory against time" in stdout
+    assert output.exists()
+    again = run(*arguments)
+    assert again.exit_code == 0
+    assert f"note: {said[1]} of 5 searches are taken from" in again.stderr

@@ -1,0 +1,118 @@
+"""`schedopt solve --recompute`, and `compare`: what they print, and each way to be wrong."""
+
+import json
+
+import pytest
+import schedopt
+from schedopt.core.files.costgraph import format_graph
+
+
+@pytest.fixture
+def step_file(tmp_path):
+    """A training step whose every order takes 610 bytes: six layers, a loss, and the way back."""
+    builder = schedopt.GraphBuilder("step")
+    made = [builder.add_op("layer0", outputs=[100], runtime=2000.0, persistent=7)]
+    for k in range(1, 6):
+        made.append(builder.add_op(f"layer{k}", inputs=[(made[-1], 0)], outputs=[100], runtime=2000.0))
+    back = builder.add_op("loss", inputs=[(made[-1], 0)], outputs=[10], runtime=2000.0)
+    for k in reversed(range(6)):
+        back = builder.add_op(f"back{k}", inputs=[(back, 0), (made[k], 0)], outputs=[10], runtime=2000.0)
+    path = tmp_path / "step.pbtxt"
+    path.write_bytes(format_graph(builder.build()))
+    return path
+
+
+def test_the_table_has_peak_limit_time_and_both_bounds(run, step_file):
+    result = run("solve", step_file, "--recompute", "--memory-limit", "530B", "--evaluations", 3000)
+    assert result.exit_code == 0
+    for text in ("527 B", "+7.69%, 2 ms", "28 ms", "530 B", "kept", "1 of 13", "1 runs", "optimal", "207 B"):
+        assert text in result.stdout, text
+
+
+def test_an_order_that_fits_is_said_to_be_so(run, step_file):
+    result = run("solve", step_file, "--recompute", "--memory-limit", "100%")
+    assert result.exit_code == 0
+    assert "optimal" in result.stdout
+    assert "this order alone keeps the limit: nothing runs again" in result.stderr
+
+
+def test_the_least_peak_within_an_overhead(run, step_file):
+    arguments = ["solve", step_file, "--recompute", "--task", "memory", "--max-overhead", "10%", "--evaluations", 3000]
+    document = json.loads(run(*arguments, "--json").stdout)
+    assert (document["peak_memory"], document["runtime_us"]) == (527, 28000)
+    assert "limit of the time" in run(*arguments).stdout
+
+
+def test_a_limit_that_is_out_of_reach_and_one_that_is_not_met(run, step_file):
+    result = run("solve", step_file, "--recompute", "--memory-limit", "200B")
+    assert result.exit_code == 1
+    assert "infeasible" in result.stdout
+    assert (
+        "op 'layer1' alone needs 207 B, that is 100 B of inputs, 100 B of outputs, 7 B of persistent" in result.stderr
+    )
+    result = run("solve", step_file, "--recompute", "--memory-limit", "230B", "--method", "checkpoint-segments")
+    assert result.exit_code == 1
+    assert "limit not met" in result.stdout
+    assert "nor proven impossible" in result.stderr
+
+
+def test_without_runtimes_every_run_counts_alike(run, tmp_path):
+    graph = tmp_path / "layered.pbtxt"
+    assert run("gen", "layered", "--nodes", 40, "--seed", 1, graph).exit_code == 0
+    result = run("solve", graph, "--recompute", "--memory-limit", "60%", "--evaluations", 500)
+    assert "no op has a runtime, so that every run counts alike" in result.stderr
+    assert "40 runs" in result.stdout
+
+
+def test_compare_takes_methods_that_recompute(run, step_file):
+    methods = "fixed-order,recompute,checkpoint-segments"
+    arguments = ["compare", step_file, "-m", methods, "--recompute", "--memory-limit", "530B"]
+    document = json.loads(run(*arguments, "--time-limit", "1s", "--json").stdout)
+    assert (document["recompute"], document["max_overhead"]) == (True, None)
+    assert [cell["status"] for cell in document["cells"]] == ["optimal"] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--recompute"], ["--recompute needs one limit", "--memory-limit", "--max-overhead"]),
+        (["--recompute", "--memory-limit", "90%", "--max-overhead", "5%"], ["--recompute needs one limit"]),
+        (["--recompute", "--memory-limit", "6B"], ["6 B", "below the 7 B of weights"]),
+        (["--recompute", "--memory-limit", "90%", "--devices", "2"], ["one device, not for --devices 2"]),
+        (["--recompute", "--memory-limit", "90%", "--latency", "1us"], ["--latency"]),
+        (["--recompute", "--memory-limit", "90%", "--method", "lpmf"], ["'lpmf' runs every op once", "use auto"]),
+        (["--recompute", "--max-overhead", "5%", "--task", "runtime"], ["--max-overhead", "--task memory"]),
+        (["--recompute", "--max-overhead", "-5%"], ["max overhead", "-5%"]),
+        (["--recompute", "--max-overhead", "some"], ["max overhead", "some"]),
+        (["--max-overhead", "5%"], ["--max-overhead", "--recompute"]),
+        (["--method", "fixed-order"], ["'fixed-order'", "--recompute"]),
+        (["--recompute", "--memory-limit", "90%", "-m", "recompute:rounds=0"], ["rounds must be at least 1"]),
+    ],
+)
+def test_bad_usage_is_one_sentence_exit_2_and_nothing_written(run, step_file, tmp_path, arguments, words):
+    output = tmp_path / "schedule.json"
+    result = run("solve", step_file, *arguments, "--output", output)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert len(result.stderr.strip().splitlines()) == 1
+    for word in words:
+        assert word in result.stderr
+    assert not output.exists()
+
+
+def test_the_same_in_python(step_file):
+    graph = schedopt.read_graph(step_file)
+    result = schedopt.solve(graph, memory_limit="87%", recompute=True, evaluations=3000)
+    assert result.peak_memory <= result.problem.memory_limit == 545
+    assert result.added_share == pytest.approx(1 / 13)
+    assert schedopt.solve(graph, recompute=True, max_overhead=0.1, evaluations=3000).peak_memory == 527
+    comparison = schedopt.compare(graph, "recompute", recompute=True, memory_limit="87%", evaluations=1000)
+    assert [cell.status for cell in comparison.cells] == ["optimal"]
+    for options, message in (
+        ({"recompute": 1}, "recompute is true or false, not 1"),
+        ({"recompute": True, "max_overhead": float("nan")}, "max overhead is a share as '10%' or 0.1, not nan"),
+        ({"recompute": True, "max_overhead": -0.1}, "must be at least 0%"),
+        ({"graph": schedopt.Problem(graph), "recompute": True}, "a Problem has its own recompute"),
+    ):
+        with pytest.raises(schedopt.UsageError, match=message):
+            schedopt.solve(**{"graph": graph, **options})

@@ -1,0 +1,168 @@
+"""Sequences of runs under edits, and their annealing: after each, the bytes are those of the simulator."""
+
+import numpy as np
+import pytest
+import schedopt
+from models.repeated_runs import random_graph
+from models.seeds import seeds
+from schedopt.core.costs.simulator import simulate
+from schedopt.core.kernels.one_device.recompute import anneal_runs
+from schedopt.core.kernels.one_device.run_edits import (
+    MOST_TIMES,
+    begin,
+    delete_run,
+    finish,
+    insert_run,
+    new_sequence,
+    set_sequence,
+    shift_run,
+    undo,
+)
+from schedopt.core.kernels.one_device.run_moves import Aim, new_annealing
+from schedopt.core.kernels.one_device.runs import run_graph
+from schedopt.core.kernels.one_device.tensor_groups import groups_of
+from schedopt.core.problem import Problem
+from schedopt.core.schedule import Schedule
+
+
+class Edited:
+    """A graph and a sequence of its runs."""
+
+    def __init__(self, graph, order):
+        self.graph = graph
+        self.arrays, self.groups = run_graph(graph), groups_of(graph)
+        self.capacity = 3 * graph.num_ops + 20
+        self.sequence = new_sequence(self.arrays, self.groups, self.capacity)
+        assert set_sequence(self.arrays, self.groups, self.sequence, np.array(order, np.int32))
+
+    @property
+    def order(self):
+        return self.sequence.items[: self.sequence.length[0]].tolist()
+
+    def check(self):
+        """Compare everything with what an order of its own costs."""
+        order, s = self.order, self.sequence
+        simulation = simulate(Problem(self.graph, recompute=True), Schedule.single_device(np.array(order)))
+        assert s.memory[: len(order)].tolist() == simulation.step_memory.tolist()
+        for op in range(self.graph.num_ops):
+            places = [step for step, other in enumerate(order) if other == op]
+            assert s.places[op, : s.times[op]].tolist() == places
+            assert s.number[places].tolist() == list(range(len(places)))
+        assert not s.is_edited.any()
+
+    def may_be(self, order):
+        try:
+            simulate(Problem(self.graph, recompute=True), Schedule.single_device(np.array(order)))
+        except schedopt.ScheduleError:
+            return False
+        return True
+
+
+def random_edit(edited, rng):
+    """Insert, delete or shift a run at random; return the order that it shall give, or None if it is not tried."""
+    s, order = edited.sequence, edited.order
+    step = int(rng.integers(len(order)))
+    kind = rng.integers(3)
+    if kind == 0:
+        op = int(rng.integers(edited.graph.num_ops))
+        if edited.graph.runs_once[op] or s.times[op] == MOST_TIMES or len(order) == edited.capacity:
+            return None
+        order.insert(step, op)
+        inserted = insert_run(edited.arrays, edited.groups, s, op, step)
+        return order if inserted else "refused"
+    if kind == 1:
+        if s.times[order[step]] == 1:
+            return None
+        delete_run(edited.arrays, edited.groups, s, step)
+        del order[step]
+        return order
+    place = int(rng.integers(len(order)))
+    op = order[step]
+    low, high = min(step, place), max(step, place)
+    beside = {*edited.graph.predecessors[1][slice(*edited.graph.predecessors[0][op : op + 2])].tolist()}
+    beside |= {*edited.graph.successors[1][slice(*edited.graph.successors[0][op : op + 2])].tolist(), op}
+    if step == place or beside & set(order[low:step] + order[step + 1 : high + 1]):
+        return None
+    shift_run(edited.arrays, edited.groups, s, step, place)
+    order.insert(place, order.pop(step))
+    return order
+
+
+@pytest.mark.parametrize("seed", seeds(12, quick=2))
+def test_edits_and_their_undoing_give_the_bytes_of_the_simulator(seed):
+    rng = np.random.default_rng([31, seed])
+    graph = random_graph(rng, int(rng.integers(2, 14)))
+    edited = Edited(graph, graph.input_order)
+    edited.check()
+    undone = 0
+    for _ in range(250):
+        before = edited.order
+        begin(edited.sequence)
+        wanted = None
+        for _ in range(int(rng.integers(1, 4))):
+            wanted = random_edit(edited, rng) or wanted
+            if wanted == "refused":
+                break
+        if wanted == "refused":
+            is_valid = False
+        else:
+            is_valid = bool(finish(edited.arrays, edited.groups, edited.sequence))
+            assert is_valid == edited.may_be(edited.order)
+        if is_valid and rng.random() < 0.7:
+            assert edited.order == (wanted or before)
+        else:
+            undo(edited.sequence)
+            assert edited.order == before
+            undone += 1
+        edited.check()
+    assert undone > 0
+
+
+def test_a_sequence_that_breaks_a_rule_is_refused():
+    builder = schedopt.GraphBuilder("waits")
+    first = builder.add_op("first", outputs=[8])
+    second = builder.add_op("second", inputs=[(first, 0)], outputs=[4])
+    third = builder.add_op("third", control=[second], outputs=[2])
+    graph = builder.build()
+    arrays, groups = run_graph(graph), groups_of(graph)
+    sequence = new_sequence(arrays, groups, 20)
+    for order, is_valid in (
+        ([first, second, third], True),
+        ([first, second, first, second, third, first], True),
+        ([second, first, third], False),
+        ([first, third, second], False),
+        ([first, second, third, second], False),
+        ([first] * (MOST_TIMES + 1) + [second, third], False),
+    ):
+        assert set_sequence(arrays, groups, sequence, np.array(order, np.int32)) == is_valid
+
+
+@pytest.mark.parametrize("seed", seeds(12, quick=2))
+@pytest.mark.parametrize("moves_first", [True, False])
+def test_annealing_knows_what_its_sequences_cost(seed, moves_first):
+    rng = np.random.default_rng([32, seed])
+    graph = random_graph(rng, int(rng.integers(5, 25)))
+    edited, problem = Edited(graph, graph.input_order), Problem(graph, recompute=True)
+    state = new_annealing(edited.arrays, edited.capacity, seed)
+    peak = int(edited.sequence.memory[: graph.num_ops].max())
+    limit, total = int(0.7 * peak), float(graph.runtime.sum()) + 1
+
+    def cost(order):
+        simulation = simulate(problem, Schedule.single_device(np.array(order)))
+        return float(np.maximum(simulation.step_memory - limit, 0).sum()), simulation.runtime
+
+    excess, time = cost(edited.order)
+    state.values[:] = [excess, time, time, excess]
+    state.best[: graph.num_ops], state.best_length[0] = graph.input_order, graph.num_ops
+    aim = Aim(limit, 0.0, total * 1e-2 / limit, total * 0.1, moves_first)
+    priced = 0
+    for _ in range(20):
+        priced += anneal_runs(edited.arrays, edited.groups, edited.sequence, state, aim, 50)
+        edited.check()
+        assert cost(edited.order) == pytest.approx(state.values[:2])
+        best = state.best[: state.best_length[0]]
+        assert cost(best) == pytest.approx((state.values[3], state.values[2]))
+        assert not np.any(graph.runs_once & (edited.sequence.times > 1))
+        if not moves_first:
+            assert Schedule.single_device(best).first_runs().tolist() == graph.input_order.tolist()
+    assert priced > 0

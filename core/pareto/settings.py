@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 from ..graph import CostGraph
-from ..problem import MAX_DEVICES, Problem
+from ..machine import MAX_DEVICES
+from ..problem import Problem
 
 DEFAULT_POINTS = 10
 

@@ -147,7 +147,7 @@ def _names(graph: CostGraph, held: tuple[Resident, ...]) -> list[str]:
 def _annotations(graph: CostGraph, count: int) -> Any:
     """Return the remarks on the ops, with empty ones on those that hold residents."""
     known = graph.annotations
-    longer = {
+    longer: Any = {
         name: (*values, *("",) * count) for name in ("modules", "lines", "phases") if (values := getattr(known, name))
     }
     return replace(known, **longer)

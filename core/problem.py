@@ -197,9 +197,7 @@ class Problem:
         return max(0, *over, 0)
 
     def fitness_of(self, peaks: Sequence[int], runtime: float) -> tuple[int, float]:
-        """Return the `fitness` of a schedule of which the peak of each device is known."""
-        if self.is_plain:
-            return self.fitness(max(peaks), runtime)
+        """Return the `fitness` of a schedule on a machine, by the peak of each device."""
         return self.excess(peaks), self.value(max(peaks), runtime)
 
     def keeps_limits(self, peaks: Sequence[int], runtime: float) -> bool:

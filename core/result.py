@@ -105,7 +105,7 @@ class Result:
     @property
     def is_feasible(self) -> bool:
         """Whether the schedule keeps the memory limit, and that of the time."""
-        return self.problem.is_feasible(self.simulation.peak, self._time)
+        return self.problem.keeps_limits(self.simulation.peak_per_device.tolist(), self._time)
 
     @property
     def added_share(self) -> float:
@@ -244,6 +244,11 @@ class Result:
 
 def reference_value(problem: Problem) -> float:
     """Return the value of the input order with all ops on device 0."""
+    if not problem.is_plain:
+        from .search.plans import Plans
+
+        found = [simulate(problem, s) for s in Plans(problem).schedules_along(problem.graph.input_order)]
+        return min(problem.value(costs.peak, costs.runtime) for costs in found)
     simulation = simulate(problem, Schedule.single_device(problem.graph.input_order))
     return problem.value(simulation.peak, problem.time_of(problem.graph.num_ops, simulation.runtime))
 

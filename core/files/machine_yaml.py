@@ -66,7 +66,7 @@ def read_machine(path: str | Path, op_times: str | Path | None = None) -> Machin
         return f"{path}, line {lines.get(place, 1)}"
 
     times = None if op_times is None else read_op_times(op_times)
-    return machine_of(document, where, times)
+    return machine_of(document, where, times, needs_memory=True)
 
 
 def _lines(node: Any, place: Place = ()) -> dict[Place, int]:
@@ -84,7 +84,9 @@ def _lines(node: Any, place: Place = ()) -> dict[Place, int]:
     return lines
 
 
-def machine_of(document: Any, where: Callable[[Place], str], op_times: OpTimes | None = None) -> Machine:
+def machine_of(
+    document: Any, where: Callable[[Place], str], op_times: OpTimes | None = None, *, needs_memory: bool = False
+) -> Machine:
     """Return the machine of plain values.
 
     Parameters
@@ -95,13 +97,15 @@ def machine_of(document: Any, where: Callable[[Place], str], op_times: OpTimes |
         Returns what errors call a place in it.
     op_times
         Times by op and kind, in place of those of the document.
+    needs_memory
+        Whether every device must say how much memory it has; by default that is then without a limit.
 
     Raises
     ------
     FormatError
         Naming the place, if a value is not understood.
     """
-    reader = _Reader(document, where)
+    reader = _Reader(document, where, needs_memory)
     try:
         return reader.machine(op_times)
     except UsageError as error:
@@ -111,8 +115,9 @@ def machine_of(document: Any, where: Callable[[Place], str], op_times: OpTimes |
 class _Reader:
     """Reads a document value by value; `place` is what it reads."""
 
-    def __init__(self, document: Any, where: Callable[[Place], str]) -> None:
+    def __init__(self, document: Any, where: Callable[[Place], str], needs_memory: bool) -> None:
         self.document, self.where = document, where
+        self.needed = ("name", "memory") if needs_memory else ("name",)
         self.place: Place = ()
 
     def fail(self, place: Place, text: str) -> FormatError:
@@ -158,8 +163,8 @@ class _Reader:
         for number, values in enumerate(listed):
             place: Place = ("devices", number)
             given = self._mapping(values, place, ("name", "kind", "memory", "speed"), "a device")
-            for needed in ("name", "memory"):
-                if needed not in given and not (needed == "memory" and self.where(()).endswith("'machine'")):
+            for needed in self.needed:
+                if needed not in given:
                     raise self.fail(place, f"the device {given.get('name', number)!r} has no {needed}")
             memory = given.get("memory")
             self.place = (*place, "memory")

@@ -27,12 +27,6 @@ def read_op_times(path: str | Path) -> dict[str, dict[str, float | None]]:
     ------
     FormatError
         Naming file and line, if it cannot be read or a value is not understood.
-
-    Examples
-    --------
-    >>> _ = open("times.csv", "w").write("op,gpu,npu\\nconv,12.5,3\\nsort,40us,\\n")
-    >>> schedopt.read_op_times("times.csv")
-    {'conv': {'gpu': 12.5, 'npu': 3.0}, 'sort': {'gpu': 40.0, 'npu': None}}
     """
     try:
         rows = list(csv.reader(Path(path).read_text(encoding="utf-8-sig").splitlines()))

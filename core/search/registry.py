@@ -178,6 +178,27 @@ METHODS: dict[str, Method] = {
         searches=False,
         default_devices=2,
     ),
+    "heft": Method(
+        f"{_SOLVERS}.machines.list_schedulers:heft",
+        "Earliest finish time by upward rank, with insertion: the field's list scheduler for different devices",
+        "Topcuoglu et al. 2002",
+        searches=False,
+        default_devices=2,
+    ),
+    "peft": Method(
+        f"{_SOLVERS}.machines.list_schedulers:peft",
+        "As heft, by what is left to do after an op on each device at the best",
+        "Arabnejad and Barbosa 2014",
+        searches=False,
+        default_devices=2,
+    ),
+    "cpop": Method(
+        f"{_SOLVERS}.machines.list_schedulers:cpop",
+        "As heft, with the critical path on one device",
+        "Topcuoglu et al. 2002",
+        searches=False,
+        default_devices=2,
+    ),
     "local-search": Method(
         f"{_SOLVERS}.several_devices.local_search:solve",
         "Random start; moves an op to another device or another place in the order; restarts",

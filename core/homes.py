@@ -28,6 +28,7 @@ class GraphWithHomes(CostGraph):
 
     model: CostGraph = None  # type: ignore[assignment]
     held: tuple[Resident, ...] = ()
+    holds_all: bool = True
 
     @cached_property
     def is_written(self) -> BoolArray:
@@ -68,17 +69,34 @@ def first_home(graph: CostGraph) -> int:
     return model_of(graph).num_ops
 
 
-def with_homes(graph: CostGraph) -> CostGraph:
-    """Return a graph in which residents have a home; itself if nothing is known of any.
+def holders(graph: CostGraph) -> list[int]:
+    """Return the op among whose persistent bytes each resident of the annotations is, -1 if it is not counted."""
+    held = graph.held if isinstance(graph, GraphWithHomes) else ()
+    place = {id(resident): first_home(graph) + number for number, resident in enumerate(held)}
+    return [place.get(id(resident), resident.op) for resident in graph.annotations.residents]
+
+
+def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
+    """Return a graph in which residents have a home; the model's own if there are none that need one.
+
+    Parameters
+    ----------
+    graph
+        A graph whose annotations say what is resident.
+    holds_all
+        Whether residents that a single op uses have a home of their own, too, rather than with that op.
 
     Raises
     ------
     GraphError
         If residents are said to have more bytes than the op that holds them has persistent ones.
     """
-    if isinstance(graph, GraphWithHomes):
+    if isinstance(graph, GraphWithHomes) and graph.holds_all == holds_all:
         return graph
-    held = tuple(r for r in graph.annotations.residents if r.op >= 0 and r.size > 0)
+    graph = model_of(graph)
+    held = tuple(
+        r for r in graph.annotations.residents if r.op >= 0 and r.size > 0 and (holds_all or len(_users(r)) > 1)
+    )
     if not held:
         return graph
     ops, tensors, count = graph.num_ops, graph.num_tensors, len(held)
@@ -114,14 +132,19 @@ def with_homes(graph: CostGraph) -> CostGraph:
         annotations=_annotations(graph, count),
         model=graph,
         held=held,
+        holds_all=holds_all,
         **{name: frozen(np.append(getattr(graph, name), more), kind) for name, (more, kind) in appended.items()},
     )
+
+
+def _users(resident: Resident) -> list[int]:
+    return sorted({*resident.readers, *resident.writers, resident.op})
 
 
 def _reads(graph: CostGraph, held: tuple[Resident, ...]) -> tuple[Any, Any]:
     """Return what each op reads, with the residents that it reads or writes behind the rest."""
     ops = np.repeat(np.arange(graph.num_ops), np.diff(graph.read_ptr))
-    users = [sorted({*r.readers, *r.writers, r.op}) for r in held]
+    users = [_users(r) for r in held]
     more = np.repeat(np.arange(len(held)), [len(each) for each in users])
     rows = np.append(ops, [op for each in users for op in each])
     columns = np.append(graph.read_tensor, graph.num_tensors + more)

@@ -38,8 +38,8 @@ class Problem:
     Parameters
     ----------
     graph
-        The computation graph. On several devices its residents have a home: they are ops of its own at the end of the
-        graph, a `GraphWithHomes`.
+        The computation graph. On several devices residents that several ops use have a home, on a machine all of them:
+        they are ops of their own at the end of the graph, a `GraphWithHomes`.
     task
         `memory`: the peak of the fullest device, in bytes; `runtime`: the makespan, in microseconds.
     devices
@@ -106,7 +106,8 @@ class Problem:
         if not 0 <= self.latency <= sys.float_info.max:
             raise UsageError(f"the latency must not be negative, not {self.latency} us")
         self._check_recompute()
-        graph = with_homes(self.graph) if self.devices > 1 else model_of(self.graph)
+        is_several = self.devices > 1
+        graph = with_homes(self.graph, holds_all=self.machine is not None) if is_several else model_of(self.graph)
         object.__setattr__(self, "graph", graph)
         total = sum(int(a.sum()) for a in (graph.tensor_size, graph.workspace, graph.persistent))
         if total * self.devices > INT64_MAX:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..buffers import Buffers
 from ..graph import CostGraph
+from ..homes import model_of
 from ..kernels.one_device.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
 from ..kernels.reach import reachable
 from ..problem import Problem
@@ -207,7 +208,9 @@ def min_cut_bound(
 def lower_bound(problem: Problem) -> float:
     """Return the bound that needs no search: bytes for the memory task, microseconds for runtime."""
     if not problem.is_plain:
-        return machine_memory_bound(problem) if problem.task == "memory" else machine_runtime_bound(problem)
+        if problem.task == "runtime":
+            return machine_runtime_bound(problem)
+        return machine_memory_bound(problem, op_needs(model_of(problem.graph), 2))
     return memory_bound(problem) if problem.task == "memory" else runtime_bound(problem)
 
 

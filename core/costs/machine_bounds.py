@@ -41,7 +41,7 @@ class EdgeCosts:
         readers, makers, tensors = readers[own], makers[own], tensors[own]
         pairs, edge = np.unique(makers * graph.num_ops + readers, return_inverse=True)
         self.sources, self.targets = pairs // graph.num_ops, pairs % graph.num_ops
-        self.count = np.bincount(edge, minlength=len(pairs))
+        self.count: FloatArray = np.bincount(edge, minlength=len(pairs)).astype(np.float64)
         self.bytes = np.bincount(edge, graph.tensor_size[tensors], minlength=len(pairs))
         if machine.is_beside and not machine.contention:  # what an edge sends is sent at once
             self.count, self.bytes = np.ones(len(pairs)), np.zeros(len(pairs))
@@ -139,21 +139,21 @@ def _work_bound(times: FloatArray) -> float:
     return best * (1 - 1e-12)
 
 
-def _needs(problem: Problem) -> IntArray:
-    """Return the bytes on the device of each op of the model while it runs, persistent ones included; `(ops,)`."""
-    from .bounds import op_needs
+def machine_memory_bound(problem: Problem, needs: IntArray) -> int:
+    """Return what no peak of the fullest device is below, bytes: the largest op, or all that stays, shared evenly.
 
+    Parameters
+    ----------
+    problem
+        What is scheduled.
+    needs
+        Shape `(model's ops,)`: what each op of the model needs on its device while it runs, but for what stays there.
+    """
     graph, own = problem.graph, first_home(problem.graph)
-    needs: IntArray = (op_needs(model_of(graph), 2) + graph.persistent[:own]).astype(np.int64)
+    needs = needs + graph.persistent[:own]
     pointers, tensors = graph.inputs
     reader = np.repeat(np.arange(graph.num_ops), np.diff(pointers))
     resident = tensors >= model_of(graph).num_tensors
     np.add.at(needs, reader[resident], graph.tensor_size[tensors[resident]])
-    return needs
-
-
-def machine_memory_bound(problem: Problem) -> int:
-    """Return what no peak of the fullest device is below, bytes: the largest op, or all that stays, shared evenly."""
-    graph = problem.graph
     stays = int(graph.persistent.sum()) + int(graph.tensor_size[graph.is_final & (graph.alias_of < 0)].sum())
-    return max(-(-stays // problem.devices), int(_needs(problem).max()))
+    return max(-(-stays // problem.devices), int(needs.max()))

@@ -75,7 +75,8 @@ class Plans:
     def homes_first(self, order: Any) -> IndexArray:
         """Return an order of all ops: those that hold residents, then the model's own in the order given."""
         order = np.asarray(order, np.int32)
-        return np.concatenate((np.arange(self.own, self.ops, dtype=np.int32), order[order < self.own]))
+        homes: IndexArray = np.arange(self.own, self.ops, dtype=np.int32)
+        return np.concatenate((homes, order[order < self.own]))
 
     def plan(self, order: Any, lead: Any = None) -> Plan:
         """Return a plan of an order, each op sent what it lacks as early as can be by default."""
@@ -115,7 +116,8 @@ class Plans:
         order = np.asarray(order, np.int32)
         static = self.problem.is_limited
         runtime = place_order(self.arrays, self.machine, self.scratch, greedy, order[order < self.own], static)
-        return self.scratch.placement.copy() if np.isfinite(runtime) else None
+        placement: IndexArray = self.scratch.placement.copy()
+        return placement if np.isfinite(runtime) else None
 
     def place_homes(self, placement: Any) -> IndexArray:
         """Return a placement of the model's own ops with each resident where it is read first, if it may be there."""
@@ -144,7 +146,8 @@ class Plans:
         allowed, found = self.problem.rules.allowed, []
         for device in distinct_devices(self.problem.hardware):
             if allowed[: self.own, device].all():
-                found.append(np.where(allowed[:, device], device, allowed.argmax(axis=1)).astype(np.int32))
+                elsewhere = np.where(allowed[:, device], device, allowed.argmax(axis=1))
+                found.append(elsewhere.astype(np.int32))
         return found
 
     def schedules_along(self, order: Any) -> list[Schedule]:
@@ -156,7 +159,7 @@ class Plans:
             If every one sends something where no link is.
         """
         plan = self.plan(order)
-        placements = self.placements_of_one_device() or [self.place_along(order)]
+        placements: list[IndexArray | None] = [*self.placements_of_one_device()] or [self.place_along(order)]
         schedules = [self.schedule(plan, placement) for placement in placements if placement is not None]
         found = [schedule for schedule in schedules if schedule is not None]
         if not found:

@@ -126,3 +126,71 @@ def append_step(problem, placement, columns, step):
         values = (step, int(placement[step]), int(placement[step]))
     for column, value in zip(columns, values, strict=True):
         column.append(value)
+
+
+def least_makespan(problem):
+    """The least makespan of every placement and every order of ops and transfers, by trying them all."""
+    graph, rules = problem.graph, problem.rules
+    firsts = [op for op in range(graph.num_ops) if rules.group[op] == op]
+    best = [np.inf]
+
+    def place(at, placement):
+        if at == len(firsts):
+            full = [placement[rules.group[op]] for op in range(graph.num_ops)]
+            _try_orders(problem, full, sends_of(problem, full), best)
+            return
+        for device in np.flatnonzero(rules.allowed[firsts[at]]):
+            place(at + 1, {**placement, firsts[at]: int(device)})
+
+    place(0, {})
+    return best[0]
+
+
+def _try_orders(problem, placement, sends, best):
+    """Try all orders for one placement; a branch ends where it is no better than the best known."""
+    graph, machine, times = problem.graph, problem.hardware, problem.rules.times
+    own = graph.num_ops - len(getattr(graph, "held", ()))
+    everywhere = {
+        graph.num_tensors - len(graph.held) + n
+        for n, resident in enumerate(getattr(graph, "held", ()))
+        if problem.replicate and not resident.writers
+    }
+
+    def go(done, sent, clock, link, there):
+        if max(clock.values()) >= best[0]:
+            return
+        ready = ready_steps(problem, placement, sends, done, sent)
+        if not ready:
+            best[0] = max([*clock.values(), *there.values()])
+            return
+        homes = [step for step in ready if not isinstance(step, tuple) and step >= own]
+        for step in homes[:1] or ready:
+            new_clock, new_link, new_there = dict(clock), dict(link), dict(there)
+            if isinstance(step, tuple):
+                tensor, target = step
+                source = placement[graph.tensor_producer[tensor]]
+                if machine.bandwidth[source][target] == 0:
+                    continue
+                takes = machine.latency[source][target]
+                takes += int(graph.tensor_size[tensor]) * (1e6 / machine.bandwidth[source][target])
+                start = max(there[tensor, source], clock[target])
+                if machine.transfers == "blocking":
+                    start = max(start, clock[source])
+                    new_clock[source] = new_clock[target] = start + takes
+                elif machine.contention:
+                    start = max(start, link.get((source, target), 0.0))
+                    new_link[source, target] = start + takes
+                new_there[tensor, target] = start + takes
+                go(done, sent | {step}, new_clock, new_link, new_there)
+                continue
+            device, end = placement[step], 0.0
+            reads = graph.read_tensor[graph.read_ptr[step] : graph.read_ptr[step + 1]].tolist()
+            if step < own:
+                arrived = [there[t, device] for t in reads if t not in everywhere]
+                end = max([clock[device], *arrived]) + float(times[step, device])
+                new_clock[device] = end
+            for tensor in graph.outputs(step):
+                new_there[tensor, device] = end
+            go(done | {step}, sent, new_clock, new_link, new_there)
+
+    go(frozenset(), frozenset(), dict.fromkeys(range(problem.devices), 0.0), {}, {})

@@ -43,7 +43,7 @@ class Greedy(NamedTuple):
 
 
 @inlined
-def _try(g: GraphArrays, m: MachineArrays, s: Scratch, z: Greedy, op: int, device: int) -> float:
+def _try(g: GraphArrays, m: MachineArrays, s: Scratch, z: Greedy, op: int, device: int) -> Any:
     """Return when an op would end on a device, infinite if it cannot be sent something."""
     devices = s.clock.size
     for source in range(devices):

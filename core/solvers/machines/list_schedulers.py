@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -131,10 +131,10 @@ def _offer(search: Search, edges: EdgeCosts, priority: FloatArray, ahead: FloatA
     order = _by_priority(search.problem, edges, priority)
     made = InsertionSchedule(search.problem, edges)
     complete = _insert(made, order, ahead)
-    tried = [(made.order(), lambda: plans.place_homes(made.device))] if complete else []
-    choose: Callable[[], IndexArray | None] = lambda: plans.place_along(order, _finite(ahead))  # noqa: E731
-    for plan_order, place in [*tried, (order, choose)]:
-        placement = place()
+    tried: list[tuple[Any, IndexArray | None]] = [(order, plans.place_along(order, _finite(ahead)))]
+    if complete:
+        tried.append((made.order(), plans.place_homes(made.device)))
+    for plan_order, placement in tried:
         schedule = None if placement is None else plans.schedule(plans.plan(plan_order), placement)
         search.evaluations += 1
         if schedule is not None:

@@ -171,6 +171,8 @@ def _annotations(graph: CostGraph, count: int) -> Any:
     """Return the remarks on the ops, with empty ones on those that hold residents."""
     known = graph.annotations
     longer: Any = {
-        name: (*values, *("",) * count) for name in ("modules", "lines", "phases") if (values := getattr(known, name))
+        name: (*values, *("",) * count)
+        for name in ("modules", "lines", "phases", "devices")
+        if (values := getattr(known, name))
     }
     return replace(known, **longer)

@@ -37,6 +37,11 @@ class Device:
     ------
     UsageError
         If a value is of the wrong type or out of range.
+
+    Examples
+    --------
+    >>> schedopt.Device("gpu0", "gpu", memory=2**34)
+    Device(name='gpu0', kind='gpu', memory=17179869184, speed=1.0)
     """
 
     name: str

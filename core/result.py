@@ -15,6 +15,7 @@ from .costs.bounds import memory_bound
 from .costs.simulator import Simulation, input_peak, simulate
 from .files.schedule_json import FORMAT, format_document, steps_document
 from .graph_hash import structure_hash
+from .homes import first_home, model_of
 from .problem import Problem
 from .schedule import Schedule
 from .units import format_bytes, format_microseconds
@@ -121,12 +122,12 @@ class Result:
     @property
     def order(self) -> tuple[str, ...]:
         """Names of the ops in the order they run, on whatever device."""
-        names = self.problem.graph.op_names
-        return tuple(names[op] for op in self.schedule.op_order().tolist())
+        names, own = self.problem.graph.op_names, first_home(self.problem.graph)
+        return tuple(names[op] for op in self.schedule.op_order().tolist() if op < own)
 
     @property
     def placement(self) -> dict[str, int]:
-        """The device of each op, by its name, in the order of the graph."""
+        """The device of each op, by its name, in the order of the graph; then that of each resident with a home."""
         graph = self.problem.graph
         return dict(zip(graph.op_names, self.schedule.placement(graph).tolist(), strict=True))
 
@@ -136,7 +137,7 @@ class Result:
 
     def title(self) -> str:
         """Return the line above the table: what graph it is."""
-        graph = self.problem.graph
+        graph = model_of(self.problem.graph)
         return f"{graph.name}: {graph.num_ops:,} ops, {graph.num_data_tensors:,} tensors"
 
     def summary(self) -> str:
@@ -172,7 +173,7 @@ class Result:
             "format": FORMAT,
             "graph": graph.name,
             **({"imported": dict(graph.annotations.imported)} if graph.annotations.imported else {}),
-            "graph_sha256": structure_hash(graph),
+            "graph_sha256": structure_hash(model_of(graph)),
             "task": problem.task,
             "method": self.method,
             "status": self.status,
@@ -180,6 +181,8 @@ class Result:
             "memory_limit": problem.memory_limit,
             "bandwidth": problem.bandwidth,
             "latency_us": problem.latency,
+            **({"machine": problem.machine.document()} if problem.machine else {}),
+            **({"replicate": True} if problem.replicate else {}),
             **({"recompute": True, "runtime_limit_us": problem.runtime_limit} if problem.recompute else {}),
             "seed": self.seed,
             "repeatable": self.is_repeatable,
@@ -270,7 +273,8 @@ def _table(result: Result) -> Table:
     table.add_column("")
     table.add_column("peak memory" if problem.task == "memory" else "makespan", justify="right")
     table.add_column("against input", justify="right")
-    table.add_row("input order, device 0", problem.format_value(before), "")
+    where = "device 0" if problem.is_plain else "the best device"
+    table.add_row(f"input order, {where}", problem.format_value(before), "")
     table.add_row(
         f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else ""),
         f"[bold]{problem.format_value(result.value)}[/]",
@@ -284,7 +288,10 @@ def _table(result: Result) -> Table:
         table.add_row("makespan", format_microseconds(result.runtime), "")
     else:
         table.add_row("peak memory", format_bytes(result.peak_memory), "")
-    if problem.memory_limit is not None:
+    if problem.machine is not None and problem.is_limited:
+        excess = problem.excess(result.simulation.peak_per_device.tolist())
+        table.add_row("memory of the devices", "", "kept" if not excess else f"exceeded by {format_bytes(excess)}")
+    elif problem.memory_limit is not None:
         excess = result.peak_memory - problem.memory_limit
         kept = "kept" if excess <= 0 else f"exceeded by {format_bytes(excess)}"
         table.add_row("memory limit per device", format_bytes(problem.memory_limit), kept)
@@ -296,11 +303,15 @@ def _table(result: Result) -> Table:
 
 
 def _add_devices(table: Table, result: Result) -> None:
-    schedule, graph = result.schedule, result.problem.graph
-    on_device = [(schedule.items >= 0) & (schedule.targets == d) for d in range(result.problem.devices)]
-    for device, (ops, peak) in enumerate(zip(on_device, result.simulation.peak_per_device, strict=True)):
-        busy = format_microseconds(float(graph.runtime[schedule.items[ops]].sum()))
-        table.add_row(f"device {device}: {int(ops.sum()):,} ops", format_bytes(int(peak)), f"busy {busy}")
+    schedule, graph, times = result.schedule, result.problem.graph, result.problem.rules.times
+    is_op = (schedule.items >= 0) & (schedule.items < first_home(graph))
+    for device, peak in enumerate(result.simulation.peak_per_device.tolist()):
+        ops = schedule.items[is_op & (schedule.targets == device)]
+        busy = format_microseconds(float(times[ops, device].sum()))
+        name = result.problem.device_names[device]
+        limit = None if result.problem.machine is None else result.problem.memory_limits[device]
+        room = "" if limit is None else f" of {format_bytes(limit)}"
+        table.add_row(f"{name}: {len(ops):,} ops", f"{format_bytes(peak)}{room}", f"busy {busy}")
     moved = schedule.items[schedule.items < 0]
     if len(moved):
         table.add_row("transfers", f"{len(moved):,}", format_bytes(int(graph.tensor_size[~moved].sum())))

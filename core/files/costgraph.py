@@ -28,7 +28,6 @@ SUFFIXES: dict[str, tuple[Encoding, bool]] = {
     ".pb.gz": ("binary", True),
 }
 DROPPED_NODE_FIELDS = (
-    "device",
     "host_temp_memory_size",
     "device_temp_memory_size",
     "device_persistent_memory_size",
@@ -101,9 +100,22 @@ def parse_graph(
     graph = with_remarks(_build(nodes, name, where, note), remarks, where, note)
     if any(node.is_final and not node.outputs for node in nodes):
         dropped.add("is_final of an op without outputs")
+    devices = "device counts with --pins from-graph alone" if any(node.device for node in nodes) else ""
     if dropped:
-        note(f"{name}: fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}")
-    return graph
+        devices = f"; {devices}" if devices else ""
+        note(f"{name}: fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}{devices}")
+    elif devices:
+        note(f"{name}: {devices}")
+    return _with_devices(graph, nodes)
+
+
+def _with_devices(graph: CostGraph, nodes: list[Node]) -> CostGraph:
+    """Return a graph with the devices that its file names for ops among the annotations."""
+    by_id = {node.id: node.device for node in nodes if not node.is_mark}
+    if not any(by_id.values()):
+        return graph
+    devices = tuple(by_id.get(id_, "") for id_ in graph.op_ids.tolist())
+    return replace(graph, annotations=replace(graph.annotations, devices=devices))
 
 
 def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]) -> CostGraph:
@@ -214,7 +226,7 @@ def _read_message(message: Any, dropped: set[str]) -> tuple[list[Node], list[str
     nodes = []
     for node in message.node:
         is_mark = node.device == FINAL_MARK
-        fields = {field.name for field, _ in node.ListFields()} - ({"device"} if is_mark else set())
+        fields = {field.name for field, _ in node.ListFields()}
         dropped.update(fields.intersection(DROPPED_NODE_FIELDS))
         for output in node.output_info:
             if output.dtype:
@@ -233,6 +245,7 @@ def _read_message(message: Any, dropped: set[str]) -> tuple[list[Node], list[str
                 node.persistent_memory_size,
                 node.is_final,
                 is_mark,
+                "" if is_mark else node.device,
             )
         )
     return nodes, remarks
@@ -254,6 +267,7 @@ def _written_nodes(graph: CostGraph) -> Iterator[Node]:
     control = graph.is_control.tolist()
     final = graph.is_final.tolist()
     runtime = rounded_runtimes(graph)
+    devices = graph.annotations.devices or ("",) * graph.num_ops
     pinned: list[int] = []
     for op, name in enumerate(graph.op_names):
         arguments = [t for t in reads[read_ptr[op] : read_ptr[op + 1]] if not control[t]]
@@ -272,6 +286,7 @@ def _written_nodes(graph: CostGraph) -> Iterator[Node]:
             persistent=int(graph.persistent[op]),
             runtime=runtime[op],
             is_final=all_final,
+            device=devices[op],
         )
     free_ids = filterfalse(set(ids).__contains__, count())
     for free_id, tensor in zip(free_ids, pinned, strict=False):
@@ -287,7 +302,7 @@ def _binary(graph: CostGraph) -> bytes:
     for written in _written_nodes(graph):
         node = message.node.add(
             name=written.name,
-            device=FINAL_MARK if written.is_mark else None,
+            device=FINAL_MARK if written.is_mark else written.device or None,
             id=written.id,
             temporary_memory_size=written.workspace,
             persistent_memory_size=written.persistent,

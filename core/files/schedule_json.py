@@ -20,8 +20,10 @@ from ..costs.verifier import StepClaim, Totals, verify
 from ..errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError, UsageError
 from ..graph import CostGraph
 from ..graph_hash import structure_hash
+from ..homes import model_of
 from ..problem import Problem
 from ..schedule import Schedule
+from .machine_yaml import machine_of
 from .reading import read_bytes
 
 FORMAT = 2
@@ -59,7 +61,7 @@ def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation)
             step["bytes"] = int(graph.tensor_size[~item])
         step |= {"start_us": starts[number], "end_us": ends[number]}
         steps.append(step)
-    for step, tensors in zip(steps, freed_after(problem, schedule), strict=True):
+    for step, tensors in zip(steps, freed_after(problem, schedule) if problem.is_plain else (), strict=False):
         if tensors:
             step["frees"] = [graph.tensor_name(tensor) for tensor in tensors]
     return steps
@@ -135,7 +137,7 @@ class LoadedSchedule:
         """Compare the status and the lower bound with what the schedule takes."""
         name, problem, bound = self.problem.graph.name, self.problem, self.lower_bound
         if self.status == "infeasible":  # a bound on those that keep the limit says nothing of this one
-            if problem.is_feasible(totals.peak):
+            if problem.keeps_limits(totals.peak_per_device, totals.runtime):
                 raise ScheduleError(f"{name}: the schedule claims to be infeasible, but no memory limit is exceeded")
             return
         if bound is None:
@@ -252,6 +254,7 @@ def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path,
         raise FormatError(
             f"{path}: format {json.dumps(found)[:_SHOWN_LETTERS]} is not known; this version reads {known}"
         )
+    graph = model_of(graph)
     made_for = _field(document, "graph_sha256", str, path, None)
     if made_for is not None and not force and made_for != (real := structure_hash(graph)):
         raise OtherGraphError(
@@ -262,23 +265,11 @@ def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path,
     status = _field(document, "status", str, path, "feasible")
     if status not in _STATUSES:
         raise FormatError(f"{path}: unknown status {_shown(status)}; one of {', '.join(_STATUSES)} is wanted")
-    tensors = {name: tensor for tensor, name in enumerate(graph.tensor_names)}
     steps = _field(document, "steps", list, path)
+    problem = _read_problem(document, steps, graph, path)
+    graph = problem.graph
+    tensors = {name: tensor for tensor, name in enumerate(graph.tensor_names)}
     schedule = _read_steps(steps, tensors, graph, path)
-    least = max(1, int(max(schedule.sources.max(initial=0), schedule.targets.max(initial=0))) + 1)
-    try:
-        problem = Problem(
-            graph,
-            _field(document, "task", str, path, "memory"),
-            _field(document, "devices", int, path, least),
-            _field(document, "memory_limit", (int, type(None)), path, None),
-            _field(document, "bandwidth", (int, float, type(None)), path, None),
-            _field(document, "latency_us", (int, float), path, 0.0),
-            _flag(document, "recompute", path),
-            _field(document, "runtime_limit_us", (int, float, type(None)), path, None),
-        )
-    except UsageError as error:
-        raise FormatError(f"{path}: {error}") from error
     peaks = _field(document, "peak_memory_per_device", list, path, None)
     if peaks is not None and not all(type(peak) is int for peak in peaks):
         raise FormatError(f"{path}: peak_memory_per_device must hold whole numbers")
@@ -292,6 +283,28 @@ def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path,
         _read_claims(steps, tensors, graph, path),
         _field(document, "lower_bound", (int, float), path, None),
     )
+
+
+def _read_problem(document: dict[str, Any], steps: list[Any], graph: CostGraph, path: str | Path) -> Problem:
+    """Return the problem that a document was made for."""
+    named = [step.get(key) for step in steps if isinstance(step, dict) for key in ("device", "from", "to")]
+    least = 1 + max((name for name in named if type(name) is int), default=0)
+    machine = document.get("machine")
+    try:
+        return Problem(
+            graph,
+            _field(document, "task", str, path, "memory"),
+            _field(document, "devices", int, path, max(1, least)),
+            _field(document, "memory_limit", (int, type(None)), path, None),
+            _field(document, "bandwidth", (int, float, type(None)), path, None),
+            _field(document, "latency_us", (int, float), path, 0.0),
+            _flag(document, "recompute", path),
+            _field(document, "runtime_limit_us", (int, float, type(None)), path, None),
+            None if machine is None else machine_of(machine, lambda place: f"{path}: the field 'machine'"),
+            _flag(document, "replicate", path),
+        )
+    except UsageError as error:
+        raise FormatError(f"{path}: {error}") from error
 
 
 def _check_remarks(document: dict[str, Any], path: str | Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import UsageError
+from ..machine import Machine
 from ..problem import Problem, Task
-from ..problem_settings import ProblemSettings, Recompute, problem_settings
+from ..problem_settings import OnMachine, ProblemSettings, Recompute, on_machine, problem_settings
 from ..result import Result
 from ..search.method_spec import MethodSpec, parse_method
 from ..search.registry import DEFAULT_METHOD
@@ -33,6 +35,10 @@ def solve(
     initial: ScheduleLike | None = None,
     recompute: bool = False,
     max_overhead: float | str | None = None,
+    machine: Machine | str | os.PathLike[str] | None = None,
+    op_times: str | os.PathLike[str] | None = None,
+    pins: Literal["from-graph"] | None = None,
+    replicate: bool = False,
 ) -> Result:
     """Schedule a graph for least peak memory or least time, and verify the schedule.
 
@@ -68,6 +74,16 @@ def solve(
         `max_overhead` for the least peak. False by default.
     max_overhead
         With `recompute`, the share of the time of all ops that may be added, as `"10%"` or 0.1.
+    machine
+        A `Machine`, or the path of its file, in place of `devices`, `bandwidth` and `latency`; by default devices are
+        equal.
+    op_times
+        With a machine, the path of a CSV file of times by kind of device; by default an op takes runtime / speed.
+    pins
+        With a machine, `"from-graph"` keeps ops on the devices that the graph names; by default none is.
+    replicate
+        Whether weights that no op writes are on every device that reads them from the start, instead of being sent
+        there; False by default.
 
     Returns
     -------
@@ -102,7 +118,8 @@ def solve(
     notes: list[str] = []
     if not isinstance(recompute, bool):
         raise UsageError(f"recompute is true or false, not {recompute!r}")
-    problem = _problem(graph, spec, given, Recompute(recompute, max_overhead), notes)
+    again, on = Recompute(recompute, max_overhead), on_machine(machine, op_times, pins, replicate)
+    problem = _problem(graph, spec, given, (again, on), notes)
     result = solve_problem(
         problem,
         spec,
@@ -116,16 +133,23 @@ def solve(
 
 
 def _problem(
-    graph: GraphLike | Problem, spec: MethodSpec, given: dict[str, Any], recompute: Recompute, notes: list[str]
+    graph: GraphLike | Problem,
+    spec: MethodSpec,
+    given: dict[str, Any],
+    more: tuple[Recompute, OnMachine],
+    notes: list[str],
 ) -> Problem:
+    recompute, on = more
     if isinstance(graph, Problem):
         given = {**given, "recompute": recompute.is_on or None, "max_overhead": recompute.max_overhead}
+        given |= {"machine": on.machine, "op_times": on.op_times, "replicate": on.replicate or None}
+        given |= {"pins": "from-graph" if on.pins_from_graph else None}
         for name, value in given.items():
             if value is not None:
                 raise UsageError(f"a Problem has its own {name}; give {name} only with a graph, not {value!r}")
         return graph
     defaults = {"task": "memory", "latency": 0.0}
     given = {name: defaults.get(name) if value is None else value for name, value in given.items()}
-    return ProblemSettings(**problem_settings(**given, methods=[spec.name], recompute=recompute)).problem(
+    return ProblemSettings(**problem_settings(**given, methods=[spec.name], recompute=recompute, on=on)).problem(
         graph_of(graph, notes.append)
     )

@@ -76,7 +76,8 @@ class Plans:
         """Return an order of all ops: those that hold residents, then the model's own in the order given."""
         order = np.asarray(order, np.int32)
         homes: IndexArray = np.arange(self.own, self.ops, dtype=np.int32)
-        return np.concatenate((homes, order[order < self.own]))
+        complete: IndexArray = np.concatenate((homes, order[order < self.own]))
+        return complete
 
     def plan(self, order: Any, lead: Any = None) -> Plan:
         """Return a plan of an order, each op sent what it lacks as early as can be by default."""

@@ -41,8 +41,9 @@ class EdgeCosts:
         readers, makers, tensors = readers[own], makers[own], tensors[own]
         pairs, edge = np.unique(makers * graph.num_ops + readers, return_inverse=True)
         self.sources, self.targets = pairs // graph.num_ops, pairs % graph.num_ops
+        edge = edge.ravel()
         self.count: NDArray[Any] = np.bincount(edge, minlength=len(pairs)).astype(np.float64)
-        self.bytes = np.bincount(edge, graph.tensor_size[tensors], minlength=len(pairs))
+        self.bytes: NDArray[Any] = np.bincount(edge, graph.tensor_size[tensors], minlength=len(pairs))
         if machine.is_beside and not machine.contention:  # what an edge sends is sent at once
             self.count, self.bytes = np.ones(len(pairs)), np.zeros(len(pairs))
             np.maximum.at(self.bytes, edge, graph.tensor_size[tensors])

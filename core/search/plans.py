@@ -79,6 +79,16 @@ class Plans:
         complete: IndexArray = np.concatenate((homes, order[order < self.own]))
         return complete
 
+    def topological(self, wanted: Any) -> IndexArray:
+        """Return the nearest order to a wanted one in which no op comes before its inputs."""
+        place = np.empty(self.ops)
+        place[wanted] = np.arange(self.ops)
+        pointers, before = (column.tolist() for column in self.graph.predecessors)
+        for op in self.graph.input_order.tolist():
+            place[op] = max([place[op], *(place[p] + 1e-6 for p in before[pointers[op] : pointers[op + 1]])])
+        order: IndexArray = np.argsort(place, kind="stable").astype(np.int32)
+        return order
+
     def plan(self, order: Any, lead: Any = None) -> Plan:
         """Return a plan of an order, each op sent what it lacks as early as can be by default."""
         order = self.homes_first(order)
@@ -122,22 +132,23 @@ class Plans:
 
     def place_homes(self, placement: Any) -> IndexArray:
         """Return a placement of the model's own ops with each resident where it is read first, if it may be there."""
-        placement, rules = np.array(placement, np.int32), self.problem.rules
-        chosen = {int(rules.group[op]): int(placement[op]) for op in range(self.own)}
+        settled: IndexArray = np.array(placement, np.int32)
+        rules = self.problem.rules
+        chosen = {int(rules.group[op]): int(settled[op]) for op in range(self.own)}
         room = self.machine.limits - np.bincount(
-            placement[: self.own], self.graph.persistent[: self.own], minlength=self.devices
+            settled[: self.own], self.graph.persistent[: self.own], minlength=self.devices
         ).astype(np.int64)
         for op in range(self.own, self.ops):
             tensor = self.graph.output_ptr[op]
             reader = self.arrays.consumers[self.arrays.consumer_ptr[tensor]]
-            wanted = chosen.get(int(rules.group[op]), int(placement[reader]))
+            wanted = chosen.get(int(rules.group[op]), int(settled[reader]))
             size = int(self.graph.persistent[op])
             if int(rules.group[op]) not in chosen and (not rules.allowed[op, wanted] or room[wanted] < size):
-                linked = rules.allowed[op] & (self.problem.hardware.has_link[:, placement[reader]])
+                linked = rules.allowed[op] & (self.problem.hardware.has_link[:, settled[reader]])
                 wanted = int(np.where(linked if linked.any() else rules.allowed[op], room, -(2**63)).argmax())
-            placement[op] = chosen.setdefault(int(rules.group[op]), wanted)
+            settled[op] = chosen.setdefault(int(rules.group[op]), wanted)
             room[wanted] -= size
-        return placement
+        return settled
 
     def placements_of_one_device(self) -> list[IndexArray]:
         """Return the placements in which one device computes everything, a device of each sort.

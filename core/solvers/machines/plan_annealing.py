@@ -53,8 +53,8 @@ class _Annealing:
     def offer_starts(self) -> None:
         """Offer one device alone, and each op where it ends first by upward rank; take the best as the start."""
         problem, plans = self.search.problem, self.plans
-        order = np.lexsort((np.argsort(problem.graph.input_order), -upward_ranks(problem, EdgeCosts(problem))))
-        order = self._topological(order)
+        ranked = np.lexsort((np.argsort(problem.graph.input_order), -upward_ranks(problem, EdgeCosts(problem))))
+        order = plans.topological(ranked)
         for start in (problem.graph.input_order, order):
             for placement in (*plans.placements_of_one_device(), plans.place_along(start)):
                 if placement is not None and not self.search.must_stop():
@@ -62,15 +62,6 @@ class _Annealing:
         if self.search.best is None:
             self.search.offer_order(problem.graph.input_order)
         self._take_best()
-
-    def _topological(self, wanted: Any) -> Any:
-        """Return the nearest order to a wanted one in which no op comes before its inputs."""
-        place = np.empty(self.ops)
-        place[wanted] = np.arange(self.ops)
-        pointers, before = (column.tolist() for column in self.plans.graph.predecessors)
-        for op in self.plans.graph.input_order.tolist():
-            place[op] = max([place[op], *(place[p] + 1e-6 for p in before[pointers[op] : pointers[op + 1]])])
-        return np.argsort(place, kind="stable").astype(np.int32)
 
     def _take_best(self) -> None:
         """Take the plan of the best schedule known, with the lead that makes it cheapest."""
@@ -108,7 +99,7 @@ class _Annealing:
         plans, rng = self.plans, self.search.rng
         kind = number % 3
         if kind:
-            order = self._topological(rng.permutation(self.ops))
+            order = self.plans.topological(rng.permutation(self.ops))
             placement = plans.place_along(order) if kind == 1 else self._random_placement()
             if placement is not None:
                 return plans.plan(order, self.best_lead), placement

@@ -16,6 +16,7 @@ from ...search.plans import Plans
 from ...search.search import Search
 from ..several_devices.cooling import Cooling
 from .ranks import upward_ranks
+from .ready_ops import MOST_OPS, RULES, place_ready_ops
 
 MOVES_PER_OP = 300
 GROWTH = 1.4
@@ -59,9 +60,21 @@ class _Annealing:
             for placement in (*plans.placements_of_one_device(), plans.place_along(start)):
                 if placement is not None and not self.search.must_stop():
                     self._offer(plans.plan(start), placement)
+        self._offer_ready_ops()
         if self.search.best is None:
             self.search.offer_order(problem.graph.input_order)
         self._take_best()
+
+    def _offer_ready_ops(self) -> None:
+        """Offer what rules on all ready ops find, where the graph is small and time counts."""
+        problem = self.search.problem
+        if self.ops > MOST_OPS or problem.task == "memory":
+            return
+        edges = EdgeCosts(problem)
+        for rule in RULES:
+            made = None if self.search.must_stop() else place_ready_ops(problem, edges, rule)
+            if made is not None:
+                self._offer(self.plans.plan(made.order()), self.plans.place_homes(made.device))
 
     def _take_best(self) -> None:
         """Take the plan of the best schedule known, with the lead that makes it cheapest."""

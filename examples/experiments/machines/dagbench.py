@@ -3,9 +3,9 @@
 Usage: python examples/experiments/machines/dagbench.py FOLDER [--time-limit 10] [--seed 0]
 
 FOLDER has `graphs/*.json` of DAGBench (ANRGUSC/dagbench, Apache-2.0: tasks with costs, dependencies with sizes, devices
-and links with speeds), `best.json` with what others reach on each, and `checker.py`, which replays a schedule by its own
-code. Transfers run beside work, links are not contended, nothing has memory: `transfers: beside`, `contention: false`.
-Each dependency is an output of its own. Costs and sizes are taken a million times, as microseconds and bytes.
+and links with speeds), `best.json` with what others reach on each, and `checker.py`, which replays a schedule by code
+of its own. Transfers run beside work, links are not contended, and nothing has memory. Each dependency is an output of
+its own. Costs and sizes are taken a million times, as microseconds and bytes.
 """
 
 from __future__ import annotations

@@ -90,6 +90,9 @@ class Machine:
     op_times
         Per name of an op its microseconds by kind of device, None where it cannot run. By default, and for a kind that
         is not there, an op takes its runtime by the device's speed.
+    places
+        What errors call `links`, `op_times`, each pin and each group, by `pin PATTERN` and `together NUMBER`: file and
+        line; by default they are named alone.
 
     Raises
     ------
@@ -112,6 +115,7 @@ class Machine:
     pins: tuple[tuple[str, str], ...] = ()
     together: tuple[tuple[str, ...], ...] = ()
     op_times: OpTimes = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", tuple(self.devices))
@@ -127,8 +131,8 @@ class Machine:
         if not isinstance(self.contention, bool):
             raise UsageError(f"contention is true or false, not {self.contention!r}")
         count = len(self.devices)
-        object.__setattr__(self, "bandwidth", _matrix(self.bandwidth, count, "bandwidth", math.inf))
-        object.__setattr__(self, "latency", _matrix(self.latency, count, "latency", np.finfo(np.float64).max))
+        object.__setattr__(self, "bandwidth", _matrix(self.bandwidth, count, "bandwidth", within=math.inf))
+        object.__setattr__(self, "latency", _matrix(self.latency, count, "latency", within=0.0))
         object.__setattr__(self, "pins", tuple(tuple(pin) for pin in self.pins))
         object.__setattr__(self, "together", tuple(tuple(group) for group in self.together))
         for _, device in self.pins:
@@ -155,6 +159,10 @@ class Machine:
             known = ", ".join(device.name for device in self.devices)
             raise UsageError(f"the machine has no device '{name}'; it has {known}")
         return found
+
+    def place(self, what: str) -> str:
+        """Return the file and line of something with a colon behind, or nothing where they are not known."""
+        return f"{self.places[what]}: " if what in self.places else ""
 
     @cached_property
     def latencies(self) -> FloatArray:
@@ -213,8 +221,8 @@ class Machine:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _matrix(given: Any, count: int, what: str, most: float) -> Matrix:
-    """Return numbers for all pairs of devices, of one number or of a matrix."""
+def _matrix(given: Any, count: int, what: str, within: float) -> Matrix:
+    """Return numbers for all pairs of devices, of one number or of a matrix; within a device they are fixed."""
     if isinstance(given, Real) and not isinstance(given, bool):
         given = [[float(given)] * count] * count
     try:
@@ -223,8 +231,10 @@ def _matrix(given: Any, count: int, what: str, most: float) -> Matrix:
         raise UsageError(f"the {what} of a machine is a number, or one per pair of devices, not {given!r}") from error
     if values.shape != (count, count):
         raise UsageError(f"the {what} of {count} devices has the shape ({count}, {count}), not {values.shape}")
-    if not np.all((values >= 0) & (values <= most)):
-        wrong = values[~((values >= 0) & (values <= most))][0]
+    np.fill_diagonal(values, within)
+    possible = (values >= 0) & (values <= (np.inf if within else np.finfo(np.float64).max))
+    if not possible.all():
+        wrong = values[~possible][0]
         raise UsageError(f"the {what} between devices must not be negative, not {wrong}")
     return tuple(tuple(row) for row in values.tolist())
 

@@ -61,15 +61,21 @@ def placement_rules(graph: CostGraph, machine: Machine) -> PlacementRules:
     for pattern, name in machine.pins:
         devices = np.zeros(len(machine.devices), bool)
         devices[machine.named(name)] = True
-        ops = _matching(graph, pattern, f"pin '{pattern}'")
+        where = machine.place(f"pin {pattern}")
+        ops = _matching(graph, pattern, f"{where}{graph.name}: pin '{pattern}'")
         allowed[ops] &= devices
         if len(wrong := [op for op in ops if not allowed[op].any()]):
             raise UsageError(
-                f"{graph.name}: op {graph.op_label(wrong[0])} is pinned to '{name}', where it cannot run or which "
-                "another pin rules out"
+                f"{where}{graph.name}: op {graph.op_label(wrong[0])} is pinned to '{name}', where it cannot run or "
+                "which another pin rules out"
             )
-    for patterns in machine.together:
-        found = [op for pattern in patterns for op in _matching(graph, pattern, f"'{pattern}' of together")]
+    for number, patterns in enumerate(machine.together):
+        where = machine.place(f"together {number}")
+        found = [
+            op
+            for pattern in patterns
+            for op in _matching(graph, pattern, f"{where}{graph.name}: '{pattern}' of together")
+        ]
         _unite(parent, found)
     if isinstance(graph, GraphWithHomes):
         for resident in np.flatnonzero(graph.is_written).tolist():
@@ -78,9 +84,10 @@ def placement_rules(graph: CostGraph, machine: Machine) -> PlacementRules:
     shared = np.ones_like(allowed)
     np.logical_and.at(shared, group, allowed)
     if len(wrong := [op for op in range(graph.num_ops) if not shared[group[op]].any()]):
+        where = machine.place("together 0") or machine.place(f"pin {machine.pins[0][0]}" if machine.pins else "")
         raise UsageError(
-            f"{graph.name}: op {graph.op_label(wrong[0])} and those that must be on one device with it have no device "
-            "where all can be: pins, op times and groups contradict each other"
+            f"{where}{graph.name}: op {graph.op_label(wrong[0])} and those that must be on one device with it have no "
+            "device where all can be: pins, op times and groups contradict each other"
         )
     return PlacementRules(frozen(times, np.float64), frozen(shared[group], np.bool_), frozen(group, np.int32))
 
@@ -93,7 +100,7 @@ def _times(graph: CostGraph, machine: Machine) -> FloatArray:
     own = first_home(graph)
     if machine.op_times:
         if missing := next((name for name in graph.op_names[:own] if name not in machine.op_times), None):
-            raise UsageError(f"{graph.name}: the op times have none for op '{missing}'")
+            raise UsageError(f"{machine.place('op_times')}{graph.name}: the op times have none for op '{missing}'")
         for op, name in enumerate(graph.op_names[:own]):
             by_kind = machine.op_times[name]
             for device, what in enumerate(machine.devices):
@@ -114,7 +121,7 @@ def _check_runnable(graph: CostGraph, machine: Machine, allowed: BoolArray) -> N
 def _matching(graph: CostGraph, pattern: str, what: str) -> list[int]:
     found = [op for op, name in enumerate(graph.op_names) if fnmatch.fnmatchcase(name, pattern)]
     if not found:
-        raise UsageError(f"{graph.name}: {what} matches no op and no resident tensor")
+        raise UsageError(f"{what} matches no op and no resident tensor")
     return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,10 @@ def read_machine(path: str | Path, op_times: str | Path | None = None) -> Machin
         return f"{path}, line {lines.get(place, 1)}"
 
     times = None if op_times is None else read_op_times(op_times)
-    return machine_of(document, where, times, needs_memory=True)
+    machine = machine_of(document, where, times, needs_memory=True)
+    if op_times is None:
+        return machine
+    return replace(machine, places={**machine.places, "op_times": str(op_times)})
 
 
 def _lines(node: Any, place: Place = ()) -> dict[Place, int]:
@@ -139,7 +143,14 @@ class _Reader:
         times = top.get("op_times", {}) if op_times is None else op_times
         if op_times is not None:
             self._check_kinds(op_times, devices)
-        return Machine(devices, bandwidth, latency, pins=pins, together=together, op_times=times, **settings)
+        places = self._places(pins, together)
+        return replace(machine, pins=pins, together=together, op_times=times, places=places)
+
+    def _places(self, pins: tuple[tuple[str, str], ...], together: tuple[tuple[str, ...], ...]) -> dict[str, str]:
+        """Return what errors call parts of the machine that only a graph can show to be wrong."""
+        places = {f"pin {pattern}": self.where(("pins", pattern)) for pattern, _ in pins}
+        places |= {f"together {number}": self.where(("together", number)) for number in range(len(together))}
+        return {**places, "links": self.where(("links",)), "op_times": self.where(("op_times",))}
 
     def _mapping(self, value: Any, place: Place, members: tuple[str, ...], what: str) -> Mapping[str, Any]:
         if not isinstance(value, dict):

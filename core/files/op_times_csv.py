@@ -49,5 +49,7 @@ def read_op_times(path: str | Path) -> dict[str, dict[str, float | None]]:
             values = [parse_microseconds(cell.strip(), "time") if cell.strip() else None for cell in row[1:]]
         except UsageError as error:
             raise FormatError(f"{path}, line {line}: {error}") from error
+        if all(value is None for value in values):
+            raise FormatError(f"{path}, line {line}: op '{row[0]}' has no time for any kind of device")
         times[row[0]] = dict(zip(kinds, values, strict=True))
     return times

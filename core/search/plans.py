@@ -178,7 +178,8 @@ class Plans:
             placement = self.place_along(order)
             found = [s for s in (None if placement is None else self.schedule(plan, placement),) if s is not None]
         if not found:
-            raise UsageError(f"{self.graph.name}: {self._missing_link()}")
+            where = self.problem.hardware.place("links")
+            raise UsageError(f"{where}{self.graph.name}: {self._missing_link()}")
         return found
 
     def _missing_link(self) -> str:
@@ -186,7 +187,7 @@ class Plans:
         one, two = (machine.devices[int(at)].name for at in np.argwhere(~machine.has_link)[0])
         return (
             "no plan was found on the links that the machine has; "
-            f"there is none from '{one}' to '{two}', for example: add it, or a default_link"
+            f"there is no link from '{one}' to '{two}', for example: add it, or a default_link"
         )
 
 

@@ -8,29 +8,26 @@ from __future__ import annotations
 import codecs
 import json
 import math
-import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..arrays import INT64_MAX
 from ..costs.lifetimes import freed_after
 from ..costs.simulator import Simulation, step_starts
 from ..costs.verifier import StepClaim, Totals, verify
 from ..errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError, UsageError
 from ..graph import CostGraph
 from ..graph_hash import structure_hash
-from ..homes import model_of
+from ..homes import first_home, model_of
+from ..machine import Machine
 from ..problem import Problem
 from ..schedule import Schedule
-from .machine_yaml import machine_of
 from .reading import read_bytes
+from .schedule_fields import SHOWN_LETTERS, field_of, read_problem, shown
 
 FORMAT = 2
 KNOWN_FORMATS = (1, 2)
 _SHOWN_DIGITS = 12
-_SHOWN_LETTERS = 80
-_NEEDED = object()
 _STATUSES = ("optimal", "feasible", "infeasible", "interrupted")
 _REMARKS: dict[str, tuple[type, ...]] = {
     "schedopt": (str,),
@@ -150,7 +147,9 @@ class LoadedSchedule:
             raise ScheduleError(f"{name}: the schedule claims to be optimal, but has {value}, above its bound {bound}")
 
 
-def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) -> LoadedSchedule:
+def read_schedule(
+    path: str | Path, graph: CostGraph, *, force: bool = False, machine: Machine | None = None
+) -> LoadedSchedule:
     """Read a schedule for a graph; its `verify` judges the schedule itself.
 
     Parameters
@@ -162,6 +161,8 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
         What it is a schedule of.
     force
         Whether to take a file that says that it was made for another graph.
+    machine
+        What it runs on, in place of what the file says; op names then run on its first device.
 
     Raises
     ------
@@ -185,14 +186,14 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
     names = _lines(data)
     is_json = data.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
     if names and (not is_json or set(names) <= set(graph.op_names)):  # names may look like JSON
-        return _read_order(names, graph, path)
+        return _read_order(names, graph, path, machine)
     try:
         document = json.loads(data, object_pairs_hook=_fields)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not a JSON file, or truncated: {error}") from error
     if not isinstance(document, dict):
         raise FormatError(f"{path}: not a schedule JSON, which is an object")
-    return _read_document(document, graph, path, force)
+    return _read_document(document, graph, path, force, machine)
 
 
 def read_imported(path: str | Path) -> dict[str, Any]:
@@ -209,7 +210,7 @@ def read_imported(path: str | Path) -> dict[str, Any]:
         return {}
     if not isinstance(document, dict):
         return {}
-    found: dict[str, Any] = _field(document, "imported", dict, path, {})
+    found: dict[str, Any] = field_of(document, "imported", dict, path, {})
     return found
 
 
@@ -219,7 +220,7 @@ def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the field '{twice[:_SHOWN_LETTERS]}' is there twice")
+        raise ValueError(f"the field '{twice[:SHOWN_LETTERS]}' is there twice")
     return fields
 
 
@@ -232,79 +233,60 @@ def _lines(data: bytes) -> list[str]:
     return [line.removesuffix("\r") for line in lines] if lines != [""] else []
 
 
-def _read_order(names: list[str], graph: CostGraph, path: str | Path) -> LoadedSchedule:
+def _read_order(names: list[str], graph: CostGraph, path: str | Path, machine: Machine | None) -> LoadedSchedule:
     ops = {name: op for op, name in enumerate(graph.op_names)}
     for number, name in enumerate(names, start=1):
         if name not in ops:
             raise UnknownNameError(
-                f"{path}: line {number} is '{name[:_SHOWN_LETTERS]}', which is no op of {graph.name}; "
+                f"{path}: line {number} is '{name[:SHOWN_LETTERS]}', which is no op of {graph.name}; "
                 "a schedule is JSON, or op names, one per line"
             )
     order = [ops[name] for name in names]
+    problem = Problem(graph, recompute=len(set(order)) < len(order), machine=machine)
+    order = [*range(first_home(problem.graph), problem.graph.num_ops), *order]
     zeros = [0] * len(order)
     schedule = Schedule.from_steps(order, zeros, zeros)
-    problem = Problem(graph, recompute=len(set(order)) < len(order))
     return LoadedSchedule(problem, schedule, "feasible", None, None, None, (StepClaim(),) * len(order))
 
 
-def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path, force: bool) -> LoadedSchedule:
+def _read_document(
+    document: dict[str, Any], graph: CostGraph, path: str | Path, force: bool, machine: Machine | None
+) -> LoadedSchedule:
     found = document.get("format", 1)
     if found not in KNOWN_FORMATS or isinstance(found, bool):
         known = " and ".join(map(str, KNOWN_FORMATS))
         raise FormatError(
-            f"{path}: format {json.dumps(found)[:_SHOWN_LETTERS]} is not known; this version reads {known}"
+            f"{path}: format {json.dumps(found)[:SHOWN_LETTERS]} is not known; this version reads {known}"
         )
     graph = model_of(graph)
-    made_for = _field(document, "graph_sha256", str, path, None)
+    made_for = field_of(document, "graph_sha256", str, path, None)
     if made_for is not None and not force and made_for != (real := structure_hash(graph)):
         raise OtherGraphError(
             f"{path}: made for another graph than {graph.name}: its graph_sha256 is {made_for[:_SHOWN_DIGITS]}..., not "
             f"{real[:_SHOWN_DIGITS]}...; --force, in Python read_schedule(..., force=True), takes it all the same"
         )
     _check_remarks(document, path)
-    status = _field(document, "status", str, path, "feasible")
+    status = field_of(document, "status", str, path, "feasible")
     if status not in _STATUSES:
-        raise FormatError(f"{path}: unknown status {_shown(status)}; one of {', '.join(_STATUSES)} is wanted")
-    steps = _field(document, "steps", list, path)
-    problem = _read_problem(document, steps, graph, path)
+        raise FormatError(f"{path}: unknown status {shown(status)}; one of {', '.join(_STATUSES)} is wanted")
+    steps = field_of(document, "steps", list, path)
+    problem = read_problem(document, steps, graph, path, machine)
     graph = problem.graph
     tensors = {name: tensor for tensor, name in enumerate(graph.tensor_names)}
     schedule = _read_steps(steps, tensors, graph, path)
-    peaks = _field(document, "peak_memory_per_device", list, path, None)
+    peaks = field_of(document, "peak_memory_per_device", list, path, None)
     if peaks is not None and not all(type(peak) is int for peak in peaks):
         raise FormatError(f"{path}: peak_memory_per_device must hold whole numbers")
     return LoadedSchedule(
         problem,
         schedule,
         status,
-        _field(document, "peak_memory", int, path, None),
+        field_of(document, "peak_memory", int, path, None),
         peaks,
-        _field(document, "runtime_us", (int, float), path, None),
+        field_of(document, "runtime_us", (int, float), path, None),
         _read_claims(steps, tensors, graph, path),
-        _field(document, "lower_bound", (int, float), path, None),
+        field_of(document, "lower_bound", (int, float), path, None),
     )
-
-
-def _read_problem(document: dict[str, Any], steps: list[Any], graph: CostGraph, path: str | Path) -> Problem:
-    """Return the problem that a document was made for."""
-    named = [step.get(key) for step in steps if isinstance(step, dict) for key in ("device", "from", "to")]
-    least = 1 + max((name for name in named if type(name) is int), default=0)
-    machine = document.get("machine")
-    try:
-        return Problem(
-            graph,
-            _field(document, "task", str, path, "memory"),
-            _field(document, "devices", int, path, max(1, least)),
-            _field(document, "memory_limit", (int, type(None)), path, None),
-            _field(document, "bandwidth", (int, float, type(None)), path, None),
-            _field(document, "latency_us", (int, float), path, 0.0),
-            _flag(document, "recompute", path),
-            _field(document, "runtime_limit_us", (int, float, type(None)), path, None),
-            None if machine is None else machine_of(machine, lambda place: f"{path}: the field 'machine'"),
-            _flag(document, "replicate", path),
-        )
-    except UsageError as error:
-        raise FormatError(f"{path}: {error}") from error
 
 
 def _check_remarks(document: dict[str, Any], path: str | Path) -> None:
@@ -312,34 +294,7 @@ def _check_remarks(document: dict[str, Any], path: str | Path) -> None:
         if name in document:
             value = document[name]
             if type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < math.inf):
-                raise FormatError(f"{path}: the field '{name}' is wrong: {_shown(value)}")
-
-
-def _shown(value: Any) -> str:
-    """Return a value as an error shows it: the beginning of a long one, and not all of a deep one."""
-    text = reprlib.repr(value) if isinstance(value, (list, dict)) else repr(value)
-    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."
-
-
-def _field(document: dict[str, Any], name: str, kind: Any, path: str | Path, default: Any = _NEEDED) -> Any:
-    """Return a field of a document or of a step, checked for its type; the default where it is missing."""
-    if name not in document:
-        if default is _NEEDED:
-            raise FormatError(f"{path}: not a schedule JSON: the field '{name}' is missing")
-        return default
-    value = document[name]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise FormatError(f"{path}: the field '{name}' has the wrong type: {_shown(value)}")
-    if isinstance(value, (int, float)) and not abs(value) <= INT64_MAX:
-        raise FormatError(f"{path}: the field '{name}' is out of range: {_shown(value)}")
-    return value
-
-
-def _flag(document: dict[str, Any], name: str, path: str | Path) -> bool:
-    value = document.get(name, False)
-    if not isinstance(value, bool):
-        raise FormatError(f"{path}: the field '{name}' has the wrong type: {_shown(value)}")
-    return value
+                raise FormatError(f"{path}: the field '{name}' is wrong: {shown(value)}")
 
 
 def _read_steps(steps: list[Any], tensors: dict[str, int], graph: CostGraph, path: str | Path) -> Schedule:
@@ -354,15 +309,15 @@ def _read_steps(steps: list[Any], tensors: dict[str, int], graph: CostGraph, pat
             case _:
                 raise FormatError(
                     f"{path}: step {number} is neither an op with its device nor a tensor with from and to: "
-                    f"{_shown(step)}"
+                    f"{shown(step)}"
                 )
         if name not in known:
             kind = "op" if known is ops else "tensor"
             raise UnknownNameError(
-                f"{path}: step {number} names the {kind} {_shown(name)}, which {graph.name} does not have"
+                f"{path}: step {number} names the {kind} {shown(name)}, which {graph.name} does not have"
             )
         if not all(-1 <= device < 2**31 and not isinstance(device, bool) for device in (source, target)):
-            raise FormatError(f"{path}: step {number} names a device out of range: {_shown(step)}")
+            raise FormatError(f"{path}: step {number} names a device out of range: {shown(step)}")
         items.append(known[name] if known is ops else ~known[name])
         sources.append(source)
         targets.append(target)
@@ -378,18 +333,18 @@ def _read_claims(
     for number, step in enumerate(steps):
         where = f"{path}: step {number}"
         for remark in ("module", "line"):  # of an op at the time; lines move while the graph stays the same
-            _field(step, remark, str, where, "")
-        names = _field(step, "frees", list, where, []) if says_what_is_freed else None
+            field_of(step, remark, str, where, "")
+        names = field_of(step, "frees", list, where, []) if says_what_is_freed else None
         for name in names or ():
             if not isinstance(name, str) or name not in tensors:
-                raise UnknownNameError(f"{where} frees the tensor {_shown(name)}, which {graph.name} does not have")
+                raise UnknownNameError(f"{where} frees the tensor {shown(name)}, which {graph.name} does not have")
         if names is not None and len(set(names)) < len(names):
-            raise FormatError(f"{where} frees a tensor twice: {_shown(names)}")
+            raise FormatError(f"{where} frees a tensor twice: {shown(names)}")
         claims.append(
             StepClaim(
-                start=_field(step, "start_us", (int, float), where, None),
-                end=_field(step, "end_us", (int, float), where, None),
-                size=_field(step, "bytes", int, where, None),
+                start=field_of(step, "start_us", (int, float), where, None),
+                end=field_of(step, "end_us", (int, float), where, None),
+                size=field_of(step, "bytes", int, where, None),
                 freed=None if names is None else frozenset(tensors[name] for name in names),
             )
         )

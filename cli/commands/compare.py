@@ -115,10 +115,9 @@ def compare(
         if target is not None:
             check_target(target, endings)
     specs = [parse_spec(text) for text in methods.split(",") if text.strip()]
-    again = Recompute(recompute, max_overhead)
-    on, names = OnMachine(machine, op_times, pins is not None, replicate), [spec.name for spec in specs]
+    again, on = Recompute(recompute, max_overhead), OnMachine(machine, op_times, pins is not None, replicate)
     settings = Settings(
-        **problem_settings(task, devices, memory_limit, bandwidth, latency, names, again, on),
+        **problem_settings(task, devices, memory_limit, bandwidth, latency, [s.name for s in specs], again, on),
         evaluations=evaluations,
         time_limit=None if time_limit is None else parse_seconds(time_limit),
         seed=seed,

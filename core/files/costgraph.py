@@ -16,7 +16,7 @@ from ..errors import FormatError, UsageError
 from ..graph import CostGraph
 from ..graph_builder import GraphBuilder
 from .atomic import write_atomically
-from .costgraph_remarks import REMARKS, remarks_of, rounded_runtimes, with_remarks
+from .costgraph_remarks import REMARKS, remarks_of, rounded_runtimes, with_devices, with_remarks
 from .costgraph_text import FINAL_MARK, Node, cost_lines, parse_lines, text_lines
 from .reading import read_bytes
 
@@ -106,16 +106,7 @@ def parse_graph(
         note(f"{name}: fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}{devices}")
     elif devices:
         note(f"{name}: {devices}")
-    return _with_devices(graph, nodes)
-
-
-def _with_devices(graph: CostGraph, nodes: list[Node]) -> CostGraph:
-    """Return a graph with the devices that its file names for ops among the annotations."""
-    by_id = {node.id: node.device for node in nodes if not node.is_mark}
-    if not any(by_id.values()):
-        return graph
-    devices = tuple(by_id.get(id_, "") for id_ in graph.op_ids.tolist())
-    return replace(graph, annotations=replace(graph.annotations, devices=devices))
+    return with_devices(graph, {node.id: node.device for node in nodes if not node.is_mark})
 
 
 def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]) -> CostGraph:

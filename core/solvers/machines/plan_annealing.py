@@ -18,8 +18,8 @@ from ..several_devices.cooling import Cooling
 from .ranks import upward_ranks
 from .ready_ops import MOST_OPS, RULES, place_ready_ops
 
-MOVES_PER_OP = 300
-GROWTH = 1.4
+MOVES_PER_OP = 200
+GROWTH = 1.15
 HOTTEST, HOT_BY_OPS, COOLING = 0.1, 0.6, 0.01
 MOST_STEPS_PER_CALL = 2_000_000
 

@@ -15,8 +15,8 @@ from ...homes import first_home
 from ...problem import Problem
 from .insertion import InsertionSchedule
 
-MOST_OPS = 400
-"""Ops up to which these take no more than about a second."""
+MOST_OPS = 100
+"""Ops up to which these take no more than about a tenth of a second."""
 
 
 def _least(ends: FloatArray) -> float:

@@ -5,16 +5,21 @@ import pytest
 from naive.machines import least_makespan, random_graph, random_machine
 from schedopt.core.annotations import Annotations, Resident
 from schedopt.core.costs.bounds import lower_bound
+from schedopt.core.costs.machine_bounds import EdgeCosts
+from schedopt.core.costs.simulator import simulate
 from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import ScheduleError, UsageError
 from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.machine import Device, Machine
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from schedopt.core.search.method_spec import parse_method
+from schedopt.core.search.plans import Plans
 from schedopt.core.search.registry import METHODS as METHODS_
 from schedopt.core.search.registry import load
 from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
+from schedopt.core.solvers.machines.ranks import upward_ranks
 from schedopt.core.solvers.several_devices import annealing
 
 
@@ -143,3 +148,85 @@ def test_what_writes_a_weight_runs_at_its_home():
     wrong = Schedule.from_steps([3, 0, 1, ~0, ~1, ~3, 2], [0, 0, 0, 0, 0, 0, 1], [0, 0, 0, 1, 1, 1, 1])
     with pytest.raises(ScheduleError, match="'w' and 'update' are to be at the home of 'w'"):
         verify(problem, wrong)
+
+
+def test_a_plan_is_priced_as_its_schedule_is():
+    rng = np.random.default_rng(11)
+    priced = 0
+    for _ in range(150):
+        problem = random_problem(rng, str(rng.choice(["runtime", "memory"])))
+        plans = Plans(problem)
+        order = plans.topological(rng.permutation(plans.ops))
+        plan = plans.plan(order, rng.integers(0, 3, plans.ops))
+        draws = np.where(problem.rules.allowed, rng.random(problem.rules.allowed.shape), -1.0)
+        placement = draws.argmax(axis=1)[problem.rules.group]
+        _, cost = plans.price(plan, placement)
+        costs = simulate(problem, plans.schedule(plan, placement))
+        assert cost.runtime == costs.runtime
+        if plans.aim.memory:
+            peaks = costs.peak_per_device.tolist()
+            assert (cost.peak, cost.excess) == (max(peaks), problem.excess(peaks))
+            priced += 1
+    assert priced > 50
+
+
+def test_less_lead_takes_no_more_memory_than_all_of_it_for_a_chain():
+    builder = GraphBuilder("chain")
+    for op in range(6):
+        builder.add_op(f"op{op}", inputs=[(op - 1, 0)] if op else [], outputs=[1], runtime=10.0, persistent=100)
+    held = tuple(Resident(f"w{op}", "parameter", 100, op, (op,)) for op in range(6))
+    devices = Device("gpu", memory=10**6), Device("host", memory=10**6, speed=0)
+    machine = Machine(devices, bandwidth=1e9, transfers="beside")
+    problem = Problem(builder.build(Annotations(residents=held)), "runtime", machine=machine)
+    plans = Plans(problem)
+    placement = np.array([0] * 6 + [1] * 6)
+    peaks = []
+    for lead in range(3):
+        schedule = plans.schedule(plans.plan(problem.graph.input_order, np.full(12, lead)), placement)
+        peaks.append(int(simulate(problem, schedule).peak_per_device[0]))
+    assert peaks[0] > peaks[1] > peaks[2] >= 102
+
+
+def test_where_ops_end_first_is_priced_as_the_plan_is():
+    rng = np.random.default_rng(12)
+    for _ in range(100):
+        problem = random_problem(rng, "runtime")
+        plans = Plans(problem)
+        order = plans.topological(rng.permutation(plans.ops))
+        placement = plans.place_along(order)
+        assert np.all(problem.rules.allowed[np.arange(plans.ops), placement])
+        assert np.array_equal(placement, placement[problem.rules.group])
+        verify(problem, plans.schedule(plans.plan(order), placement), enforce_limit=False)
+
+
+def test_heft_is_as_in_the_paper():
+    """The example of Topcuoglu, Hariri and Wu 2002, figures 2 and 4: 80."""
+    times = [
+        (14, 16, 9), (13, 19, 18), (11, 13, 19), (13, 8, 17), (12, 13, 10),
+        (13, 16, 9), (7, 15, 11), (5, 11, 14), (18, 12, 20), (21, 7, 16),
+    ]  # fmt: skip
+    edges = {
+        (1, 2): 18, (1, 3): 12, (1, 4): 9, (1, 5): 11, (1, 6): 14, (2, 8): 19, (2, 9): 16, (3, 7): 23,
+        (4, 8): 27, (4, 9): 23, (5, 9): 13, (6, 8): 15, (7, 10): 17, (8, 10): 11, (9, 10): 13,
+    }  # fmt: skip
+    builder = GraphBuilder("example")
+    inputs = {op: [] for op in range(1, 11)}
+    outputs = {op: [] for op in range(1, 11)}
+    for (source, target), size in edges.items():
+        inputs[target].append((source - 1, len(outputs[source])))
+        outputs[source].append(size)
+    for op in range(1, 11):
+        builder.add_op(f"n{op}", inputs=inputs[op], outputs=outputs[op])
+    machine = Machine(
+        tuple(Device(f"p{n}", f"p{n}") for n in (1, 2, 3)),
+        bandwidth=1e6,
+        transfers="beside",
+        contention=False,
+        op_times={f"n{op}": dict(zip(("p1", "p2", "p3"), map(float, times[op - 1]), strict=True)) for op in inputs},
+    )
+    problem = Problem(builder.build(), "runtime", machine=machine)
+    assert upward_ranks(problem, EdgeCosts(problem)).round(1).tolist() == [
+        108.0, 77.0, 80.0, 80.0, 69.0, 63.3, 42.7, 35.7, 44.3, 14.7,
+    ]  # fmt: skip
+    assert solve(problem, "heft").runtime == 80
+    assert solve(problem, "cpop").runtime <= 86

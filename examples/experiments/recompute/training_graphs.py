@@ -1,12 +1,13 @@
 """Training graphs under memory limits that no order keeps: added time of `recompute`, the bound, what is impossible.
 
 usage: python examples/experiments/recompute/training_graphs.py FOLDER... [--limits SHARE..., default 0.8 0.6 0.4]
-       [--seconds S, default 30] [--order-seconds S, default 10] [--graphs N of each folder, default all]
-       [--output FILE, default training_graphs.csv]
+       [--seconds S, default 30] [--order-seconds S, default 10] [--every N-th of each folder by name, default 1]
+       [--graphs N of each folder, default all] [--output FILE, default training_graphs.csv]
 
 Graphs of a folder called `training`, and those whose file says `training`, `sgd` or `adam`. The limit is the weights
 and other persistent bytes, and the share of what the best order (`auto` in --order-seconds) takes beside them. FILE is
-gone on with; the tables are printed of all it has. Means are over the graphs on which the limit was kept, in percent of
+gone on with; the tables are printed of all it has. *Impossible* is proven, by one of three things: one op takes more with
+its inputs and outputs; what is kept to the end does (gradients that are outputs, for instance); or a cut. Means are over the graphs on which the limit was kept, in percent of
 the time of all ops once, with half of the 95% confidence interval. A graph takes about two minutes; a laptop hour: a
 folder of 30 graphs.
 """
@@ -30,10 +31,12 @@ FIELDS = (
     "added",
     "bound",
     "found_in",
+    "why",
 )
 KEY = FIELDS[:4]
 NAMES = ("training", "sgd", "adam")
 NEAR = 5.0
+REASONS = {"one op": "alone needs", "kept to the end": "the last step", "a cut": "runs in at least"}
 
 
 def training_graphs(folder):
@@ -47,7 +50,7 @@ def training_graphs(folder):
 def measure(options, rows):
     """Do every search that has no row yet."""
     for folder in options.folders:
-        for file in training_graphs(folder)[: options.graphs]:
+        for file in training_graphs(folder)[:: options.every][: options.graphs]:
             key = (Path(folder).resolve().name, file.name.partition(".pb")[0])
             todo = [share for share in options.limits if not rows.find(*key, share, options.seconds)]
             if not todo:
@@ -59,6 +62,7 @@ def measure(options, rows):
                 limit = max(1, weights + int(share * (order - weights)))
                 known = dict(zip(KEY, (*key, share, options.seconds), strict=True))
                 found = solved(graph, limit, "recompute", options.seconds)
+                found["why"] = "; ".join(reason for reason, text in REASONS.items() if text in found["why"])
                 rows.add(**known, ops=graph.num_ops, order=order, limit=limit, **found)
 
 
@@ -89,7 +93,7 @@ def cell(row):
     if row is None:
         return ""
     if row["status"] == "infeasible":
-        return "impossible"
+        return f"impossible ({row['why']})"
     bound = f"({float(row['bound']):.2f})"
     return f"{float(row['added']):.2f} {bound}" if row["status"] == "kept" else f"not kept {bound}"
 
@@ -100,6 +104,7 @@ def main():
     parser.add_argument("--limits", nargs="+", type=float, default=[0.8, 0.6, 0.4])
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--order-seconds", type=float, default=10.0)
+    parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--graphs", type=int)
     parser.add_argument("--output", default="training_graphs.csv")
     options = parser.parse_args()

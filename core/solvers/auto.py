@@ -25,7 +25,12 @@ def _is_order_only(problem: Problem) -> bool:
 def parts(problem: Problem) -> list[str]:
     """Return the methods used for a problem."""
     if problem.recompute:
-        return ["order-search", RECOMPUTING, *([PROVING] if problem.graph.num_ops <= MOST_OPS_PROVEN else [])]
+        return [
+            *HEURISTICS,
+            "order-search",
+            RECOMPUTING,
+            *([PROVING] if problem.graph.num_ops <= MOST_OPS_PROVEN else []),
+        ]
     return [*_heuristics(problem), "order-search" if _is_order_only(problem) else "annealing"]
 
 
@@ -46,8 +51,9 @@ def solve(search: Search, parameters: Parameters) -> None:
     """Try the heuristics, then search; stop at once when the lower bound is met.
 
     Peak memory on one device: `order_search`. Otherwise: `annealing`, from the best heuristic or
-    greedy decoding. Both go on from the best schedule known. With recomputation: `recompute`, and after it `cp-sat` for
-    graphs that are small enough to be solved to the end; that has no end of its own, so only within a time limit.
+    greedy decoding. Both go on from the best schedule known, as does `recompute` where ops may run again;
+    after it `cp-sat` for graphs small enough to be solved to the end. That has no end of its own, so it is
+    used within a time limit only.
     """
     if search.problem.recompute:
         _recompute(search)
@@ -63,6 +69,10 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 
 def _recompute(search: Search) -> None:
+    for name in HEURISTICS:
+        _run(search, name)
+        if search.must_stop():
+            return
     if search.problem.graph.num_ops > MOST_OPS_PROVEN or not search.is_timed:
         _run(search, RECOMPUTING)
         return

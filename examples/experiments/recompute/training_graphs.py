@@ -10,8 +10,8 @@ and other persistent bytes, and the share of what the best order (`auto` in --or
 --above least, what no schedule is below, and the share of what that order takes above it. FILE is gone on with; the
 tables are printed of all it has. *Impossible* is proven, by one of three things: one op takes more with its inputs and
 outputs; what is kept to the end does (gradients that are outputs, for instance); or a cut. Means are over the graphs on
-which the limit was kept, in percent of the time of all ops once, with half of the 95% confidence interval. A graph takes
-about two minutes; a laptop hour: a folder of 30 graphs.
+which the limit was kept, in percent of the time of all ops once, with half of the 95% confidence interval. A graph
+takes about two minutes; a laptop hour: a folder of 30 graphs.
 """
 
 import argparse

@@ -76,7 +76,7 @@ class ProblemSettings:
         if is_limited == (self.max_overhead is not None):
             raise UsageError(
                 "--recompute needs one limit: --memory-limit for the least added time that keeps it, or "
-                "--task memory --max-overhead for the least peak with so much added time"
+                "--max-overhead for the least peak with so much added time"
             )
         if self.task != ("runtime" if is_limited else "memory"):
             raise UsageError(

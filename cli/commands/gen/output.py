@@ -76,10 +76,11 @@ def room_asked(ctx: typer.Context) -> tuple[Task, int] | None:
         if devices is not None:
             raise UsageError("--devices says where --improvable looks for room; give both, or neither")
         return None
-    task = task_of(task)
-    if task not in ("memory", "runtime"):
-        raise unknown("task", task, ("memory", "runtime"))
-    return task, devices or (1 if task == "memory" else 2)
+    tasks: tuple[Task, ...] = ("memory", "runtime")
+    for known in tasks:
+        if task_of(task) == known:
+            return known, devices or (1 if known == "memory" else 2)
+    raise unknown("task", task, tasks)
 
 
 def finish_folder(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from .errors import UsageError
 from .graph import CostGraph
+from .names import task_of
 from .problem import Problem, Task
 from .search.registry import default_devices
 from .units import parse_bandwidth, parse_bytes, parse_microseconds, parse_percent, whole_number
@@ -116,6 +117,7 @@ def problem_settings(
     UsageError
         If a text is not understood, or a value is of the wrong type.
     """
+    task = task_of(task)
     if recompute.is_on and devices is None:
         devices = 1
     if devices is None:

@@ -52,6 +52,7 @@ IMPORTERS = {
         "a PyTorch model", f"{_PACKAGE}.pytorch.importer:read", _ROOFLINE | {"training", "shapes", "device"}
     ),
     "onnx": Importer("an ONNX model", f"{_PACKAGE}.onnx.importer:read", _ROOFLINE | {"shapes"}),
+    "tflite": Importer("a TFLite model", f"{_PACKAGE}.tflite.importer:read", _ROOFLINE),
     "execution-trace": Importer(
         "an execution trace of PyTorch",
         f"{_PACKAGE}.execution_traces.importer:read",
@@ -64,10 +65,10 @@ IMPORTERS = {
     ),
 }
 _FLAGS = {"shapes": "--shape"}
-_BY_SUFFIX = {".onnx": "onnx", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}
+_BY_SUFFIX = {".onnx": "onnx", ".tflite": "tflite", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}
 _READABLE = (
-    "an .onnx or .pt2 file, module:function, an execution trace of PyTorch, Inductor's buffer JSON or TORCH_TRACE "
-    "folder, networkx node-link .json, or .dot"
+    "an .onnx, .tflite or .pt2 file, module:function, an execution trace of PyTorch, Inductor's buffer JSON or "
+    "TORCH_TRACE folder, networkx node-link .json, or .dot"
 )
 
 

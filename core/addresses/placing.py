@@ -15,10 +15,10 @@ from ..graph import CostGraph
 from ..problem import Problem
 from ..schedule import Schedule
 from .addresses import Addresses, Arena
+from .alignment import DEFAULT_ALIGNMENT
 from .lifetimes import LARGEST_ALIGNMENT, Lifetimes
 from .packing import DEFAULT_SECONDS, pack_lifetimes
 
-DEFAULT_ALIGNMENT = 64
 WORKSPACE = -1
 
 

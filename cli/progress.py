@@ -22,24 +22,26 @@ _COMPILING_AFTER = 1.5
 _REDRAW_SECONDS = 0.1
 
 
-def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: Any) -> Result:
-    """Compile the kernels, saying so if that takes long, then solve.
+def run_with_progress(
+    talk: Talk, problem: Problem, spec: MethodSpec, alignment: int | None = None, **budget: Any
+) -> Result:
+    """Compile the kernels, saying so if that takes long, then solve; with an alignment, find addresses, too.
 
     The first Ctrl-C stops the search with its best schedule, a second one ends the program.
     """
+    from ..core.addresses.solving import solve_with_addresses as solve
     from ..core.search.method_spec import check_supported
     from ..core.search.search import Watcher
     from ..core.search.warm_up import warm_up
-    from ..core.solve import solve
 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with interruptible(talk, "the best so far") as interrupt:
         with compiling(talk):
             warm_up(problem, spec)
         if not talk.shows_progress:
-            return solve(problem, spec, watcher=Watcher(interrupt), **budget)
+            return solve(problem, spec, alignment, watcher=Watcher(interrupt), **budget)
         with talk.console.status(f"{spec.name}: starting") as status:
-            return solve(problem, spec, watcher=Watcher(interrupt, _Line(status)), **budget)
+            return solve(problem, spec, alignment, watcher=Watcher(interrupt, _Line(status)), **budget)
 
 
 class Bar(Protocol):

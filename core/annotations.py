@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .errors import GraphError
@@ -55,6 +55,8 @@ class Annotations:
         The tensors behind the persistent bytes.
     imported
         How the graph was imported: `model`, and the options that are not the default, by their names in Python.
+    view_offsets
+        Per tensor that is a view, how many bytes after what it is a view of it starts; 0 for those not named.
     """
 
     modules: tuple[str, ...] = ()
@@ -62,9 +64,10 @@ class Annotations:
     phases: tuple[str, ...] = ()
     residents: tuple[Resident, ...] = ()
     imported: Mapping[str, Any] = field(default_factory=dict)
+    view_offsets: Mapping[int, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.modules or self.lines or self.phases or self.residents or self.imported)
+        return any(getattr(self, known.name) for known in fields(self))
 
     def source_of(self, op: int) -> str:
         """Return where an op comes from, as `encoder.layer.0.attention, model.py:31`; empty if that is not known."""

@@ -70,6 +70,9 @@ class RunnerKind(NamedTuple):
 _PACKAGE = "schedopt.core.programs"
 RUNNERS = {
     "onnx": RunnerKind(f"{_PACKAGE}.onnx.runner:OnnxRunner", ".onnx", "an ONNX model is written as ONNX", False),
+    "tflite": RunnerKind(
+        f"{_PACKAGE}.tflite.runner:TfliteRunner", ".tflite", "a TFLite model is written as TFLite", True
+    ),
     "pytorch": RunnerKind(
         f"{_PACKAGE}.pytorch.runner:TorchRunner", ".pt2", "a PyTorch program is written as an exported program", True
     ),
@@ -86,7 +89,9 @@ def runner_kind(model: str) -> RunnerKind:
     """
     kind = kind_by_name(model)
     if kind not in RUNNERS:
-        raise UsageError(f"{model}: not a program that can be run; name an .onnx or .pt2 file or module:function")
+        raise UsageError(
+            f"{model}: not a program that can be run; name an .onnx, .tflite or .pt2 file or module:function"
+        )
     return RUNNERS[kind]
 
 

@@ -10,7 +10,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
@@ -197,7 +197,7 @@ def _microseconds(program: TfliteProgram, at: int, room: int) -> float:
     """Return the median time of an operator on random inputs."""
     edit = alone(program, 0, at)
     interpreter = MicroInterpreter(edited(program, edit), room)
-    interpreter.set_inputs(len(edit.given or ()), np.random.default_rng(0))
+    interpreter.set_inputs([True] * len(edit.given or ()), np.random.default_rng(0))
     interpreter.invoke()
     times = []
     for _ in range(REPEATS):

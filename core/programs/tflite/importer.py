@@ -62,8 +62,8 @@ def note_unknown(program: TfliteProgram, costs: Costs, note: Callable[[str], Non
     if total:
         kinds = sorted({program.subgraphs[s].operators[at].kind for s, at in costs.scratch})
         note(
-            f"{program.path}: {', '.join(kinds)} ask for {format_bytes(total)} of scratch buffers here; "
-            "kernels of another processor (CMSIS-NN, Xtensa) may ask for others"
+            f"{program.path}: {format_bytes(total)} of scratch buffers in all for {', '.join(kinds)}, by the kernels here; "
+            "those of another processor (CMSIS-NN, Xtensa) may ask for others"
         )
     if costs.unknown:
         note(f"{program.path}: {costs.unknown[0]} does not run alone; its scratch buffers are counted as none")
@@ -126,13 +126,7 @@ def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline
     return builder.build(Annotations(phases=("forward",) * (len(main.operators) + first), residents=residents))
 
 
-def operators_of(program: TfliteProgram, order: Sequence[int]) -> list[int]:
-    """Return the operators of the file in an order of the graph's ops, which has `inputs` before them."""
-    first = len(_given(program.main)) > 0
-    return [op - first for op in order if op >= first]
-
-
-def _given(main: Subgraph) -> list[int]:
+def caller_gives(main: Subgraph) -> list[int]:
     """Return the tensors that are there before the first operator: inputs, and what is read but never written."""
     written = {tensor for operator in main.operators for tensor in operator.outputs}
     read = (tensor for operator in main.operators for tensor in operator.reads)
@@ -143,7 +137,7 @@ def _given(main: Subgraph) -> list[int]:
 
 def _add_inputs(builder: GraphBuilder, main: Subgraph) -> dict[int, tuple[int, int]]:
     """Add the op that stands for the caller, if there is anything to give; return what makes each tensor."""
-    given = _given(main)
+    given = caller_gives(main)
     if given:
         sizes = [aligned(main.tensors[tensor].bytes) for tensor in given]
         builder.add_op(INPUTS, outputs=sizes, is_final=[tensor in main.outputs for tensor in given], runs_once=True)
@@ -159,7 +153,7 @@ def _variables(main: Subgraph, first: int) -> tuple[Resident, ...]:
                 readers.setdefault(tensor, []).append(at + first)
     found = []
     for tensor, ops in sorted(readers.items()):
-        name, size = main.tensors[tensor].name or f"variable {tensor}", aligned(main.tensors[tensor].bytes)
+        name, size = main.tensors[tensor].name or f"variable {tensor}", main.tensors[tensor].bytes
         found.append(Resident(name, "buffer", size, ops[0], tuple(ops), tuple(ops)))
     return tuple(found)
 

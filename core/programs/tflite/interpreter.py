@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -78,9 +78,9 @@ class MicroInterpreter:
         """Run the model once, without looking at what the runtime says: to be timed."""
         self._interpreter.invoke()
 
-    def set_inputs(self, inputs: int, rng: np.random.Generator) -> None:
-        """Give the first `inputs` inputs random values."""
-        for number in range(inputs):
+    def set_inputs(self, given: Sequence[bool], rng: np.random.Generator) -> None:
+        """Give those inputs random values that are said to be given; the others are constants."""
+        for number in np.flatnonzero(given).tolist():
             details = self._interpreter.get_input_details(number)
             self._interpreter.set_input(_random(details["shape"], np.dtype(details["dtype"]), rng), number)
 

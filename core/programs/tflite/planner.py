@@ -56,12 +56,6 @@ def _end(requests: Sequence[Request]) -> int:
     return max((at + r.size for at, r in zip(places(requests), requests, strict=True)), default=0)
 
 
-def variable_bytes(program: TfliteProgram) -> int:
-    """Return the bytes of variable tensors, which stay in the arena's tail from run to run."""
-    every = (tensor for subgraph in program.subgraphs for tensor in subgraph.tensors)
-    return sum(aligned(tensor.bytes) for tensor in every if tensor.is_variable and not tensor.is_constant)
-
-
 def requests_of(program: TfliteProgram, scratch: Scratch, start: int = 0) -> list[Request]:
     """Return a request per tensor of all subgraphs, of 0 bytes where it takes none, and then per scratch buffer.
 
@@ -71,9 +65,9 @@ def requests_of(program: TfliteProgram, scratch: Scratch, start: int = 0) -> lis
     begins = []
     for subgraph in program.subgraphs:
         begins.append(len(requests))
-        for number, tensor in enumerate(subgraph.tensors):
+        for tensor in subgraph.tensors:
             takes = not (tensor.is_constant or tensor.is_variable)
-            offset = program.offsets[len(requests) - begins[-1]] if program.offsets else ONLINE
+            offset = program.offsets[len(requests)] if program.offsets else ONLINE
             requests.append(Request(aligned(tensor.bytes) if takes else 0, offset=offset))
     lifetimes = _Lifetimes(program, requests, begins, scratch, [])
     lifetimes.mark(start)

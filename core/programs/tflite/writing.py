@@ -210,7 +210,8 @@ class Edit:
     blocks
         Bytes of tensors behind those, which hold nothing and are inputs and outputs, so that they live throughout.
     offsets
-        An offset per tensor of the new file, for the metadata `OfflineMemoryAllocation`; None leaves that as it is.
+        An offset per tensor of the new file, for the metadata `OfflineMemoryAllocation`; None leaves the new file without
+        any, for those of the old one are of its order.
     given, taken
         Inputs and outputs of the subgraph, which then is the only one of the new file, and whose other tensors that no
         run names take nothing; None keeps all as it is.
@@ -237,8 +238,7 @@ def edited(program: TfliteProgram, edit: Edit, subgraph: int = 0) -> bytes:
     new = _edited_subgraph(tables[subgraph], program, edit, subgraph)
     subgraphs = [new if n == subgraph else Old(table.position) for n, table in enumerate(tables)]
     changes: dict[int, bytes | Node] = {2: Objects(subgraphs if edit.given is None else [new])}
-    if edit.offsets is not None:
-        changes |= _metadata(model, edit.offsets)
+    changes |= _metadata(model, edit.offsets)
     root = copied(model, _MODEL, changes)
     layout = Layout()
     layout.add(root)
@@ -288,12 +288,14 @@ def _run(buffer: FlatBuffer, program: TfliteProgram, subgraph: int, run: Run) ->
     return copied(table, _OPERATOR, {1: integers(run.inputs), 2: integers(run.outputs)})
 
 
-def _metadata(model: Table, offsets: Sequence[int]) -> dict[int, bytes | Node]:
+def _metadata(model: Table, offsets: Sequence[int] | None) -> dict[int, bytes | Node]:
     """Return the model's lists of buffers and metadata with an offline plan of version 1, for subgraph 0 on."""
+    entries = model.tables(6, "metadata entry")
+    kept: list[Node] = [Old(entry.position) for entry in entries if entry.text(0) != OFFLINE_PLAN]
+    if offsets is None:
+        return {6: Objects(kept)} if len(kept) < len(entries) else {}
     data = struct.pack(f"<{3 + len(offsets)}i", 1, 0, len(offsets), *offsets)
     plan = NewTable({0: Numbers(data, len(data), _DATA_ALIGNMENT)})
     buffers: list[Node] = [Old(table.position) for table in model.tables(4, "buffer")]
-    entries = model.tables(6, "metadata entry")
-    kept: list[Node] = [Old(entry.position) for entry in entries if entry.text(0) != OFFLINE_PLAN]
     entry = NewTable({0: text(OFFLINE_PLAN), 1: struct.pack("<I", len(buffers))})
     return {4: Objects([*buffers, plan]), 6: Objects([*kept, entry])}

@@ -89,9 +89,8 @@ def runner_kind(model: str) -> RunnerKind:
     """
     kind = kind_by_name(model)
     if kind not in RUNNERS:
-        raise UsageError(
-            f"{model}: not a program that can be run; name an .onnx, .tflite or .pt2 file or module:function"
-        )
+        what = "an .onnx, .tflite or .pt2 file or module:function"
+        raise UsageError(f"{model}: not a program that can be run; name {what}")
     return RUNNERS[kind]
 
 

@@ -83,7 +83,7 @@ def measured_costs(program: TfliteProgram, times: bool) -> Costs:
         found["reason"],
         {(subgraph, at): sizes for subgraph, at, sizes in found["scratch"]},
         found["unknown"],
-        {at: microseconds for at, microseconds in found["microseconds"]},
+        dict(found["microseconds"]),
     )
 
 

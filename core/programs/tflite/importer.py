@@ -62,8 +62,8 @@ def note_unknown(program: TfliteProgram, costs: Costs, note: Callable[[str], Non
     if total:
         kinds = sorted({program.subgraphs[s].operators[at].kind for s, at in costs.scratch})
         note(
-            f"{program.path}: {format_bytes(total)} of scratch buffers in all for {', '.join(kinds)}, by the kernels here; "
-            "those of another processor (CMSIS-NN, Xtensa) may ask for others"
+            f"{program.path}: {format_bytes(total)} of scratch buffers in all for {', '.join(kinds)}, by the kernels "
+            "here; those of another processor (CMSIS-NN, Xtensa) may ask for others"
         )
     if costs.unknown:
         note(f"{program.path}: {costs.unknown[0]} does not run alone; its scratch buffers are counted as none")
@@ -190,7 +190,7 @@ def _touched(program: TfliteProgram, operator: Operator) -> list[str]:
 
 
 def _workspace(program: TfliteProgram, at: int, scratch: Scratch) -> int:
-    """Return the bytes of an operator's scratch buffers, and of the arena that the subgraphs which it runs would take."""
+    """Return the bytes of an operator's scratch buffers, and of what the subgraphs that it runs would take."""
     called = [called_head(program, scratch, number) for number in program.main.operators[at].calls]
     return max(called, default=0) + sum(aligned(size) for size in scratch.get((0, at), ()))
 

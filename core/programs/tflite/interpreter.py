@@ -19,7 +19,6 @@ _ROOM = 1 << 20
 """Bytes of the arena beside tensors and weights, for what the runtime keeps of the model."""
 
 _PART = re.compile(r"Arena allocation (head|tail) (\d+) bytes")
-_VARIABLES = re.compile(r"variable buffer data' used (\d+) bytes")
 
 
 class MicroInterpreter:
@@ -39,7 +38,7 @@ class MicroInterpreter:
     """
 
     def __init__(self, data: bytes, arena: int) -> None:
-        from tflite_micro import runtime  # type: ignore[import-not-found, import-untyped]
+        from tflite_micro import runtime
 
         said: list[str] = []
         try:
@@ -50,14 +49,11 @@ class MicroInterpreter:
             raise ProgramError(f"tflite-micro refuses it: {reason.strip()}") from None
 
     def arena(self) -> dict[str, int]:
-        """Return the bytes of the arena's `head` and `tail`, and of the `variables` in its tail."""
+        """Return the bytes of the arena's `head` and `tail`."""
         said: list[str] = []
         with _captured(said):
             self._interpreter.print_allocations()
-        text = "\n".join(said)
-        parts = {name: int(size) for name, size in _PART.findall(text)}
-        variables = _VARIABLES.search(text)
-        return {**parts, "variables": int(variables[1]) if variables else 0}
+        return {name: int(size) for name, size in _PART.findall("\n".join(said))}
 
     def invoke(self) -> None:
         """Run the model once.
@@ -91,12 +87,13 @@ class MicroInterpreter:
 
 def _random(shape: Any, kind: np.dtype[Any], rng: np.random.Generator) -> NDArray[Any]:
     """Return random values: all that a small integer can be, 0 and 1 of a large one, which may be an index."""
+    values: NDArray[Any] = rng.integers(0, 2, shape)
     if kind.kind == "f":
-        return rng.standard_normal(shape).astype(kind)
-    if kind.kind in "iu" and kind.itemsize <= 2:
+        values = rng.standard_normal(shape)
+    elif kind.kind in "iu" and kind.itemsize <= 2:
         limits = np.iinfo(kind)
-        return rng.integers(limits.min, limits.max, shape, endpoint=True).astype(kind)
-    return rng.integers(0, 2, shape).astype(kind)
+        values = rng.integers(limits.min, limits.max, shape, endpoint=True)
+    return values.astype(kind)
 
 
 @contextmanager

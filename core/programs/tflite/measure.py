@@ -78,6 +78,6 @@ def arena_sentence(label: str, report: Mapping[str, int]) -> str:
     """Say what a run's arena is made of."""
     total = report["head"] + report["tail"]
     return (
-        f"arena of {label}: {total:,} bytes, of which the head (tensors, scratch buffers) has {report['head']:,} and the "
-        f"tail {report['tail']:,} here, where pointers have 64 bits"
+        f"arena of {label}: {total:,} bytes; the head (tensors, scratch buffers) has {report['head']:,}, the tail "
+        f"{report['tail']:,} here, where pointers have 64 bits"
     )

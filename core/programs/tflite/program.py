@@ -309,7 +309,7 @@ def _check_calls(path: str, subgraphs: tuple[Subgraph, ...], start: int) -> None
 def _offline_plan(
     path: str, model: Table, metadata: dict[str, int], subgraphs: tuple[Subgraph, ...]
 ) -> tuple[int, ...]:
-    """Return the offsets of an offline plan: version, subgraph and count, then an offset per tensor of all subgraphs."""
+    """Return the offsets of an offline plan: version, subgraph, count, then an offset per tensor of all subgraphs."""
     if OFFLINE_PLAN not in metadata:
         return ()
     buffers = model.tables(4, "buffer")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import ProgramError
 from ..timing import time_runs
 from .costs import arena_for
 from .interpreter import MicroInterpreter
@@ -32,8 +33,8 @@ def run_file(path: str, times: bool) -> dict[str, Any]:
     Returns
     -------
     dict
-        `head`, `tail` and `variables` of the arena, bytes; `digests` of the outputs of each invocation; what `time_runs`
-        says, if asked for.
+        `head` and `tail` of the arena, bytes; `digests` of the outputs of each invocation; what `time_runs` says, if
+        asked for.
     """
     program = load_program(path)
     interpreter = MicroInterpreter(program.data, arena_for(program))
@@ -51,4 +52,7 @@ def run_file(path: str, times: bool) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_file(**json.load(sys.stdin))))
+    try:
+        print(json.dumps(run_file(**json.load(sys.stdin))))
+    except ProgramError as error:
+        sys.exit(str(error))

@@ -11,7 +11,6 @@ import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Union
 
 import tflite
 
@@ -62,7 +61,7 @@ class NewTable:
     fields: Mapping[int, bytes | Node]
 
 
-Node = Union[Old, Numbers, Objects, NewTable]
+Node = Old | Numbers | Objects | NewTable
 
 
 def integers(values: Sequence[int]) -> Numbers:
@@ -121,7 +120,7 @@ class Layout:
             self.pieces.append((position, node))
             waiting.extend(_children(node))
 
-    def _place(self, node: Node) -> int:
+    def _place(self, node: Numbers | Objects | NewTable) -> int:
         """Return where a thing begins: a table behind its list of fields, a vector at its count."""
         if isinstance(node, NewTable):
             vtable = self.end + self.end % 2
@@ -129,9 +128,9 @@ class Layout:
             position += (4 - position) % 8  # so that the fields, the widest first, are aligned behind four bytes
             self.end = position + 4 + sum(_width(value) for value in node.fields.values())
             return position
-        alignment = node.alignment if isinstance(node, Numbers) else 4
+        alignment, size = (node.alignment, len(node.data)) if isinstance(node, Numbers) else (4, 4 * len(node.items))
         position = self.end + (-self.end - 4) % alignment
-        self.end = position + 4 + (len(node.data) if isinstance(node, Numbers) else 4 * len(node.items))
+        self.end = position + 4 + size
         return position
 
     def write(self, root: Node, old: bytes) -> bytes:
@@ -210,8 +209,8 @@ class Edit:
     blocks
         Bytes of tensors behind those, which hold nothing and are inputs and outputs, so that they live throughout.
     offsets
-        An offset per tensor of the new file, for the metadata `OfflineMemoryAllocation`; None leaves the new file without
-        any, for those of the old one are of its order.
+        An offset per tensor of the new file, for the metadata `OfflineMemoryAllocation`; None leaves the new file
+        without any, for those of the old one are of its order.
     given, taken
         Inputs and outputs of the subgraph, which then is the only one of the new file, and whose other tensors that no
         run names take nothing; None keeps all as it is.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 from ..costs.bounds import memory_bound, recomputation_bound
 from ..costs.simulator import input_peak
@@ -14,6 +15,7 @@ from ..files.costgraph import SUFFIXES, read_graph
 from ..fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, LargestBatch, Way
 from ..graph import CostGraph
 from ..problem import MAX_DEVICES, Problem
+from ..programs.importers import kind_by_name
 from ..result import Result
 from ..search.registry import INPUT_METHOD
 from ..solve import solve
@@ -25,6 +27,8 @@ from .importing import import_model
 if TYPE_CHECKING:
     from torch import nn
     from torch.export import ExportedProgram
+
+    from ..programs.tflite.runner import TfliteRunner
 
 Progress = Callable[[str], None]
 
@@ -149,6 +153,8 @@ class _Question:
             runner_kind(os.fspath(self.model))
         if batch is not None and (self.is_graph or not isinstance(self.model, (str, os.PathLike))):
             raise UsageError("the largest batch is found for an .onnx or .pt2 file, or module:function")
+        if batch is not None and self.arenas is not None:
+            raise UsageError(f"{self.model}: a TFLite model has fixed sizes; there is no batch to find")
         if batch in self.options["shapes"]:
             raise UsageError(f"the size '{batch}' is what is looked for; do not give it a value")
 
@@ -160,11 +166,24 @@ class _Question:
             return path == "-" or path.endswith(tuple(SUFFIXES))
         return isinstance(self.model, CostGraph)
 
+    @cached_property
+    def arenas(self) -> TfliteRunner | None:
+        """The program, if its runtime keeps all that it has in one arena, which then is what must fit."""
+        if not isinstance(self.model, (str, os.PathLike)) or kind_by_name(os.fspath(self.model)) != "tflite":
+            return None
+        from ..programs.options import ImportOptions
+        from ..programs.runners import load_runner
+
+        return cast("TfliteRunner", load_runner(os.fspath(self.model), ImportOptions(**self.options), self.note))
+
     def fit(self) -> Fit:
         """Try every way."""
         graph = self._graph()
         now = input_peak(graph)
         first = Way(AS_IT_IS, self.memory, now, now)
+        if self.arenas is not None:
+            now = self.arenas.arena(graph)
+            first = Way(AS_IT_IS, self.memory, now, now - self.arenas.tail + int(graph.persistent.sum()))
         order = self._solved(IN_ANOTHER_ORDER, graph, 1)
         first, order = self._confirmed(first, order)
         ways = [first, order]
@@ -210,6 +229,10 @@ class _Question:
     def _imported(self, sizes: Mapping[str, int]) -> CostGraph:
         if isinstance(self.model, CostGraph):
             return self.model
+        if self.arenas is not None:
+            graph = self.arenas.graph("roofline", self.note)
+            self.note(_TAIL.format(self.model, self.arenas.tail))
+            return graph
         if self.is_graph:
             return read_graph(os.fspath(self.model), self.note)
         options = {**self.options, "shapes": {**self.options["shapes"], **sizes}}
@@ -222,7 +245,10 @@ class _Question:
         if devices > 1 and bound > self.memory:
             return Way(name, self.memory, None, bound)
         result = self._result(problem, name)
-        return Way(name, self.memory, result.peak_memory, int(result.lower_bound), result=result)
+        peak = result.peak_memory
+        if self.arenas is not None and devices == 1:
+            peak = self.arenas.arena(graph, result.schedule.op_order().tolist())
+        return Way(name, self.memory, peak, int(result.lower_bound), result=result)
 
     def _need(self, batch: str, size: int, devices: int) -> Need:
         """Return what a size needs on one or several devices; looks for an order only where that can matter."""
@@ -271,7 +297,7 @@ class _Question:
         model = os.fspath(self.model)
         options = ImportOptions(**{**self.options, "shapes": {**self.options["shapes"], **sizes}})
         self.progress("running it to measure its peak")
-        runner = load_runner(model, options, self.note)
+        runner = self.arenas or load_runner(model, options, self.note)
         graph = runner.graph("measured", _silent)
         order = result.schedule.op_order().tolist()
         rows = runner.measure(graph, {"the order found": order}, 1, self.note, lambda *_: None)
@@ -279,7 +305,8 @@ class _Question:
             raise KeyboardInterrupt
         if not all(row.is_equal for row in rows):
             raise ProgramError(f"{model}: its results differ from run to run, or in the order that was found")
-        return [row.measured_peak for row in rows]
+        beside = 0 if self.arenas is None else self.arenas.tail - int(graph.persistent.sum())
+        return [row.measured_peak + beside for row in rows]
 
 
 def _row(name: str, found: Found, memory: int) -> LargestBatch:
@@ -295,4 +322,8 @@ def _row(name: str, found: Found, memory: int) -> LargestBatch:
     )
 
 
+_TAIL = (
+    "{0}: what it needs is the whole arena; its tail, which the runtime keeps for itself, has {1:,} bytes here, where "
+    "pointers have 64 bits, and less on a microcontroller; 'at least' is the arena without it"
+)
 _DEFAULTS: dict[str, Any] = {"training": "none", "shapes": {}, "device": "cpu"}

@@ -170,3 +170,99 @@ def branches(count=3, width=64, name="y"):
     ]
     main.outputs = [main.apply("CONCATENATION", shrunk, [1, count], name=name, Axis=1)]
     return model
+
+
+def random_model(seed, ops=12):
+    """A random graph of operators that grow, shrink, reshape and add, with several readers and outputs."""
+    random = np.random.default_rng(seed)
+    model = Model()
+    main = model.subgraph()
+    axis = main.constant(np.array([1], np.int32), "axis")
+    widths = {main.input([1, 16], name="x"): 16, main.input([1, 32], name="u"): 32}
+    for number in range(ops):
+        source = int(random.choice(list(widths)[-5:]))
+        width, kind = widths[source], str(random.choice(["grow", "shrink", "reshape", "add"]))
+        if kind == "grow" and width <= 512:
+            others = [tensor for tensor in widths if random.random() < 0.3][:3]
+            total = width + sum(widths[tensor] for tensor in others)
+            result = main.apply("CONCATENATION", [source, *others], [1, total], name=f"grow{number}", Axis=1)
+            widths[result] = total
+        elif kind == "shrink":
+            widths[main.apply("MEAN", [source, axis], [1, 1], name=f"shrink{number}", KeepDims=True)] = 1
+        elif kind == "reshape":
+            shape = main.constant(np.array([1, width], np.int32))
+            widths[main.apply("RESHAPE", [source, shape], [1, width], name=f"reshape{number}")] = width
+        else:
+            other = int(random.choice([tensor for tensor in widths if widths[tensor] in (1, width)]))
+            widths[main.apply("ADD", [source, other], [1, width], name=f"add{number}")] = width
+    read = {tensor for _, _, inputs, _, _ in main.operators for tensor in inputs}
+    made = [outputs[0] for _, _, _, outputs, _ in main.operators]
+    main.outputs = [tensor for tensor in made if tensor not in read] + [made[ops // 2]] * (made[ops // 2] in read)
+    return model
+
+
+def repeated():
+    """A large tensor that is read at the beginning and at the end, and cheap to compute: running it again saves it."""
+    model = Model()
+    main = model.subgraph()
+    axis = main.constant(np.array([1], np.int32), "axis")
+    source = main.input([1, 16])
+    large = main.apply("CONCATENATION", [source] * 10, [1, 160], name="large", Axis=1)
+    first = main.apply("MEAN", [large, axis], [1, 1], name="first", KeepDims=True)
+    middle = main.apply("CONCATENATION", [first] * 10, [1, 10], name="middle", Axis=1)
+    wide = main.apply("CONCATENATION", [middle] * 8, [1, 80], name="wide", Axis=1)
+    other = main.apply("CONCATENATION", [wide] * 8, [1, 640], name="other", Axis=1)
+    small = main.apply("MEAN", [other, axis], [1, 1], name="small", KeepDims=True)
+    second = main.apply("ADD", [large, small], [1, 160], name="second")
+    main.outputs = [main.apply("MEAN", [second, axis], [1, 1], name="y", KeepDims=True)]
+    return model
+
+
+def control_flow():
+    """An operator that runs one of two subgraphs, between two others."""
+    model = Model()
+    main = model.subgraph()
+    chosen, source = main.input([1], "bool", "chosen"), main.input([1, 64])
+    wide = main.apply("CONCATENATION", [source, source], [1, 128], name="wide", Axis=1)
+    side = main.apply("CONCATENATION", [source, source], [1, 128], name="side", Axis=1)
+    result = main.apply("IF", [chosen, wide], [1, 128], name="if", ThenSubgraphIndex=1, ElseSubgraphIndex=2)
+    main.outputs = [main.apply("ADD", [result, side], [1, 128], name="y")]
+    for times in (2, 3):
+        called = model.subgraph()
+        given = called.input([1, 128])
+        grown = called.apply("CONCATENATION", [given] * times, [1, 128 * times], Axis=1)
+        mean = called.apply("MEAN", [grown, called.constant(np.array([1], np.int32))], [1, 1], KeepDims=True)
+        called.outputs = [called.apply("ADD", [given, mean], [1, 128])]
+    return model
+
+
+def stateful(count=2):
+    """Filters that each keep a state in a variable tensor, side by side, each of a growing tensor."""
+    model = Model()
+    main = model.subgraph()
+    source, random = main.input([1, 8]), np.random.default_rng(1)
+    wide = [main.apply("CONCATENATION", [source] * 8, [1, 64], name=f"wide{n}", Axis=1) for n in range(count)]
+    results = []
+    for number, tensor in enumerate(wide):
+        features = main.constant(random.standard_normal((6, 64)).astype(np.float32))
+        times = main.constant(random.standard_normal((6, 5)).astype(np.float32))
+        bias = main.constant(np.zeros(3, np.float32))
+        state = main.tensor([1, 30], name=f"state{number}", variable=True)
+        inputs = [tensor, features, times, bias, state]
+        results.append(main.apply("SVDF", inputs, [1, 3], name=f"filter{number}", Rank=2))
+    main.outputs = [main.apply("CONCATENATION", results, [1, 3 * count], name="y", Axis=1)]
+    return model
+
+
+def with_variables():
+    """A counter in a resource variable: read, added to, assigned, and read again."""
+    model = Model()
+    main = model.subgraph()
+    source = main.input([1, 4])
+    handle = main.apply("VAR_HANDLE", [], [1], "RESOURCE", name="handle", Container="", SharedName="counter")
+    before = main.apply("READ_VARIABLE", [handle], [1, 4], name="before")
+    more = main.apply("ADD", [before, source], [1, 4], name="more")
+    main.op("ASSIGN_VARIABLE", [handle, more], [])
+    after = main.apply("READ_VARIABLE", [handle], [1, 4], name="after")
+    main.outputs = [main.apply("ADD", [after, source], [1, 4], name="y")]
+    return model

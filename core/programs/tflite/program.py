@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import tflite
@@ -223,7 +223,7 @@ class _Reader:
             *(self._tensors_of(table, field, len(tensors), 0) for field in (1, 2)),
         )
         self._check_order(subgraph, table.what)
-        return subgraph
+        return _without_handles(subgraph)
 
     def _tensor(self, table: Table) -> Tensor:
         name = table.text(3)
@@ -289,6 +289,13 @@ class _Reader:
                         "which is there already"
                     )
                 written.add(tensor)
+
+
+def _without_handles(subgraph: Subgraph) -> Subgraph:
+    """Return a subgraph in which handles of resources take nothing: the runtime keeps them with the operator."""
+    handles = {n for operator in subgraph.operators if operator.kind == "VAR_HANDLE" for n in operator.outputs}
+    tensors = (replace(tensor, bytes=0) if n in handles else tensor for n, tensor in enumerate(subgraph.tensors))
+    return replace(subgraph, tensors=tuple(tensors)) if handles else subgraph
 
 
 def _check_calls(path: str, subgraphs: tuple[Subgraph, ...], start: int) -> None:

@@ -8,10 +8,13 @@ from ...graph import CostGraph
 from ..measurement import Measurement, OnRun
 from ..options import ImportOptions
 from ..roofline import Roofline
+from ..schedule_order import check_order
 from .apply import write_in_order
 from .costs import Costs, measured_costs
 from .importer import graph_of, note_unknown
 from .measure import measure_orders
+from .plan import planned
+from .planner import head_of
 from .program import load_program
 
 
@@ -55,6 +58,19 @@ class TfliteRunner:
     ) -> list[Measurement]:
         """Measure it by the arena that TensorFlow Lite for Microcontrollers reports; see `measure_orders`."""
         return measure_orders(self.program, graph, orders, self._found(False).scratch, repeats, note, on_run)
+
+    @property
+    def tail(self) -> int:
+        """Bytes that the runtime keeps beside tensors, on this machine; 0 where the model does not run here."""
+        return self._found(False).tail or 0
+
+    def arena(self, graph: CostGraph, order: Sequence[int] | None = None) -> int:
+        """Return the bytes of the whole arena, in the order of the file or in one of the graph's ops."""
+        scratch = self._found(False).scratch
+        if order is None:
+            return head_of(self.program, scratch) + self.tail
+        check_order(graph, order)
+        return planned(self.program, graph, order, scratch).head + self.tail
 
     def _found(self, times: bool) -> Costs:
         """Return what running the operators shows, which is done once."""

@@ -1,5 +1,6 @@
 """Small TFLite models that tests build by flatbuffers, operator by operator."""
 
+import struct
 from importlib import import_module
 
 import flatbuffers
@@ -266,3 +267,25 @@ def with_variables():
     after = main.apply("READ_VARIABLE", [handle], [1, 4], name="after")
     main.outputs = [main.apply("ADD", [after, source], [1, 4], name="y")]
     return model
+
+
+def mutated(data, random):
+    """Return a file with one to four changes, whose first eight bytes mostly stay."""
+    changed = bytearray(data)
+    for _ in range(int(random.integers(1, 5))):
+        at = int(random.integers(8 if random.random() < 0.95 else 0, len(changed) - 4))
+        kind = random.integers(5)
+        if kind == 0:
+            changed[at] = int(random.integers(256))
+        elif kind == 1:
+            value = int(random.choice([0, 1, 4, 0x7FFFFFFF, 0xFFFFFFFF, len(data), len(data) - at, 1 << 20]))
+            struct.pack_into("<I", changed, at, value)
+        elif kind == 2:
+            changed[at] ^= 1 << int(random.integers(8))
+        elif kind == 3:
+            del changed[at : at + int(random.integers(1, 64))]
+        else:
+            changed[at:at] = changed[at : at + int(random.integers(1, 64))]
+        if len(changed) < 16:
+            break
+    return bytes(changed)

@@ -18,6 +18,7 @@ from ...errors import ProgramError
 _ROOM = 1 << 20
 """Bytes of the arena beside tensors and weights, for what the runtime keeps of the model."""
 
+_LARGEST = 1 << 31
 _PART = re.compile(r"Arena allocation (head|tail) (\d+) bytes")
 
 
@@ -41,6 +42,8 @@ class MicroInterpreter:
         from tflite_micro import runtime
 
         said: list[str] = []
+        if arena > _LARGEST:
+            raise ProgramError(f"tflite-micro has arenas of up to {_LARGEST:,} bytes; this one may need {arena:,}")
         try:
             with _captured(said):
                 self._interpreter = runtime.Interpreter.from_bytes(data, arena_size=arena + 10 * len(data) + _ROOM)

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("tflite")
 pytest.importorskip("flatbuffers")
 
-from models.tflite_models import Model, branches, control_flow
+from models.tflite_models import Model, branches, control_flow, mutated
 from schedopt.core.errors import FormatError, SchedoptError, UsageError
 from schedopt.core.programs.tflite.program import load_program, parse_program
 
@@ -172,25 +172,3 @@ def test_mutated_files_are_read_or_refused_in_one_sentence(make):
             outcomes.add("refused")
         assert time.monotonic() - begin < 5
     assert outcomes == {"read", "refused"}
-
-
-def mutated(data, random):
-    """Return a file with one to four changes, whose first eight bytes mostly stay."""
-    changed = bytearray(data)
-    for _ in range(int(random.integers(1, 5))):
-        at = int(random.integers(8 if random.random() < 0.95 else 0, len(changed) - 4))
-        kind = random.integers(5)
-        if kind == 0:
-            changed[at] = int(random.integers(256))
-        elif kind == 1:
-            value = int(random.choice([0, 1, 4, 0x7FFFFFFF, 0xFFFFFFFF, len(data), len(data) - at, 1 << 20]))
-            struct.pack_into("<I", changed, at, value)
-        elif kind == 2:
-            changed[at] ^= 1 << int(random.integers(8))
-        elif kind == 3:
-            del changed[at : at + int(random.integers(1, 64))]
-        else:
-            changed[at:at] = changed[at : at + int(random.integers(1, 64))]
-        if len(changed) < 16:
-            break
-    return bytes(changed)

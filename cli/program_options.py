@@ -7,7 +7,10 @@ from typing import Annotated, Any, Optional
 import typer
 
 ModelArgument = Annotated[
-    str, typer.Argument(metavar="MODEL", help="An .onnx or .pt2 file, or module:function that returns a PyTorch model.")
+    str,
+    typer.Argument(
+        metavar="MODEL", help="An .onnx, .tflite or .pt2 file, or module:function that returns a PyTorch model."
+    ),
 ]
 _TRAINING = (
     "none, or a training step of PyTorch with its optimizer: sgd, adam, or adam:learning_rate=0.01. (default: none)"

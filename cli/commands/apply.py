@@ -16,7 +16,10 @@ def apply(
         str,
         typer.Argument(metavar="SCHEDULE", help=f"Of the imported model: {SCHEDULE_HELP}"),
     ],
-    output: Annotated[str, typer.Option("--output", "-o", help="The file to write: .onnx for ONNX, .pt2 for PyTorch.")],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", help="The file to write: .onnx or .tflite as the model is, .pt2 for PyTorch."),
+    ],
     training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,
     device: ScheduleDeviceOption = None,

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 def optimize(
     model: ModelArgument,
-    output: Annotated[str, typer.Option("--output", "-o", help="The file to write: .onnx for ONNX, .pt2 for PyTorch.")],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", help="The file to write: .onnx or .tflite as the model is, .pt2 for PyTorch."),
+    ],
     training: TrainingOption = None,
     memory_limit: Annotated[
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10

@@ -305,8 +305,9 @@ class _Question:
             raise KeyboardInterrupt
         if not all(row.is_equal for row in rows):
             raise ProgramError(f"{model}: its results differ from run to run, or in the order that was found")
-        beside = 0 if self.arenas is None else self.arenas.tail - int(graph.persistent.sum())
-        return [row.measured_peak + beside for row in rows]
+        if self.arenas is not None:
+            return [self.arenas.arena(graph), self.arenas.arena(graph, order)]
+        return [row.measured_peak for row in rows]
 
 
 def _row(name: str, found: Found, memory: int) -> LargestBatch:

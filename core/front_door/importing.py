@@ -40,9 +40,9 @@ def import_model(
     ----------
     model
         A PyTorch module, an exported program, or a function that does a training step, with example `inputs`; or a
-        text: the path of an `.onnx` or `.pt2` file, of an execution trace of PyTorch, Inductor's buffer graph, a DOT or
-        a networkx node-link JSON file; or `module:function`, which returns a PyTorch model or step and its example
-        inputs.
+        text: the path of an `.onnx`, `.tflite` or `.pt2` file, of an execution trace of PyTorch, Inductor's buffer
+        graph, a DOT or a networkx node-link JSON file; or `module:function`, which returns a PyTorch model or step and
+        its example inputs.
     inputs
         What a PyTorch module is called with: a tuple of arguments, a dict of keywords, or one tensor.
     training

@@ -279,7 +279,7 @@ def mutated(data, random):
             changed[at] = int(random.integers(256))
         elif kind == 1:
             value = int(random.choice([0, 1, 4, 0x7FFFFFFF, 0xFFFFFFFF, len(data), len(data) - at, 1 << 20]))
-            struct.pack_into("<I", changed, at, value)
+            struct.pack_into("<I", changed, at, value % (1 << 32))
         elif kind == 2:
             changed[at] ^= 1 << int(random.integers(8))
         elif kind == 3:

@@ -19,6 +19,7 @@ _ROOM = 1 << 20
 """Bytes of the arena beside tensors and weights, for what the runtime keeps of the model."""
 
 _LARGEST = 1 << 31
+_ALIGNMENT = 64
 _PART = re.compile(r"Arena allocation (head|tail) (\d+) bytes")
 
 
@@ -44,9 +45,11 @@ class MicroInterpreter:
         said: list[str] = []
         if arena > _LARGEST:
             raise ProgramError(f"tflite-micro has arenas of up to {_LARGEST:,} bytes; this one may need {arena:,}")
+        room = arena + 10 * len(data) + _ROOM
+        room += -room % _ALIGNMENT  # else the tail, which begins at the end, takes a few bytes more
         try:
             with _captured(said):
-                self._interpreter = runtime.Interpreter.from_bytes(data, arena_size=arena + 10 * len(data) + _ROOM)
+                self._interpreter = runtime.Interpreter.from_bytes(data, arena_size=room)
         except (RuntimeError, ValueError, TypeError) as error:
             reason = next((line for line in said if line.strip()), str(error))
             raise ProgramError(f"tflite-micro refuses it: {reason.strip()}") from None

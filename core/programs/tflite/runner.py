@@ -9,7 +9,7 @@ from ..measurement import Measurement, OnRun
 from ..options import ImportOptions
 from ..roofline import Roofline
 from ..schedule_order import check_order
-from .apply import write_in_order
+from .apply import run_bytes, write_in_order
 from .costs import Costs, measured_costs
 from .importer import graph_of, note_unknown
 from .measure import measure_orders
@@ -65,12 +65,16 @@ class TfliteRunner:
         return self._found(False).tail or 0
 
     def arena(self, graph: CostGraph, order: Sequence[int] | None = None) -> int:
-        """Return the bytes of the whole arena, in the order of the file or in one of the graph's ops."""
-        scratch = self._found(False).scratch
+        """Return the bytes of the whole arena, in the order of the file or in one of the graph's ops.
+
+        Its tail is that of a run, since it depends a little on the order; there is none if the model does not run here.
+        """
+        found = self._found(False)
         if order is None:
-            return head_of(self.program, scratch) + self.tail
+            return head_of(self.program, found.scratch) + self.tail
         check_order(graph, order)
-        return planned(self.program, graph, order, scratch).head + self.tail
+        new = planned(self.program, graph, order, found.scratch)
+        return new.head + (run_bytes(new.data, self.program.path)["tail"] if found.head is not None else 0)
 
     def _found(self, times: bool) -> Costs:
         """Return what running the operators shows, which is done once."""

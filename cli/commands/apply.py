@@ -18,7 +18,7 @@ def apply(
     ],
     output: Annotated[
         str,
-        typer.Option("--output", "-o", help="The file to write: .onnx or .tflite as the model is, .pt2 for PyTorch."),
+        typer.Option("--output", "-o", help="The file to write: .onnx or .tflite, as the model is, or .pt2."),
     ],
     training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,

@@ -20,8 +20,8 @@ def import_model(
         typer.Argument(
             metavar="MODEL",
             help="An .onnx or .tflite file; a PyTorch program: .pt2, or module:function that returns (model, example "
-            "inputs); PyTorch's execution trace; Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or "
-            "networkx node-link JSON graph.",
+            "inputs); PyTorch's execution trace; Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT "
+            "or networkx node-link JSON graph.",
         ),
     ],
     output: Annotated[

@@ -34,7 +34,7 @@ def optimize(
     model: ModelArgument,
     output: Annotated[
         str,
-        typer.Option("--output", "-o", help="The file to write: .onnx or .tflite as the model is, .pt2 for PyTorch."),
+        typer.Option("--output", "-o", help="The file to write: .onnx or .tflite, as the model is, or .pt2."),
     ],
     training: TrainingOption = None,
     memory_limit: Annotated[

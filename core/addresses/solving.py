@@ -40,7 +40,9 @@ def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | No
     searched = None if seconds is None else SEARCH_SHARE * seconds
     result = solve(problem, replace(spec, time_limit=None), time_limit=searched, **budget)
     left = DEFAULT_SECONDS if seconds is None else max(0.0, seconds - result.seconds)
-    chosen = choose(result, alignment, time_limit=0.0 if result.status == "interrupted" else left)
+    chosen = choose(
+        result, alignment, time_limit=0.0 if result.status == "interrupted" else left, seed=budget.get("seed", 0)
+    )
     assert chosen.addresses is not None
     verify_addresses(problem, chosen.schedule, chosen.addresses)
-    return replace(chosen, seconds=result.seconds + time.monotonic() - start)
+    return replace(chosen, seconds=time.monotonic() - start)

@@ -18,7 +18,7 @@ SEARCH_SHARE = 0.7
 """Of the time, for the search; what it leaves is there for the addresses, too."""
 
 
-def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | None, **budget: Any) -> Result:
+def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | None = None, **budget: Any) -> Result:
     """Solve a problem; with an alignment, find the order and the addresses of the least arena that the time allows.
 
     Parameters

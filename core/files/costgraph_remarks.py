@@ -11,8 +11,7 @@ text is JSON in ASCII, with these members, of which only the first two are neede
 - `residents`: `{"persistent": ..., "tensors": [[name, role, size, op, readers, writers], ...]}`, where `persistent` are
   the first 16 digits of the SHA-256 of the persistent bytes per op, as 64-bit little-endian integers;
 - `imported`: how the graph was imported;
-- `views`: `[tensor, bytes]` per view that does not start where what it is a view of starts; tensors are counted op by
-  op, control tensors included;
+- `views`: `[op, port, bytes]` per view that does not start where what it is a view of starts;
 - `once`: the ops that may not run twice, by their places.
 
 Remarks are no costs: a file whose remarks are damaged, or which was edited so that they may not be true any more, is
@@ -72,7 +71,10 @@ def remarks_of(graph: CostGraph) -> str:
     if annotations.imported:
         document["imported"] = dict(annotations.imported)
     if annotations.view_offsets:
-        document["views"] = [[int(tensor), int(offset)] for tensor, offset in sorted(annotations.view_offsets.items())]
+        document["views"] = [
+            [op := int(graph.tensor_producer[tensor]), int(tensor - graph.output_ptr[op]), int(offset)]
+            for tensor, offset in sorted(annotations.view_offsets.items())
+        ]
     if graph.runs_once.any():
         document["once"] = np.flatnonzero(graph.runs_once).tolist()
     if not document:
@@ -189,10 +191,15 @@ def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: C
 
 def _view_offsets(written: Any, graph: CostGraph) -> dict[int, int]:
     """Return how many bytes after its base each view starts; raise ValueError where one is no view any more."""
-    offsets = dict(tuple(_listed(each, 2, int)) for each in _listed(written))
-    for tensor in offsets:
-        if not (0 <= tensor < graph.num_tensors and graph.alias_of[tensor] >= 0):
-            raise ValueError(tensor)
+    offsets = {}
+    for each in _listed(written):
+        op, port, offset = _listed(each, 3, int)
+        if not (0 <= op < graph.num_ops and 0 <= port < len(graph.outputs(op))):
+            raise ValueError(each)
+        tensor = graph.outputs(op)[port]
+        if graph.alias_of[tensor] < 0:
+            raise ValueError(each)
+        offsets[tensor] = offset
     return offsets
 
 

@@ -155,7 +155,7 @@ def pieces_of(problem: Problem, schedule: Schedule) -> list[Pieces]:
 
 def _made(graph: CostGraph, schedule: Schedule, offsets: dict[tuple[int, int], int]) -> tuple[tuple[int, ...], ...]:
     """Return the offsets of what each step makes: of buffers as packed, of views within them."""
-    aliases, is_control = graph.alias_of.tolist(), graph.is_control.tolist()
+    aliases, is_control, within = graph.alias_of.tolist(), graph.is_control.tolist(), graph.annotations.view_offsets
     at: list[dict[int, int]] = [{} for _ in range(int(schedule.targets.max(initial=0)) + 1)]
     made = []
     for step, (item, device) in enumerate(zip(schedule.items.tolist(), schedule.targets.tolist(), strict=True)):
@@ -165,12 +165,10 @@ def _made(graph: CostGraph, schedule: Schedule, offsets: dict[tuple[int, int], i
             if is_control[tensor]:
                 continue
             base = aliases[tensor] if item >= 0 else -1
-            at[device][tensor] = _of_view(graph, tensor, at[device][base]) if base >= 0 else offsets[step, output]
+            if base >= 0:
+                at[device][tensor] = at[device][base] + within.get((item, output), 0)
+            else:
+                at[device][tensor] = offsets[step, output]
             own.append(at[device][tensor])
         made.append(tuple(own))
     return tuple(made)
-
-
-def _of_view(graph: CostGraph, tensor: int, base: int) -> int:
-    """Return where a view is, of a tensor at `base`."""
-    return base + graph.annotations.view_offsets.get(tensor, 0)

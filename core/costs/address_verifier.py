@@ -93,7 +93,8 @@ def _data_reads(graph: CostGraph) -> list[set[int]]:
 def _check_view(graph: CostGraph, tensor: int, base: int, offset: int, held: tuple[Piece, int]) -> None:
     """Compare the offset of a view with that of what it is a view of, and with the bytes that both share."""
     piece, at = held
-    wanted = at + graph.annotations.view_offsets.get(tensor, 0)
+    op = int(graph.tensor_producer[tensor])
+    wanted = at + graph.annotations.view_offsets.get((op, tensor - int(graph.output_ptr[op])), 0)
     if offset != wanted or not piece.offset <= offset <= piece.offset + piece.size:
         raise ScheduleError(
             f"{graph.name}: '{graph.tensor_name(tensor)}' has the offset {offset}, but as a view of "

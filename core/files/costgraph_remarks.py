@@ -72,8 +72,7 @@ def remarks_of(graph: CostGraph) -> str:
         document["imported"] = dict(annotations.imported)
     if annotations.view_offsets:
         document["views"] = [
-            [op := int(graph.tensor_producer[tensor]), int(tensor - graph.output_ptr[op]), int(offset)]
-            for tensor, offset in sorted(annotations.view_offsets.items())
+            [*map(int, view), int(offset)] for view, offset in sorted(annotations.view_offsets.items())
         ]
     if graph.runs_once.any():
         document["once"] = np.flatnonzero(graph.runs_once).tolist()
@@ -189,17 +188,16 @@ def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: C
     return annotations or NO_ANNOTATIONS
 
 
-def _view_offsets(written: Any, graph: CostGraph) -> dict[int, int]:
+def _view_offsets(written: Any, graph: CostGraph) -> dict[tuple[int, int], int]:
     """Return how many bytes after its base each view starts; raise ValueError where one is no view any more."""
     offsets = {}
     for each in _listed(written):
         op, port, offset = _listed(each, 3, int)
         if not (0 <= op < graph.num_ops and 0 <= port < len(graph.outputs(op))):
             raise ValueError(each)
-        tensor = graph.outputs(op)[port]
-        if graph.alias_of[tensor] < 0:
+        if graph.alias_of[graph.outputs(op)[port]] < 0:
             raise ValueError(each)
-        offsets[tensor] = offset
+        offsets[op, port] = offset
     return offsets
 
 

@@ -22,9 +22,7 @@ _COMPILING_AFTER = 1.5
 _REDRAW_SECONDS = 0.1
 
 
-def run_with_progress(
-    talk: Talk, problem: Problem, spec: MethodSpec, alignment: int | None = None, **budget: Any
-) -> Result:
+def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: Any) -> Result:
     """Compile the kernels, saying so if that takes long, then solve; with an alignment, find addresses, too.
 
     The first Ctrl-C stops the search with its best schedule, a second one ends the program.
@@ -39,9 +37,9 @@ def run_with_progress(
         with compiling(talk):
             warm_up(problem, spec)
         if not talk.shows_progress:
-            return solve(problem, spec, alignment, watcher=Watcher(interrupt), **budget)
+            return solve(problem, spec, watcher=Watcher(interrupt), **budget)
         with talk.console.status(f"{spec.name}: starting") as status:
-            return solve(problem, spec, alignment, watcher=Watcher(interrupt, _Line(status)), **budget)
+            return solve(problem, spec, watcher=Watcher(interrupt, _Line(status)), **budget)
 
 
 class Bar(Protocol):

@@ -241,7 +241,7 @@ class Result:
         from .costs.timeline import timeline_of
         from .plots.schedule_plot import plot_schedule
 
-        return plot_schedule(timeline_of(self.method, self.problem, self.schedule), ax)
+        return plot_schedule(timeline_of(self.method, self.problem, self.schedule, self.addresses), ax)
 
     def __repr__(self) -> str:
         return self.summary()

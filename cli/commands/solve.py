@@ -120,8 +120,8 @@ def solve(
         check_target(plot)
     problem = ProblemSettings(**settings).problem(read_any(graph, talk.note))
     start = _read_initial(initial, problem, force)
-    budget = {"evaluations": evaluations, "time_limit": seconds}
-    result = run_with_progress(talk, problem, spec, alignment, **budget, seed=seed, jobs=jobs, initial=start)
+    budget = {"evaluations": evaluations, "time_limit": seconds, "alignment": alignment}
+    result = run_with_progress(talk, problem, spec, **budget, seed=seed, jobs=jobs, initial=start)
     document = result.json()
     if output is not None:
         write_atomically(output, document)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 
 import numpy as np
-from omnimalloc import Allocation
-from omnimalloc.allocators.supermalloc import SupermallocAllocator
 
 from ..arrays import IntArray, frozen
+from .engine import LADDER_THREADS, branch_and_bound
 from .lifetimes import Lifetimes, rounded_up
+from .placement_orders import PlacementOrders
 
 DEFAULT_SECONDS = 3.0
+LARGEST_SEARCHED = 6_000  # pieces: setting up branch and bound takes half a second
+IMPROVED_SHARE, SEARCH_SHARE = 0.4, 0.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,62 +50,76 @@ class Packing:
         return self.arena == self.bound
 
 
-def pack_lifetimes(lifetimes: Lifetimes, time_limit: float = DEFAULT_SECONDS) -> Packing:
+def pack_lifetimes(lifetimes: Lifetimes, time_limit: float = DEFAULT_SECONDS, seed: int = 0) -> Packing:
     """Give every lifetime an offset, at a multiple of its alignment, so that none overlaps another of the same time.
+
+    First fit in a few orders comes first, then branch and bound, first fit in other orders, and branch and bound below
+    several targets at once; the first that meets the bound ends it.
 
     Parameters
     ----------
     lifetimes
         What is needed when.
     time_limit
-        Seconds; the search ends before as soon as the arena equals its bound.
+        Seconds; 3 by default.
+    seed
+        Of the orders tried; 0 by default.
     """
-    unit = math.lcm(*map(int, np.unique(lifetimes.alignment)))
-    best = _packed(lifetimes, unit, time_limit)
-    if unit > lifetimes.unit:
-        first_fit = _packing(lifetimes, _first_fit(lifetimes), best.is_repeatable)
-        best = min(best, first_fit, key=lambda packing: packing.arena)
-    return best
+    deadline = time.monotonic() + time_limit
+    packer = Packer(lifetimes)
+    packer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(seed))
+    packer.search_targets(deadline - time.monotonic())
+    return packer.packing()
 
 
-def _packed(lifetimes: Lifetimes, unit: int, time_limit: float) -> Packing:
-    """Pack with sizes rounded up to a unit, in whose multiples every offset is."""
-    sizes = rounded_up(lifetimes.size, unit) // unit
-    held = np.flatnonzero(sizes)
-    columns = (held, sizes[held], lifetimes.lower[held], lifetimes.upper[held])
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    pieces = tuple(Allocation(id=place, size=size, start=start, end=end) for place, size, start, end in rows)
-    found = SupermallocAllocator(timeout=time_limit, num_threads=1).solve(pieces)
-    offsets = np.zeros(len(lifetimes), np.int64)
-    for piece in found.allocations:
-        assert piece.offset is not None
-        offsets[piece.id] = piece.offset * unit
-    return _packing(lifetimes, offsets, found.proved_optimal)
+class Packer:
+    """A packing in the making: what first fit gives at once, and better the longer it is improved."""
 
+    def __init__(self, lifetimes: Lifetimes) -> None:
+        self.lifetimes = lifetimes
+        self.orders = PlacementOrders(lifetimes)
+        self.unit = math.lcm(*map(int, np.unique(lifetimes.alignment)))
+        self.offsets, self.highest = self.orders.offsets, self.orders.highest
+        self.is_repeatable = True
 
-def _packing(lifetimes: Lifetimes, offsets: IntArray, is_repeatable: bool) -> Packing:
-    ends = offsets + lifetimes.size
-    arena = int(rounded_up(ends[lifetimes.size > 0], lifetimes.unit).max(initial=0))
-    return Packing(lifetimes, frozen(offsets, np.int64), arena, is_repeatable)
+    @property
+    def arena(self) -> int:
+        """Bytes that the best offsets take, a multiple of the unit."""
+        return int(rounded_up(np.array([self.highest]), self.lifetimes.unit)[0]) if len(self.lifetimes) else 0
 
+    @property
+    def is_optimal(self) -> bool:
+        """Whether the arena equals its bound."""
+        return self.arena <= self.lifetimes.live
 
-def _first_fit(lifetimes: Lifetimes) -> IntArray:
-    """Place the largest first, each at the lowest multiple of its own alignment that is free all its life."""
-    offsets = np.zeros(len(lifetimes), np.int64)
-    order = np.lexsort((-(lifetimes.upper - lifetimes.lower), -lifetimes.size))
-    placed: list[int] = []
-    for piece in order.tolist():
-        size, alignment = int(lifetimes.size[piece]), int(lifetimes.alignment[piece])
-        if not size:
-            continue
-        others = np.array(placed, np.int64)
-        beside = (lifetimes.lower[others] < lifetimes.upper[piece]) & (lifetimes.lower[piece] < lifetimes.upper[others])
-        others = others[beside]
-        at = 0
-        for other in others[np.argsort(offsets[others], kind="stable")].tolist():
-            if at + size <= offsets[other]:
-                break
-            at = max(at, -(-int(offsets[other] + lifetimes.size[other]) // alignment) * alignment)
-        offsets[piece] = at
-        placed.append(piece)
-    return offsets
+    def improve(self, time_limit: float, rng: np.random.Generator) -> None:
+        """Go on for so many seconds, or until the bound is met."""
+        deadline = time.monotonic() + time_limit
+        if self.is_optimal or self._search(SEARCH_SHARE * time_limit, threads=1):
+            return
+        self.is_repeatable = False
+        self.orders.improve(rng, deadline)
+        self._keep(self.orders.offsets)
+
+    def search_targets(self, time_limit: float) -> None:
+        """Search below several targets at once for so many seconds, or until the bound is met; it often ends late."""
+        if not self.is_optimal:
+            self.is_repeatable = False
+            self._search(time_limit, LADDER_THREADS)
+
+    def packing(self) -> Packing:
+        """Return the best so far."""
+        return Packing(self.lifetimes, frozen(self.offsets, np.int64), self.arena, self.is_repeatable)
+
+    def _search(self, time_limit: float, threads: int) -> bool:
+        """Branch and bound, if there are not too many pieces; whether nothing is left to be found."""
+        if len(self.lifetimes) > LARGEST_SEARCHED or time_limit <= 0:
+            return False
+        offsets, is_finished = branch_and_bound(self.lifetimes, self.unit, time_limit, threads)
+        self._keep(offsets)
+        return self.is_optimal or (is_finished and self.unit == self.lifetimes.unit)
+
+    def _keep(self, offsets: IntArray) -> None:
+        highest = int((offsets + self.lifetimes.size).max(initial=0))
+        if highest < self.highest:
+            self.offsets, self.highest = offsets.copy(), highest

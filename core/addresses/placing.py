@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..schedule import Schedule
 from .addresses import Addresses, Arena
 from .alignment import DEFAULT_ALIGNMENT
 from .lifetimes import LARGEST_ALIGNMENT, Lifetimes
-from .packing import DEFAULT_SECONDS, pack_lifetimes
+from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Packer
 
 WORKSPACE = -1
 
@@ -27,6 +28,7 @@ def place_schedule(
     schedule: Schedule,
     alignment: int = DEFAULT_ALIGNMENT,
     time_limit: float = DEFAULT_SECONDS,
+    seed: int = 0,
 ) -> Addresses:
     """Give every tensor, copy and workspace of a schedule an offset in the arena of its device.
 
@@ -38,27 +40,70 @@ def place_schedule(
         What the offsets are multiples of; 64 by default.
     time_limit
         Seconds for all devices together; 3 by default. Packing ends before as soon as every arena equals its bound.
+    seed
+        Of the orders in which pieces are placed; 0 by default.
 
     Raises
     ------
     UsageError
         If the alignment is not from 1 to 2^31.
     """
-    if not 1 <= alignment <= LARGEST_ALIGNMENT:
-        raise UsageError(f"the alignment must be from 1 to 2^31 bytes, not {alignment}")
-    deadline = time.monotonic() + time_limit
-    pieces = pieces_of(problem, schedule)
-    arenas, is_repeatable = [], True
-    offsets: dict[tuple[int, int], int] = {}
-    for device, own in enumerate(pieces):
-        share = max(0.0, deadline - time.monotonic()) / (len(pieces) - device)
-        packing = pack_lifetimes(own.lifetimes(alignment), share)
-        arenas.append(Arena(packing.arena, packing.bound))
-        offsets.update(zip(own.makers, packing.offsets.tolist(), strict=True))
-        is_repeatable &= packing.is_repeatable
-    workspace = frozen([offsets.get((step, WORKSPACE), 0) for step in range(len(schedule))], np.int64)
-    made = _made(problem.graph, schedule, offsets)
-    return Addresses(alignment, tuple(arenas), made, workspace, is_repeatable)
+    placer = Placer(problem, schedule, alignment)
+    placer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(seed))
+    placer.search_targets((1 - IMPROVED_SHARE) * time_limit)
+    return placer.addresses()
+
+
+class Placer:
+    """Addresses in the making: the pieces of each device, and their packing."""
+
+    def __init__(self, problem: Problem, schedule: Schedule, alignment: int) -> None:
+        if not 1 <= alignment <= LARGEST_ALIGNMENT:
+            raise UsageError(f"the alignment must be from 1 to 2^31 bytes, not {alignment}")
+        self.problem, self.schedule, self.alignment = problem, schedule, alignment
+        self.pieces = pieces_of(problem, schedule)
+        self.packers = [Packer(own.lifetimes(alignment)) for own in self.pieces]
+
+    @property
+    def arena(self) -> int:
+        """Bytes of the largest arena."""
+        return max(packer.arena for packer in self.packers)
+
+    @property
+    def bound(self) -> int:
+        """The most bytes alive at once on a device, each piece rounded up."""
+        return max(packer.lifetimes.live for packer in self.packers)
+
+    def improve(self, time_limit: float, rng: np.random.Generator) -> None:
+        """Pack for so many seconds, or until every arena meets its bound."""
+        for packer, seconds in self._shares(time_limit):
+            packer.improve(seconds, rng)
+
+    def search_targets(self, time_limit: float) -> None:
+        """Search below several targets at once for so many seconds, or until every arena meets its bound."""
+        for packer, seconds in self._shares(time_limit):
+            packer.search_targets(seconds)
+
+    def _shares(self, time_limit: float) -> Iterator[tuple[Packer, float]]:
+        """Yield those that do not meet their bound, and an equal share of the time left."""
+        deadline = time.monotonic() + time_limit
+        left = [packer for packer in self.packers if not packer.is_optimal]
+        for number, packer in enumerate(left):
+            yield packer, (deadline - time.monotonic()) / (len(left) - number)
+
+    def addresses(self) -> Addresses:
+        """Return the best so far."""
+        offsets: dict[tuple[int, int], int] = {}
+        for own, packer in zip(self.pieces, self.packers, strict=True):
+            offsets.update(zip(own.makers, packer.offsets.tolist(), strict=True))
+        workspace = [offsets.get((step, WORKSPACE), 0) for step in range(len(self.schedule))]
+        return Addresses(
+            self.alignment,
+            tuple(Arena(packer.arena, packer.lifetimes.live) for packer in self.packers),
+            _made(self.problem.graph, self.schedule, offsets),
+            frozen(workspace, np.int64),
+            all(packer.is_repeatable for packer in self.packers),
+        )
 
 
 @dataclass
@@ -110,7 +155,7 @@ def pieces_of(problem: Problem, schedule: Schedule) -> list[Pieces]:
 
 def _made(graph: CostGraph, schedule: Schedule, offsets: dict[tuple[int, int], int]) -> tuple[tuple[int, ...], ...]:
     """Return the offsets of what each step makes: of buffers as packed, of views within them."""
-    aliases, is_control = graph.alias_of.tolist(), graph.is_control.tolist()
+    aliases, is_control, within = graph.alias_of.tolist(), graph.is_control.tolist(), graph.annotations.view_offsets
     at: list[dict[int, int]] = [{} for _ in range(int(schedule.targets.max(initial=0)) + 1)]
     made = []
     for step, (item, device) in enumerate(zip(schedule.items.tolist(), schedule.targets.tolist(), strict=True)):
@@ -120,7 +165,10 @@ def _made(graph: CostGraph, schedule: Schedule, offsets: dict[tuple[int, int], i
             if is_control[tensor]:
                 continue
             base = aliases[tensor] if item >= 0 else -1
-            at[device][tensor] = at[device][base] if base >= 0 else offsets[step, output]
+            if base >= 0:
+                at[device][tensor] = at[device][base] + within.get((item, output), 0)
+            else:
+                at[device][tensor] = offsets[step, output]
             own.append(at[device][tensor])
         made.append(tuple(own))
     return tuple(made)

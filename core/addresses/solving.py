@@ -18,7 +18,7 @@ SEARCH_SHARE = 0.7
 """Of the time, for the search; what it leaves is there for the addresses, too."""
 
 
-def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | None, **budget: Any) -> Result:
+def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | None = None, **budget: Any) -> Result:
     """Solve a problem; with an alignment, find the order and the addresses of the least arena that the time allows.
 
     Parameters
@@ -40,7 +40,9 @@ def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | No
     searched = None if seconds is None else SEARCH_SHARE * seconds
     result = solve(problem, replace(spec, time_limit=None), time_limit=searched, **budget)
     left = DEFAULT_SECONDS if seconds is None else max(0.0, seconds - result.seconds)
-    chosen = choose(result, alignment, time_limit=0.0 if result.status == "interrupted" else left)
+    chosen = choose(
+        result, alignment, time_limit=0.0 if result.status == "interrupted" else left, seed=budget.get("seed", 0)
+    )
     assert chosen.addresses is not None
     verify_addresses(problem, chosen.schedule, chosen.addresses)
-    return replace(chosen, seconds=result.seconds + time.monotonic() - start)
+    return replace(chosen, seconds=time.monotonic() - start)

@@ -5,30 +5,12 @@ It shares no code with what packs, and finds by itself what lives from when to w
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from dataclasses import dataclass
-
 from ..addresses.addresses import Addresses
 from ..errors import ScheduleError
 from ..graph import CostGraph
 from ..problem import Problem
 from ..schedule import Schedule
-
-
-@dataclass
-class _Piece:
-    """Bytes of an arena that are needed from step `first` to step `last`."""
-
-    what: str
-    device: int
-    first: int
-    last: int
-    offset: int
-    size: int
-
-    def need(self, step: int) -> None:
-        """Keep it until the end of a step."""
-        self.last = max(self.last, step)
+from .arena_verifier import Piece, check_arena, most_alive
 
 
 def verify_addresses(problem: Problem, schedule: Schedule, addresses: Addresses) -> None:
@@ -53,29 +35,26 @@ def verify_addresses(problem: Problem, schedule: Schedule, addresses: Addresses)
             f"{name}: there are addresses for {len(addresses.arenas)} devices and {len(addresses.made)} steps, but "
             f"{problem.devices} and {len(schedule)} are needed"
         )
-    pieces = _pieces(problem.graph, schedule, addresses)
-    for piece in pieces:
-        _check_place(name, piece, addresses)
-    for device in range(problem.devices):
-        own = [piece for piece in pieces if piece.device == device]
-        _check_overlaps(name, own, len(schedule))
-        bound, found = addresses.arenas[device].bound, _most_alive(own, addresses.alignment, len(schedule))
-        if bound != found:
+    for device, pieces in enumerate(_pieces(problem.graph, schedule, addresses)):
+        arena, found = addresses.arenas[device], most_alive(pieces, addresses.alignment)
+        check_arena(name if problem.devices == 1 else f"{name}, device {device}", pieces, arena.size)
+        if arena.bound != found:
             raise ScheduleError(
-                f"{name}: the arena of device {device} claims a bound of {bound} bytes, but {found} live at once"
+                f"{name}: the arena of device {device} claims a bound of {arena.bound} bytes, but {found} live at once"
             )
 
 
-def _pieces(graph: CostGraph, schedule: Schedule, addresses: Addresses) -> list[_Piece]:
-    """Return all that the steps need in arenas, with the last step that needs each."""
+def _pieces(graph: CostGraph, schedule: Schedule, addresses: Addresses) -> list[list[Piece]]:
+    """Return what each device needs in its arena, with the last step that needs it."""
     reads = _data_reads(graph)
     last_run = {item: step for step, item in enumerate(schedule.items.tolist())}
-    held: list[dict[int, tuple[_Piece, int]]] = [{} for _ in addresses.arenas]  # tensor -> its piece, its own offset
-    pieces: list[_Piece] = []
+    held: list[dict[int, tuple[Piece, int]]] = [{} for _ in addresses.arenas]  # tensor -> its piece, its own offset
+    pieces: list[list[Piece]] = [[] for _ in addresses.arenas]
 
-    def start(what: str, device: int, step: int, offset: int, size: int) -> _Piece:
-        pieces.append(_Piece(what, device, step, step, offset, size))
-        return pieces[-1]
+    def start(what: str, device: int, step: int, offset: int, size: int) -> Piece:
+        piece = Piece(what, step, step + 1, offset, size, addresses.alignment)
+        pieces[device].append(piece)
+        return piece
 
     columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
     for step, (item, source, target) in enumerate(columns):
@@ -111,63 +90,13 @@ def _data_reads(graph: CostGraph) -> list[set[int]]:
     ]
 
 
-def _check_view(graph: CostGraph, tensor: int, base: int, offset: int, held: tuple[_Piece, int]) -> None:
+def _check_view(graph: CostGraph, tensor: int, base: int, offset: int, held: tuple[Piece, int]) -> None:
     """Compare the offset of a view with that of what it is a view of, and with the bytes that both share."""
     piece, at = held
-    wanted = at + graph.annotations.view_offsets.get(tensor, 0)
+    op = int(graph.tensor_producer[tensor])
+    wanted = at + graph.annotations.view_offsets.get((op, tensor - int(graph.output_ptr[op])), 0)
     if offset != wanted or not piece.offset <= offset <= piece.offset + piece.size:
         raise ScheduleError(
             f"{graph.name}: '{graph.tensor_name(tensor)}' has the offset {offset}, but as a view of "
             f"'{graph.tensor_name(base)}' it has {wanted}, within {piece.offset} to {piece.offset + piece.size}"
         )
-
-
-def _check_place(name: str, piece: _Piece, addresses: Addresses) -> None:
-    """Check that a piece is aligned and within its arena."""
-    if piece.offset % addresses.alignment:
-        raise ScheduleError(
-            f"{name}: {piece.what} has the offset {piece.offset}, which is no multiple of {addresses.alignment}"
-        )
-    arena = addresses.arenas[piece.device].size
-    if piece.offset < 0 or piece.offset + piece.size > arena:
-        raise ScheduleError(
-            f"{name}: {piece.what} has the addresses {piece.offset} to {piece.offset + piece.size}, outside of the "
-            f"arena of device {piece.device}, which has {arena} bytes"
-        )
-
-
-def _check_overlaps(name: str, pieces: list[_Piece], steps: int) -> None:
-    """Check that no two pieces of a device that live at the same time share a byte."""
-    starting: list[list[_Piece]] = [[] for _ in range(steps)]
-    ending: list[list[_Piece]] = [[] for _ in range(steps + 1)]
-    for piece in pieces:
-        if piece.size:
-            starting[piece.first].append(piece)
-            ending[piece.last].append(piece)
-    alive: list[tuple[int, int, _Piece]] = []  # by offset; no two overlap
-    for step in range(steps):
-        for piece in starting[step]:
-            at = bisect_left(alive, (piece.offset, id(piece)))
-            for _, _, other in alive[max(0, at - 1) : at + 1]:
-                if other.offset < piece.offset + piece.size and piece.offset < other.offset + other.size:
-                    raise ScheduleError(
-                        f"{name}: at step {step}, {piece.what} at {piece.offset} to {piece.offset + piece.size} "
-                        f"overlaps {other.what} at {other.offset} to {other.offset + other.size}"
-                    )
-            alive.insert(at, (piece.offset, id(piece), piece))
-        for piece in ending[step]:
-            del alive[bisect_left(alive, (piece.offset, id(piece)))]
-
-
-def _most_alive(pieces: list[_Piece], alignment: int, steps: int) -> int:
-    """Return the most bytes that live at once, each piece rounded up to the alignment."""
-    change = [0] * (steps + 2)
-    for piece in pieces:
-        blocks = (piece.size + alignment - 1) // alignment
-        change[piece.first] += blocks
-        change[piece.last + 1] -= blocks
-    most = alive = 0
-    for blocks in change:
-        alive += blocks
-        most = max(most, alive)
-    return most * alignment

@@ -18,6 +18,7 @@ from ..options import (
 )
 from ..program_options import (
     ModelArgument,
+    OverwriteModelFlag,
     ProgramDeviceOption,
     RepeatsOption,
     ShapeOption,
@@ -63,6 +64,7 @@ def optimize(
         Optional[str],  # noqa: UP045
         typer.Option("--schedule", help="Write the schedule as JSON to this file, too."),
     ] = None,
+    overwrite: OverwriteModelFlag = False,
     plot: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--plot", help="Draw both orders: .png or .svg, .html page, .json trace."),
@@ -99,7 +101,7 @@ def optimize(
     options = ImportOptions(**given_options(training, shape, device), costs=costs)
     again = Recompute(recompute, max_overhead)
     settings = ProblemSettings(**problem_settings("memory", 1, memory_limit, None, "0", [spec.name], again))
-    job = pipeline.Job(model, output, options, settings, schedule, repeats if measure else 0)
+    job = pipeline.Job(model, output, options, settings, schedule, repeats if measure else 0, overwrite)
     check_options(model, options)
     if plot is not None:
         check_target(plot)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.export import ExportedProgram
 
+    from ..programs.options import Size
+
 Progress = Callable[[str], None]
 
 
@@ -41,7 +43,7 @@ def fit(
     devices: int = 1,
     batch: str | None = None,
     training: str = "none",
-    shapes: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Size] | None = None,
     device: str = "cpu",
     confirm: bool = False,
     time_limit: float | str | None = None,

@@ -81,8 +81,6 @@ def _checked(path: str, name: str, value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    return (
-        " ".join(f"{name}={size_text(size)}" for name, size in value.items())
-        if isinstance(value, Mapping)
-        else str(value)
-    )
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={size_text(size)}" for name, size in value.items())
+    return str(value)

@@ -44,7 +44,7 @@ def give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> dict
     standing = {name: shown(value) for name, value in inputs.items()}
     _give_missing_shapes(path, graph, shapes)
     dimensions = {name: dimension_names(value) for name, value in inputs.items()}
-    wanted = list(dict.fromkeys(name for names in dimensions.values() for name in names if isinstance(name, str)))
+    wanted = list(dict.fromkeys(have for names in dimensions.values() for have in names if isinstance(have, str)))
     sizes: dict[str, int] = {}
     values = dict[str, int]()
 
@@ -68,8 +68,8 @@ def give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> dict
     if missing := [name for name in wanted if name not in sizes]:
         raise UsageError(_missing(path, missing, dimensions, standing))
     for value in graph.input:
-        for dimension, have in zip(value.type.tensor_type.shape.dim, dimensions[value.name], strict=True):
-            dimension.dim_value = have if isinstance(have, int) else sizes[have]
+        for axis, known in enumerate(dimensions[value.name]):
+            value.type.tensor_type.shape.dim[axis].dim_value = known if isinstance(known, int) else sizes[known]
     return values
 
 

@@ -84,8 +84,7 @@ def graph_of(
     - The ops of `IN_PLACE` write over their input where nobody needs it any more. That is a view too where it happens
       in every order, since the op is the buffer's only reader. Where it depends on the order the output counts in full,
       so that the prediction is on the safe side.
-    - Random ops keep their order, and may not run twice; nor may opaque ops, and those that write over their input.
-    - An opaque op (control flow, a function, a custom op) is one op, with the constants inside of it persistent.
+    - Random ops keep their order. They, ops that write over their input and opaque ops may not run twice.
 
     Parameters
     ----------
@@ -98,13 +97,12 @@ def graph_of(
     note
         Called with each remark worth showing.
     """
-    roofline = roofline or Roofline()
+    costs = measured or _costs(program, roofline or Roofline())
     builder, annotations = GraphBuilder(Path(program.path).stem, program.path), annotations_of(program)
     persistent = _persistent_bytes(program, annotations.residents, note)
     uses = Counter(name for node in program.nodes for name in reads(node)) + Counter(program.outputs)
     producers: dict[str, tuple[int, int]] = {}
     replaceable, last_random = set[str](), list[int]()
-    opaque, seen = set(program.opaque), (program.observed or {}).get("workspaces", {})
     for op, (node, name) in enumerate(zip(program.nodes, program.names, strict=True)):
         arguments = [value for value in reads(node) if value in producers]
         sizes = [program.types[value].bytes if value else 0 for value in node.output]
@@ -115,7 +113,6 @@ def graph_of(
         elif source:
             sizes[0] = 0
         replaceable.update(_replaceable_outputs(node, uses, not source or source in replaceable))
-        runtime, workspace = measured[name] if measured else (_microseconds(program, node, roofline), seen.get(name, 0))
         is_random = name in program.random
         builder.add_op(
             name,
@@ -124,10 +121,10 @@ def graph_of(
             outputs=sizes,
             aliases=aliases,
             is_final=_kept_outputs(program, node, uses, aliases),
-            runtime=runtime,
-            workspace=workspace,
+            runtime=costs[name][0],
+            workspace=costs[name][1],
             persistent=persistent[op],
-            runs_once=is_random or name in opaque or bool(source and not is_view(node)),
+            runs_once=is_random or name in program.opaque or bool(source and not is_view(node)),
         )
         producers.update((value, (op, port)) for port, value in enumerate(node.output) if value)
         last_random = [op] if is_random else last_random
@@ -149,7 +146,7 @@ def _kept_outputs(program: OnnxProgram, node: NodeProto, uses: Mapping[str, int]
 
 def _reused_input(program: OnnxProgram, node: NodeProto, replaceable: Collection[str]) -> str:
     """Return the input whose buffer the first output is in, whatever the order; empty if it has a buffer of its own."""
-    source, result = node.input[0] if node.input else "", node.output[0]
+    source, result = next(iter(node.input), ""), next(iter(node.output), "")
     if not result or result in program.outputs:
         return ""
     if is_view(node):
@@ -171,6 +168,13 @@ def _persistent_bytes(program: OnnxProgram, residents: Iterable[Resident], note:
         more = f" and {len(unread) - 1} other inputs" if len(unread) > 1 else ""
         note(f"{program.path}: no node reads the input '{unread[0].name}'{more}, {held} that the caller holds")
     return persistent
+
+
+def _costs(program: OnnxProgram, roofline: Roofline) -> dict[str, tuple[float, int]]:
+    """Return microseconds by the roofline, and the workspace of what was seen in a run, by name of the node."""
+    seen = (program.observed or {}).get("workspaces", {})
+    nodes = zip(program.names, program.nodes, strict=True)
+    return {name: (_microseconds(program, node, roofline), seen.get(name, 0)) for name, node in nodes}
 
 
 def _microseconds(program: OnnxProgram, node: NodeProto, roofline: Roofline) -> float:

@@ -49,12 +49,11 @@ def observe(program: OnnxProgram) -> dict[str, Any]:
 def run_once(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any]) -> dict[str, Any]:
     """Run the program in this process; see `observe`."""
     program = load_program(path, shapes, observed=observed)
-    opaque = set(program.opaque)
     allocator = SystemAllocator()
     types: dict[str, Any] = {}
 
     def look(name: str, session: Any, inputs: dict[str, NDArray[Any]]) -> tuple[int, Any]:
-        if name not in opaque:
+        if name not in program.opaque:
             return 0, session.run(None, inputs)
         return workspace_of(allocator, session, inputs)
 
@@ -68,7 +67,7 @@ def run_once(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any])
         if name not in program.types:
             types[name] = [tensor.data_type, list(tensor.dims)]
     workspaces = for_each_node(program, look, keep)
-    return {"types": types, "workspaces": {name: workspaces[name] for name in program.opaque}}
+    return {"types": types, "workspaces": {name: workspaces[name] for name in sorted(program.opaque)}}
 
 
 if __name__ == "__main__":

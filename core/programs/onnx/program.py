@@ -64,7 +64,7 @@ class OnnxProgram:
     sizes: Mapping[str, Size]
     values: Mapping[str, int] = field(default_factory=dict)
     random: frozenset[str] = frozenset()
-    opaque: tuple[str, ...] = ()
+    opaque: frozenset[str] = frozenset()
     observed: Mapping[str, Any] | None = None
 
     @property
@@ -129,7 +129,7 @@ def load_program(
         sizes=dict(shapes),
         values=values,
         random=frozenset(labels[index] for index in running if is_random(graph.node[index])),
-        opaque=tuple(labels[index] for index in running if is_opaque(graph.node[index])),
+        opaque=frozenset(labels[index] for index in running if is_opaque(graph.node[index])),
         observed=observed,
     )
     if observed is None:

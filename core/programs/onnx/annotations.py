@@ -71,7 +71,7 @@ def _module(node: NodeProto) -> str:
     if scopes:
         try:
             names = ast.literal_eval(scopes)
-        except (ValueError, SyntaxError):
+        except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
             names = []
         return str(names[-2]) if isinstance(names, list) and len(names) > 1 else ""
     path: list[str] = []

@@ -55,6 +55,8 @@ def give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> dict
             )
 
     for name, given in shapes.items():
+        if isinstance(given, range):
+            raise UsageError(f"{path}: --shape {name}={size_text(given)} is a range, which only optimize takes")
         if name in wanted and isinstance(given, int):
             give(name, given, f"{name}={given}")
         elif name in inputs and isinstance(given, int) and not dimensions[name] and _is_whole(inputs[name]):
@@ -107,6 +109,10 @@ def _give_missing_shapes(path: str, graph: GraphProto, shapes: Mapping[str, Size
         if not value.type.HasField("tensor_type"):
             kind = kind_of_type(value.type)
             raise ProgramError(f"{path}: input '{value.name}' is no tensor but {kind}, which has no size")
+        element = value.type.tensor_type.elem_type
+        if element in (TensorProto.UNDEFINED, TensorProto.STRING) or element not in TensorProto.DataType.values():
+            what = "is text" if element == TensorProto.STRING else f"is of the unknown type {element}"
+            raise ProgramError(f"{path}: input '{value.name}' {what}, which has no fixed size")
         if not value.type.tensor_type.HasField("shape"):
             given = shapes.get(value.name)
             if given is None or isinstance(given, int):

@@ -12,7 +12,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from ...errors import FormatError, ProgramError
 from .nodes import functions_of, node_tensors, tensors
-from .shapes import LARGEST_EVALUATED, bits_of, bytes_of, one_line
+from .shapes import LARGEST_EVALUATED, bits_of, bytes_of, is_element, one_line
 
 LARGEST_BYTES = 1 << 48
 """No tensor has as many: beyond, sizes are damaged."""
@@ -33,10 +33,8 @@ def read_model(path: str) -> ModelProto:
         raise FormatError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except DecodeError:
         raise FormatError(f"{path}: not an ONNX file, or truncated") from None
-    try:
-        _touch_texts(model)
-    except UnicodeDecodeError:
-        raise FormatError(f"{path}: damaged: a name in it is no UTF-8 text") from None
+    if not _has_texts(model):
+        raise FormatError(f"{path}: damaged: a name in it is no UTF-8 text")
     if model.graph.sparse_initializer:
         name = model.graph.sparse_initializer[0].values.name
         raise ProgramError(f"{path}: initialiser '{name}' is sparse; store it as a dense tensor")
@@ -107,20 +105,26 @@ def load_small(model: ModelProto, folder: Path) -> None:
         tensor.ClearField("external_data")
 
 
-def _touch_texts(message: Message) -> None:
-    """Decode every text of a message, which protobuf does only when it is read."""
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            for part in [value] if isinstance(value, Message) else value:
-                _touch_texts(part)
-        elif field.type == field.TYPE_STRING:
-            list(value)
+def _has_texts(message: Message) -> bool:
+    """Whether every text in a message is UTF-8; protobuf gives what is not as bytes, or fails when it is read."""
+    try:
+        for field, value in message.ListFields():
+            parts = [value] if isinstance(value, (Message, str, bytes)) else value
+            if field.message_type is not None:
+                is_text = all(map(_has_texts, parts))
+            else:
+                is_text = field.type != field.TYPE_STRING or all(isinstance(part, str) for part in parts)
+            if not is_text:
+                return False
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _check_tensor(path: str, tensor: TensorProto) -> None:
     """Check that a tensor's type and sizes are some, and that it has as much data as these say."""
     what = f"{path}: tensor '{tensor.name}'"
-    if tensor.data_type not in TensorProto.DataType.values() or tensor.data_type == TensorProto.UNDEFINED:
+    if not is_element(tensor.data_type):
         raise FormatError(f"{what} is of the unknown type {tensor.data_type}: the file is damaged, or of a later ONNX")
     if any(size < 0 for size in tensor.dims):
         raise FormatError(f"{what} has the negative size {min(tensor.dims)}")

@@ -9,8 +9,8 @@ from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto
 
-from ...errors import ProgramError, UsageError
-from ..options import Size, size_text
+from ...errors import ProgramError
+from ..options import Size
 from .dimensions import give_sizes
 from .model_file import read_model, skeleton_of
 from .nodes import node_names, opaque_in, random_in, reads
@@ -101,9 +101,6 @@ def load_program(
     UsageError
         If a symbolic dimension has no size, listing all of them; or a size is for no dimension.
     """
-    for name, given in shapes.items():
-        if isinstance(given, range):
-            raise UsageError(f"{path}: --shape {name}={size_text(given)} is a range, which only optimize takes")
     model = read_model(path)
     skeleton = skeleton_of(path, model)
     values = give_sizes(path, skeleton.graph, shapes)
@@ -171,8 +168,8 @@ def _say(program: OnnxProgram, note: Callable[[str], None]) -> None:
     if program.folded:
         note(f"{path}: {len(program.folded)} of {total} nodes are constant; their results count as initialisers")
     if program.opaque:
-        nodes = dict(zip(program.names, program.nodes, strict=True))
-        kinds = Counter(nodes[name].op_type for name in program.opaque).most_common()
+        nodes = zip(program.names, program.nodes, strict=True)
+        kinds = Counter(node.op_type for name, node in nodes if name in program.opaque).most_common()
         named = ", ".join(f"{count} {kind}" for kind, count in kinds[:_NAMED_KINDS])
         more = ", ..." if len(kinds) > _NAMED_KINDS else ""
         how = "sizes that ONNX cannot tell and workspace are those of one run" if program.observed else "costs by size"

@@ -58,6 +58,11 @@ class ValueType(NamedTuple):
         return bytes_of(self.element, self.shape)
 
 
+def is_element(number: int) -> bool:
+    """Whether a number stands for a type of elements in `TensorProto`."""
+    return number != TensorProto.UNDEFINED and number in TensorProto.DataType.values()
+
+
 def bits_of(element: int) -> int:
     """Return the bits of an element of a type of `TensorProto`."""
     packed = PACKED.get(TensorProto.DataType.Name(element))
@@ -122,7 +127,7 @@ def infer(path: str, skeleton: ModelProto, *, is_strict: bool) -> dict[str, Type
 def _inferred(path: str, model: ModelProto, is_strict: bool = False) -> ModelProto:
     try:
         return onnx.shape_inference.infer_shapes(model, data_prop=True, strict_mode=is_strict)
-    except (onnx.shape_inference.InferenceError, ValueError) as error:
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError) as error:
         raise FormatError(f"{path}: shapes cannot be inferred: {one_line(error)}") from None
 
 
@@ -138,6 +143,7 @@ def _is_known(type_: TypeProto) -> bool:
     tensor = type_.tensor_type
     return (
         type_.HasField("tensor_type")
+        and is_element(tensor.elem_type)
         and tensor.HasField("shape")
         and all(dimension.HasField("dim_value") and dimension.dim_value >= 0 for dimension in tensor.shape.dim)
     )

@@ -22,8 +22,8 @@ ShapeOption = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=VALUE",
-        help="Size of a symbolic dimension (batch=8), of all dimensions of an input (x=1x3x320x320), value of an input "
-        "that is one whole number, or keyword argument of the function; repeatable.",
+        help="Size of a symbolic dimension (batch=8; to optimize, a range: batch=1..32), of all dimensions of an input "
+        "(x=1x3x320x320), value of an input that is one whole number, or keyword argument of the function; repeatable.",
     ),
 ]
 ProgramDeviceOption = Annotated[

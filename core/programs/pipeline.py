@@ -152,7 +152,7 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
         rows = runner.measure(graph, {result.method: order}, job.repeats, observer.note, observer.on_run)
         rows = _with_limits(rows, {result.method: result.problem.memory_limit})
         is_interrupted = not is_complete(rows, 2, job.repeats)
-        _check_equal(job.model, rows)
+        check_equal(job.model, rows)
     stage("comparing results, writing the program")
     runner.write(graph, order, job.output, observer.note)
     if job.schedule is not None:
@@ -264,7 +264,8 @@ def _with_limits(rows: Sequence[Measurement], limits: Mapping[str, int | None]) 
     return [replace(row, memory_limit=limits.get(row.order)) for row in rows]
 
 
-def _check_equal(model: str, rows: Sequence[Measurement]) -> None:
+def check_equal(model: str, rows: Sequence[Measurement]) -> None:
+    """Raise `ScheduleError` if results differ from run to run or from program order."""
     for row in rows:
         if not row.is_equal:
             raise ScheduleError(

@@ -8,12 +8,13 @@ from pathlib import Path, PurePath
 
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import ModelProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from ...errors import FormatError, ProgramError
-from .nodes import functions_of, node_tensors, tensors
+from .nodes import OFFICIAL_DOMAINS, functions_of, is_known, node_tensors, subgraphs, tensors
 from .shapes import LARGEST_EVALUATED, bits_of, bytes_of, is_element, one_line
 
+_UNKNOWN = "unknown"
 LARGEST_BYTES = 1 << 48
 """No tensor has as many: beyond, sizes are damaged."""
 
@@ -56,6 +57,7 @@ def skeleton_of(path: str, model: ModelProto) -> ModelProto:
     graph = skeleton.graph
     graph.name = model.graph.name or "graph"
     graph.node.extend(model.graph.node)
+    _set_unknown_apart(skeleton)
     graph.output.extend(model.graph.output)
     initializers = {tensor.name for tensor in model.graph.initializer}
     graph.input.extend(value for value in model.graph.input if value.name not in initializers)
@@ -180,6 +182,25 @@ def _check_external(path: str, what: str, tensor: TensorProto) -> None:
         raise FormatError(
             f"{what} ends at byte {needed} of {file}, which has {size}: it is truncated or of another model"
         )
+
+
+def _set_unknown_apart(model: ModelProto) -> None:
+    """Give nodes that ONNX does not have at the model's version a domain of their own, which it lets pass.
+
+    ONNX Runtime saves such ones: a LayerNormalization of version 17 in a model of version 12.
+    """
+    versions = {opset.domain: opset.version for opset in model.opset_import}
+
+    def set_apart(graph: GraphProto) -> bool:
+        has_any = False
+        for node in graph.node:
+            if node.domain in OFFICIAL_DOMAINS and not is_known(node, versions):
+                node.domain, has_any = _UNKNOWN, True
+            has_any = any([has_any, *map(set_apart, subgraphs(node))])
+        return has_any
+
+    if set_apart(model.graph):
+        model.opset_import.add(domain=_UNKNOWN, version=1)
 
 
 def _check_valid(path: str, skeleton: ModelProto, *, is_empty: bool) -> None:

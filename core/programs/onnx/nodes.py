@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from onnx import AttributeProto
+from onnx import AttributeProto, defs
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
@@ -18,6 +18,7 @@ RANDOM_OPS = {
     "RandomUniform",
     "RandomUniformLike",
 }
+_LATEST = 10_000
 OFFICIAL_DOMAINS = {"", "ai.onnx", "ai.onnx.ml"}
 
 
@@ -74,8 +75,6 @@ def node_tensors(node: NodeProto) -> Iterator[TensorProto]:
 
 def opaque_in(model: ModelProto) -> Callable[[NodeProto], bool]:
     """Return what tells whether ONNX does not say what a node does: control flow, functions, custom and unknown ops."""
-    from onnx import defs
-
     functions = set(functions_of(model))
     versions = {opset.domain: opset.version for opset in model.opset_import}
 
@@ -87,9 +86,16 @@ def opaque_in(model: ModelProto) -> Callable[[NodeProto], bool]:
             or next(subgraphs(node), None) is not None
         ):
             return True
-        return not bool(defs.has(node.op_type, max_inclusive_version=versions.get(domain, 1), domain=domain))
+        return not is_known(node, versions)
 
     return is_opaque
+
+
+def is_known(node: NodeProto, versions: Mapping[str, int]) -> bool:
+    """Whether ONNX has an op of this name and domain, at the version that a model imports."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    version = versions.get(domain, versions.get(node.domain, 1))
+    return bool(defs.has(node.op_type, max_inclusive_version=max(1, min(version, _LATEST)), domain=domain))
 
 
 def functions_of(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:

@@ -1,18 +1,17 @@
 """ONNX models before and after `auto`: what ONNX Runtime takes in the file's order and in the schedule's.
 
 usage: python examples/experiments/real/onnx_models.py [FILE.onnx[@NAME=VALUE]...] [--export MODULE:FUNCTION]...
-       [--offline] [--time-limit SECONDS, default 10] [--repeats N, default 1] [--folder FOLDER, default a temporary one]
+       [--offline] [--time-limit SECONDS, default 10] [--repeats N, default 1] [--folder FOLDER, default temporary]
 
 Without files, the light models that the onnx package ships. `net.onnx@x=1x3x320x320` gives sizes as `--shape` does.
-`--offline` has ONNX Runtime optimise each model and save it first, as it is deployed. `--export` makes a file of a PyTorch model first, by
-`torch.onnx.export`; MODULE:FUNCTION returns the model and its inputs, as those of models.py do (`--export
-models:pnasnet5large` needs `pip install timm onnxscript`). Each model is imported with measured costs, solved,
-applied (FOLDER keeps the new file and its schedule) and run in processes of their own. Prints a row per model: nodes
-that run; peaks in MiB, predicted and measured, before and after; how much less is measured, in all and beside weights
-and inputs, which no order changes, and the bound that no order is below; the larger error of the two predictions; times
-of a run before and after; and whether results, node names and opset
-are what they were. Needs `pip install 'schedopt[onnx]'`. The light models take five minutes on one core, pnasnet5large
-as long again.
+`--offline` has ONNX Runtime optimise each model and save it first, as it is deployed. `--export` makes a file of a
+PyTorch model first, by `torch.onnx.export`; MODULE:FUNCTION returns the model and its inputs, as those of models.py do
+(`--export models:pnasnet5large` needs `pip install timm onnxscript`). Each model is imported with measured costs,
+solved, applied (FOLDER keeps the new file and its schedule) and run in processes of their own. Prints a row per model:
+nodes that run; peaks in MiB, predicted and measured, before and after; how much less is measured; the bound that no
+order is below; how much less beside weights and inputs, which no order changes; the larger error of the two
+predictions; milliseconds of a run before and after; and whether results, node names and opset are what they were.
+Needs `pip install 'schedopt[onnx]'`. The light models take five minutes on one core, pnasnet5large as long again.
 """
 
 import argparse

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.export import ExportedProgram
 
+    from ..programs.options import Size
     from ..programs.tflite.runner import TfliteRunner
 
 Progress = Callable[[str], None]
@@ -45,7 +46,7 @@ def fit(
     devices: int = 1,
     batch: str | None = None,
     training: str = "none",
-    shapes: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Size] | None = None,
     device: str = "cpu",
     confirm: bool = False,
     time_limit: float | str | None = None,

@@ -20,7 +20,7 @@ from ..errors import FormatError, UsageError
 from ..files.costgraph import SUFFIXES
 from ..graph import CostGraph
 from .imported import with_imported
-from .options import ImportOptions
+from .options import ImportOptions, size_text
 
 _PACKAGE = "schedopt.core.programs"
 _ROOFLINE = frozenset(("costs", "flops", "memory_bandwidth"))
@@ -111,6 +111,11 @@ def check_options(model: str, options: ImportOptions) -> None:
             flag = _FLAGS.get(field.name, f"--{field.name.replace('_', '-')}")
             able = [other.what for other in IMPORTERS.values() if field.name in other.options]
             raise UsageError(f"{model} is {importer.what}, which has no use for {flag}; it is for {' or '.join(able)}")
+    for name, given in options.shapes.items():
+        if importer is not IMPORTERS["onnx"] and not isinstance(given, int):
+            raise UsageError(
+                f"{model}: --shape {name}={size_text(given)} is for ONNX models; here a shape is one number"
+            )
 
 
 def kind_by_name(model: str) -> str | None:

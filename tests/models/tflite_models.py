@@ -269,6 +269,17 @@ def with_variables():
     return model
 
 
+def with_plan():
+    """A model that has an offline plan already, of one tensor; the runtime plans the others."""
+    model = branches(count=2)
+    main = model.subgraphs[0]
+    plan = [-1] * len(main.tensors)
+    plan[main.inputs[0]] = 4096
+    model.buffers.append(struct.pack(f"<{3 + len(plan)}i", 1, 0, len(plan), *plan))
+    model.metadata.append(("OfflineMemoryAllocation", len(model.buffers) - 1))
+    return model
+
+
 def mutated(data, random):
     """Return a file with one to four changes, whose first eight bytes mostly stay."""
     changed = bytearray(data)

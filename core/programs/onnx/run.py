@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..options import Size
 from ..system_allocator import SystemAllocator
 from ..timing import time_runs
 from .program import load_program
@@ -21,12 +22,17 @@ from .session import constant_tensors, kernel_times, random_inputs, runnable, se
 PEAK_REPEATS = 2
 
 
-def run_order(path: str, shapes: Mapping[str, int], order: Sequence[str] | None) -> dict[str, Any]:
+def run_order(
+    path: str,
+    shapes: Mapping[str, Size],
+    order: Sequence[str] | None,
+    observed: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Run the program in a file on random inputs: with a profile, to warm up, for time, and for memory.
 
     Parameters
     ----------
-    path, shapes
+    path, shapes, observed
         As `load_program`.
     order
         Names of the nodes in the order they shall run; None is the file's.
@@ -38,7 +44,7 @@ def run_order(path: str, shapes: Mapping[str, int], order: Sequence[str] | None)
         fits into a hole of the heap that opens meanwhile is not counted; `digests` of the outputs; what
         `time_runs` says; `not_run`: nodes without a kernel, whose definition's ops ran when no other node was ready.
     """
-    program = load_program(path, shapes)
+    program = load_program(path, shapes, observed=observed)
     model = runnable(program, order or program.names, constant_tensors(program))
     inputs = random_inputs(program)
     with tempfile.TemporaryDirectory() as profiles:

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ProgramError, UsageError
+from .model_file import is_small_external, load_small
 from .nodes import reads
-from .program import OnnxProgram, is_small_external, load_small
+from .program import OnnxProgram
 
 try:
     import onnx
@@ -118,7 +119,10 @@ def first_line(error: Exception) -> str:
 
 
 def random_inputs(program: OnnxProgram) -> dict[str, NDArray[Any]]:
-    """Return a value for each input: standard normal numbers, or 0 and 1 where the type is whole or logical."""
+    """Return a value for each input: standard normal numbers, or 0 and 1 where the type is whole or logical.
+
+    An input of which the caller gave the value has that.
+    """
     generator = np.random.default_rng(SEED)
     values = {}
     for name in program.inputs:
@@ -126,7 +130,7 @@ def random_inputs(program: OnnxProgram) -> dict[str, NDArray[Any]]:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
         is_whole = np.issubdtype(dtype, np.integer) or dtype == np.bool_
         numbers = generator.integers(0, 2, shape) if is_whole else generator.standard_normal(shape)
-        values[name] = np.asarray(numbers).astype(dtype)
+        values[name] = np.asarray(program.values.get(name, numbers)).astype(dtype)
     return values
 
 
@@ -153,7 +157,8 @@ def constant_tensors(program: OnnxProgram) -> dict[str, TensorProto]:
 
 def model_of(program: OnnxProgram, graph: onnx.GraphProto) -> ModelProto:
     """Return a model of the program's versions with another graph."""
-    return ModelProto(ir_version=max(4, program.model.ir_version), opset_import=program.model.opset_import, graph=graph)
+    model, version = program.model, max(4, program.model.ir_version)
+    return ModelProto(ir_version=version, opset_import=model.opset_import, graph=graph, functions=model.functions)
 
 
 def runnable(program: OnnxProgram, order: Sequence[str], constants: Mapping[str, TensorProto]) -> ModelProto:
@@ -182,14 +187,17 @@ def named(node: NodeProto, name: str) -> NodeProto:
     return copy
 
 
-def one_node(program: OnnxProgram, name: str, constants: Mapping[str, TensorProto]) -> ModelProto:
-    """Return a model of one node alone, which gets what is no constant and gives all its outputs."""
+def one_node(program: OnnxProgram, name: str, constants: Mapping[str, TensorProto], inputs: Values) -> ModelProto:
+    """Return a model of one node alone, which gets `inputs` and constants, and gives all its outputs."""
     node = program.nodes[program.names.index(name)]
     values = dict.fromkeys(reads(node))
     graph = onnx.helper.make_graph(
         [named(node, name)],
         "node",
-        [_declared(program, value) for value in values if value not in constants],
+        [
+            onnx.helper.make_tensor_value_info(value, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for value, array in inputs.items()
+        ],
         [_declared(program, value) for value in node.output if value],
     )
     graph.initializer.extend(constants[value] for value in values if value in constants)
@@ -197,5 +205,8 @@ def one_node(program: OnnxProgram, name: str, constants: Mapping[str, TensorProt
 
 
 def _declared(program: OnnxProgram, name: str) -> onnx.ValueInfoProto:
+    """Return a value with its type, or without where that is not known."""
+    if name not in program.types:
+        return onnx.ValueInfoProto(name=name)
     element, shape = program.types[name]
     return onnx.helper.make_tensor_value_info(name, element, shape)

@@ -53,7 +53,7 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
     UsageError
         If an option does not fit the model.
     """
-    program = load_program(model, options.training, options.shapes, note, options.device)
+    program = load_program(model, options.training, options.plain_shapes, note, options.device)
     return costed_graph(program, options, options.costs, note)
 
 

@@ -28,6 +28,7 @@ REPEATS = 5
 _WITHOUT_SCRATCH = {"ASSIGN_VARIABLE", "CALL_ONCE", "IF", "READ_VARIABLE", "VAR_HANDLE", "WHILE"}
 """Kinds that do not run alone, and whose kernels ask for none."""
 
+_LONGEST = 600.0
 _MOST_BUFFERS = 12
 """Scratch buffers that an operator may ask for."""
 
@@ -74,7 +75,7 @@ def measured_costs(program: TfliteProgram, times: bool) -> Costs:
     if find_spec("tflite_micro") is None:
         return Costs(reason="tflite-micro is not installed (pip install 'schedopt[tflite]')")
     try:
-        found = ask("tflite.costs", {"path": program.path, "times": times})
+        found = ask("tflite.costs", {"path": program.path, "times": times}, seconds=_LONGEST)
     except ProgramError as error:
         return Costs(reason=str(error).removeprefix(f"{program.path}: "))
     return Costs(

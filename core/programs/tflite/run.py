@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ProgramError
 from ..timing import time_runs
 from .costs import arena_for
 from .interpreter import MicroInterpreter
@@ -52,7 +51,4 @@ def run_file(path: str, times: bool) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    try:
-        print(json.dumps(run_file(**json.load(sys.stdin))))
-    except ProgramError as error:
-        sys.exit(str(error))
+    print(json.dumps(run_file(**json.load(sys.stdin))))

@@ -16,6 +16,7 @@ from models.tflite_models import (
     random_model,
     repeated,
     stateful,
+    with_plan,
     with_variables,
 )
 from schedopt.core.costs.verifier import verify
@@ -46,7 +47,7 @@ def in_this_process(request, monkeypatch):
     asked = {"tflite.run": run_file, "tflite.costs": run_each}
     for module in ("apply", "costs"):
         name = f"schedopt.core.programs.tflite.{module}.ask"
-        monkeypatch.setattr(name, lambda module, question, about=None: asked[module](**question))
+        monkeypatch.setattr(name, lambda module, question, about=None, seconds=None: asked[module](**question))
 
 
 MODELS = {
@@ -54,6 +55,7 @@ MODELS = {
     "control flow": control_flow,
     "stateful": stateful,
     "variables": with_variables,
+    "a plan of its own": with_plan,
     "random 1": lambda: random_model(1),
     "random 2": lambda: random_model(2),
     "random 3": lambda: random_model(3, ops=20),

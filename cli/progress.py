@@ -27,6 +27,7 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
 
     The first Ctrl-C stops the search with its best schedule, a second one ends the program.
     """
+    from ..core.addresses.choosing import warm_up as warm_up_addresses
     from ..core.addresses.solving import solve_with_addresses as solve
     from ..core.search.method_spec import check_supported
     from ..core.search.search import Watcher
@@ -36,6 +37,8 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     with interruptible(talk, "the best so far") as interrupt:
         with compiling(talk):
             warm_up(problem, spec)
+            if budget.get("alignment") is not None:
+                warm_up_addresses()
         if not talk.shows_progress:
             return solve(problem, spec, watcher=Watcher(interrupt), **budget)
         with talk.console.status(f"{spec.name}: starting") as status:

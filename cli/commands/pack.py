@@ -66,6 +66,7 @@ def _check(path: str, json: bool) -> None:
     from json import dumps
 
     from ...core.addresses.buffers_csv import read_buffers
+    from ...core.addresses.lifetimes import rounded_up
     from ...core.errors import FormatError
     from ...core.front_door.packing import verify_buffers
     from ...core.units import format_bytes
@@ -75,7 +76,7 @@ def _check(path: str, json: bool) -> None:
     if buffers.offsets is None:
         raise FormatError(f"{path}: there is no column offset to check; pack without --check gives offsets")
     known = buffers.lifetimes
-    arena = int((buffers.offsets + known.size).max(initial=0))
+    arena = int(rounded_up(buffers.offsets + known.size, known.unit).max(initial=0))
     verify_buffers(path, buffers, buffers.offsets.tolist(), arena)
     if json:
         write(dumps({"buffers": len(buffers.ids), "valid": True, "arena": arena, "bound": known.live}))

@@ -7,7 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..arrays import IndexArray
 from ..costs.simulator import simulate
+from ..graph import CostGraph
+from ..graph_builder import GraphBuilder
 from ..kernels.one_device.smoothing import smooth
 from ..result import Result
 from ..schedule import Schedule
@@ -15,6 +18,7 @@ from ..search.registry import METHODS
 from ..units import format_bytes
 from .lifetimes import rounded_up
 from .packing import IMPROVED_SHARE
+from .packing import warm_up as warm_up_packing
 from .placing import Placer
 
 ROUNDS = 4
@@ -54,12 +58,22 @@ def choose(result: Result, alignment: int, time_limit: float, seed: int = 0) -> 
     return _with_addresses(result, placer)
 
 
+def warm_up() -> None:
+    """Compile the kernels."""
+    warm_up_packing()
+    builder = GraphBuilder("tiny")
+    op = builder.add_op("first", outputs=[1])
+    builder.add_op("second", inputs=[(op, 0)], outputs=[1])
+    graph = builder.build()
+    _Smoother(graph, graph.input_order, 1, np.random.default_rng(0)).order(2, 1.0, 0.0)
+
+
 def _improved_with_order(result: Result, best: Placer, time_limit: float, rng: np.random.Generator) -> Placer:
     """Return the placer of the order with the least arena that was found in so many seconds."""
     deadline = time.monotonic() + time_limit
     problem, alignment = result.problem, best.alignment
     best.improve(time_limit / ROUNDS, rng)
-    least, smoother = best.bound, _Smoother(result, alignment, rng)
+    least, smoother = best.bound, _Smoother(problem.graph, result.schedule.op_order(), alignment, rng)
     for number in range(ROUNDS - 1):
         start = time.monotonic()
         seconds = (deadline - start) / (ROUNDS - 1 - number)
@@ -77,9 +91,8 @@ def _improved_with_order(result: Result, best: Placer, time_limit: float, rng: n
 class _Smoother:
     """Orders with less memory away from their peak, each from the one that was found."""
 
-    def __init__(self, result: Result, alignment: int, rng: np.random.Generator) -> None:
-        self.order_found, self.rng = result.schedule.op_order(), rng
-        b = result.problem.graph.buffers
+    def __init__(self, graph: CostGraph, order: IndexArray, alignment: int, rng: np.random.Generator) -> None:
+        self.order_found, self.rng, b = order, rng, graph.buffers
         size = rounded_up(b.size, alignment)
         own = np.zeros(len(b.own), np.int64)
         np.add.at(own, b.producer, size)

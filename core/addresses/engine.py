@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from omnimalloc import Allocation
-from omnimalloc.allocators.supermalloc import SupermallocAllocator
 
 from ..arrays import IntArray
 from .lifetimes import Lifetimes, rounded_up
@@ -30,6 +28,9 @@ def branch_and_bound(lifetimes: Lifetimes, unit: int, time_limit: float, threads
         One repeats exactly if its search comes to its end. With one, or many pieces, times are replaced by `cliques`,
         of which the search has much fewer to look at; else durations as they are make better orders.
     """
+    from omnimalloc import Allocation  # loads matplotlib
+    from omnimalloc.allocators.supermalloc import SupermallocAllocator
+
     sizes = rounded_up(lifetimes.size, unit) // unit
     held = np.flatnonzero(sizes)
     lower, upper = lifetimes.lower[held], lifetimes.upper[held]

@@ -72,6 +72,11 @@ def pack_lifetimes(lifetimes: Lifetimes, time_limit: float = DEFAULT_SECONDS, se
     return packer.packing()
 
 
+def warm_up() -> None:
+    """Compile the kernels."""
+    PlacementOrders(Lifetimes.of([0], [1], [1]))
+
+
 class Packer:
     """A packing in the making: what first fit gives at once, and better the longer it is improved."""
 

@@ -11,7 +11,7 @@ from ..problem import Problem
 from ..result import Result
 from ..search.method_spec import MethodSpec
 from ..solve import solve
-from .choosing import choose
+from .choosing import choose, warm_up
 from .packing import DEFAULT_SECONDS
 
 SEARCH_SHARE = 0.7
@@ -32,6 +32,7 @@ def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | No
     """
     if alignment is None:
         return solve(problem, spec, **budget)
+    warm_up()
     seconds = spec.time_limit or budget.pop("time_limit", None)
     evaluations = spec.evaluations or budget.get("evaluations")
     if seconds is None and evaluations is None:

@@ -13,7 +13,7 @@ import numpy as np
 from ..addresses.alignment import alignment_of
 from ..addresses.buffers_csv import COLUMNS, NEEDED, Buffers, buffers_text, read_buffers
 from ..addresses.lifetimes import Lifetimes
-from ..addresses.packing import Packing, pack_lifetimes
+from ..addresses.packing import Packing, pack_lifetimes, warm_up
 from ..costs.arena_verifier import Piece, check_arena, most_alive
 from ..errors import ScheduleError, UsageError
 from ..units import format_bytes, parse_seconds, whole_number
@@ -153,6 +153,7 @@ def pack(
     if alignment is not None:
         known = read.lifetimes
         read = Buffers(read.ids, Lifetimes.of(known.lower, known.upper, known.size, alignment), read.offsets)
+    warm_up()
     start = time.monotonic()
     packing = pack_lifetimes(read.lifetimes, seconds, seed)
     verify_buffers("the packing", read, packing.offsets.tolist(), packing.arena, packing.bound)

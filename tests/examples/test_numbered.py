@@ -14,6 +14,7 @@ PRINTED = {
     "03_pytorch_model.py": "the same bits: True",
     "04_several_devices.py": "one device: 33.5 ms, 351 MiB",
     "05_compare.py": "methods to choose from: auto input ",
+    "06_addresses.py": "schedopt: arena 4,038,528 bytes, 4,038,528 alive at once, optimal",
     "07_tflite_model.py": "It fits in another order: 34.2 KiB of 64.0 KiB.",
 }
 

@@ -53,15 +53,10 @@ source, shapes = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("branche
 if not Path(source).exists():
     branches(source)
 session_of(source, "ORT_ENABLE_ALL", "fused.onnx")  # folded and fused, for this kind of processor
-options = [part for shape in shapes for part in ("--shape", shape)]
-command = [sys.executable, "-m", "schedopt", "optimize", "fused.onnx", *options]
-subprocess.run([*command, "--output", "deployed.onnx", "--overwrite", "--repeats", "1"], check=True)
+for model, output in ((source, "ordered.onnx"), ("fused.onnx", "deployed.onnx")):
+    options = ["--output", output, "--repeats", "1", *(part for shape in shapes for part in ("--shape", shape))]
+    subprocess.run([sys.executable, "-m", "schedopt", "optimize", model, *options], check=True)
 session = session_of("deployed.onnx", "ORT_DISABLE_ALL")
-print(
-    "deployed.onnx:",
-    len(onnx.load("deployed.onnx").graph.node),
-    "nodes, inputs",
-    [i.name for i in session.get_inputs()],
-)
+print("deployed.onnx has", len(onnx.load("deployed.onnx").graph.node), "nodes; it takes", session.get_inputs()[0].name)
 if not sys.argv[1:]:
     print(schedopt.import_model("deployed.onnx", shapes={"batch": 4}))

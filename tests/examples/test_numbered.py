@@ -13,7 +13,7 @@ PRINTED = {
     "02_own_graph.py": "the same peak: True\nsource widen0 narrow0 widen1 narrow1 widen2 narrow2 sum\n",
     "03_pytorch_model.py": "the same bits: True",
     "04_several_devices.py": "one device: 33.5 ms, 351 MiB",
-    "06_onnx_deployed.py": "deployed.onnx: 11 nodes, inputs ['image']",
+    "06_onnx_deployed.py": "nodes; it takes image",
     "05_compare.py": "methods to choose from: auto input ",
 }
 

@@ -33,7 +33,6 @@ def range_document(job: Job, optimized: OptimizedRange) -> dict[str, Any]:
         "examined": plan.examined,
         "is_linear": plan.is_linear,
         "worst_gap": plan.worst_gap,
-        "least_gap": plan.least_gap,
         "is_close": plan.is_close,
         "method": optimized.method,
         "equal": True,
@@ -71,5 +70,4 @@ def _sentence(optimized: OptimizedRange) -> str:
     said = f"This order is within {100 * plan.worst_gap:.2f}% of the bound of {where}.{how}"
     if plan.is_close:
         return said
-    known = f"; none is within {100 * plan.least_gap:.2f}% (proven)" if plan.least_gap > 0 else ""
-    return f"{said} No order was found that is within {100 * CLOSE:g}% at all of them{known}."
+    return f"{said} No order was found that is within {100 * CLOSE:g}% at all of them."

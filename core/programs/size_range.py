@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import IntArray
-from ..costs.simulator import input_peak, simulate
+from ..costs.bounds import lower_bound
+from ..costs.simulator import simulate
 from ..errors import ProgramError
 from ..graph import CostGraph
 from ..problem import Problem
@@ -18,7 +19,7 @@ from ..schedule import Schedule
 
 CLOSE = 0.03
 """An order this near to each size's own bound is good at all of them."""
-MOST_SIZES = 512
+MOST_SIZES = 128
 _SAMPLES = 6
 _SCALE = 1 << 40
 LARGEST = 2**63 - 1
@@ -47,6 +48,7 @@ class SizedGraph:
 
     def __init__(self, read: Callable[[int], CostGraph], sizes: range) -> None:
         self._read, self.sizes, self.imported = read, sizes, dict[int, CostGraph]()
+        self._computed: dict[int, CostGraph] = {}
         self.low, self.high = self.at(sizes[0]), self.at(sizes[-1])
         self.is_linear = self.is_same_kind(self.low) and self.agrees(sizes[len(sizes) // 2])
 
@@ -68,7 +70,11 @@ class SizedGraph:
 
     def near(self, size: int) -> CostGraph:
         """Return the graph at a size, not imported where the sizes are linear."""
-        return self._between(size) if self.is_linear and size not in self.imported else self.at(size)
+        if not self.is_linear or size in self.imported:
+            return self.at(size)
+        if size not in self._computed:
+            self._computed[size] = self._between(size)
+        return self._computed[size]
 
     def agrees(self, size: int) -> bool:
         """Whether an import gives what the linear forms say."""
@@ -136,8 +142,6 @@ class RangePlan:
         Whether the sizes between those imported follow from linear forms.
     is_whole
         Whether every size of the range was examined.
-    least_gap
-        No order is nearer than this to the bounds of every size (proven), a share; 0 if nothing is known.
     is_interrupted
         Whether Ctrl-C ended the search.
     """
@@ -147,7 +151,6 @@ class RangePlan:
     examined: int
     is_linear: bool
     is_whole: bool
-    least_gap: float
     is_interrupted: bool
 
     @property
@@ -169,33 +172,29 @@ class _Search:
     solve: Solve
     orders: list[tuple[int, ...]] = field(default_factory=list)
     bounds: dict[int, int] = field(default_factory=dict)
+    peaks: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
     is_interrupted: bool = False
 
     def run(self, size: int) -> None:
         """Solve one size, imported."""
         self.bounds[size] = int(self._add(self.graph.at(size)).lower_bound)
 
-    def blend(self) -> float:
-        """Solve the mean of all sizes so far, each as a share of its bound; return the least worst gap of any order.
-
-        The peak of a sum is at most the sum of the peaks: no order's worst ratio is below the bound of the mean.
-        """
-        names = list(self.bounds)
-        if not all(self.graph.is_same_kind(self.graph.at(size)) for size in names):
-            return 0.0
-        weights = {size: _SCALE / len(names) / max(1, self.bounds[size]) for size in names}
+    def blend(self) -> None:
+        """Solve the mean of all sizes so far, each as a share of its bound: an order between theirs."""
+        weights = {size: _SCALE / len(self.bounds) / max(1, bound) for size, bound in self.bounds.items()}
+        if not all(self.graph.is_same_kind(self.graph.at(size)) for size in weights):
+            return
         means: dict[str, Any] = {}
         for name in _SIZES:
             total = sum(weight * getattr(self.graph.at(size), name) for size, weight in weights.items())
             means[name] = np.floor(total).astype(np.int64)
-        mean = replace(self.graph.high, **means)
-        return max(0.0, self._add(mean).lower_bound / _SCALE - 1)
+        self._add(replace(self.graph.high, **means))
 
     def bound(self, size: int, graph: CostGraph) -> int:
-        """Return what no order is below at a size: solved there, or by sizes that no tensor is smaller than."""
+        """Return what no order is below at a size: solved there, or by needing no search, or by other sizes' bounds."""
         if size in self.bounds:
             return self.bounds[size]
-        best = 0
+        best = int(lower_bound(Problem(graph)))
         for other, bound in self.bounds.items():
             part = (size, other) if other > size else (1, 1)  # a larger one's tensors, scaled down, or a smaller one's
             if _covers(graph, self.graph.at(other), *part):
@@ -206,12 +205,18 @@ class _Search:
         """Return the order whose worst gap is the least, and what it needs at each size."""
         graphs = {size: self.graph.near(size) for size in sizes}
         bounds = {size: self.bound(size, graph) for size, graph in graphs.items()}
+        first = tuple(self.graph.high.input_order.tolist())
         found = []
         for order in dict.fromkeys(self.orders):
-            rows = [AtSize(n, input_peak(g), peak_of(g, order), bounds[n]) for n, g in graphs.items()]
+            rows = [AtSize(n, self._peak(g, n, first), self._peak(g, n, order), bounds[n]) for n, g in graphs.items()]
             found.append((max(row.gap for row in rows), sum(row.gap for row in rows), order, rows))
         _, _, order, rows = min(found, key=lambda entry: entry[:2])
         return order, rows
+
+    def _peak(self, graph: CostGraph, size: int, order: tuple[int, ...]) -> int:
+        if (size, order) not in self.peaks:
+            self.peaks[size, order] = peak_of(graph, order)
+        return self.peaks[size, order]
 
     def _add(self, graph: CostGraph) -> Result:
         result = self.solve(Problem(graph))
@@ -238,7 +243,7 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
     search.orders.append(tuple(graph.high.input_order.tolist()))
     for size in (sizes[0], sizes[-1]):
         search.run(size)
-    least = search.blend()
+    search.blend()
     while len(search.bounds) < _SAMPLES and not search.is_interrupted:
         order, rows = search.best(sizes)
         worst = max(rows, key=lambda row: row.gap)
@@ -248,7 +253,7 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
             graph.is_linear = False
             sizes = graph.examined
         search.run(worst.size)
-        least = max(least, search.blend())
+        search.blend()
     sizes = sorted({*sizes, *search.bounds})
     order, rows = search.best(sizes)
     between = [row for row in rows if row.size not in (sizes[0], sizes[-1])]
@@ -259,7 +264,6 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
         len(sizes),
         graph.is_linear,
         len(sizes) == len(graph.sizes),
-        least,
         search.is_interrupted,
     )
 

@@ -57,6 +57,8 @@ def fit(
 ) -> Fit:
     """Say whether a model fits into a memory, as it is or otherwise, or the largest batch that does.
 
+    Of a TFLite model, what must fit is the whole arena, as TensorFlow Lite for Microcontrollers reports it here.
+
     Parameters
     ----------
     model

@@ -29,14 +29,11 @@ class Planned:
         Bytes of the arena's head that TFLM takes for it.
     is_offline
         Whether the file says where its tensors lie; if not, TFLM's planner finds places that take no more.
-    scratch
-        The scratch buffers, by the operators of the new file.
     """
 
     data: bytes
     head: int
     is_offline: bool
-    scratch: Scratch
 
 
 def planned(program: TfliteProgram, graph: CostGraph, order: Sequence[int], scratch: Scratch) -> Planned:
@@ -59,11 +56,11 @@ def planned(program: TfliteProgram, graph: CostGraph, order: Sequence[int], scra
     steps = _Steps(program, graph, order)
     moved = {(0, at): scratch[0, run.operator] for at, run in enumerate(steps.runs) if (0, run.operator) in scratch}
     kept = {**moved, **{place: sizes for place, sizes in scratch.items() if place[0]}}
-    edits = [Edit(steps.runs, steps.copies, offsets=offsets) for offsets in (steps.offsets(), None)]
-    files = [edited(program, edit) for edit in edits[len(program.subgraphs) > 1 :]]
+    plans = [steps.offsets(), None] if len(program.subgraphs) == 1 else [None]
+    files = [edited(program, Edit(steps.runs, steps.copies, offsets=offsets)) for offsets in plans]
     heads = [head_of(parse_program(data, program.path), kept) for data in files]
     best = heads.index(min(heads))
-    return Planned(files[best], heads[best], best < len(files) - 1, kept)
+    return Planned(files[best], heads[best], plans[best] is not None)
 
 
 class _Steps:

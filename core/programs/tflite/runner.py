@@ -38,13 +38,13 @@ class TfliteRunner:
 
     def graph(self, costs: str, note: Callable[[str], None]) -> CostGraph:
         """Return the program's graph; see `graph_of`."""
-        found = self._found(costs == "measured")
+        found = self.found(costs == "measured")
         note_unknown(self.program, found, note)
         return graph_of(self.program, found, Roofline(self.options.flops, self.options.memory_bandwidth))
 
     def write(self, graph: CostGraph, order: Sequence[int], output: str, note: Callable[[str], None]) -> None:
         """Write a TFLite file; see `write_in_order`."""
-        new = write_in_order(self.program, graph, order, self._found(False).scratch, output)
+        new = write_in_order(self.program, graph, order, self.found(False).scratch, output)
         where = "offsets are in the file" if new.is_offline else "the runtime's own planner finds the places"
         note(f"{output}: the arena's head has {new.head:,} bytes; {where}")
 
@@ -57,27 +57,27 @@ class TfliteRunner:
         on_run: OnRun,
     ) -> list[Measurement]:
         """Measure it by the arena that TensorFlow Lite for Microcontrollers reports; see `measure_orders`."""
-        return measure_orders(self.program, graph, orders, self._found(False).scratch, repeats, note, on_run)
+        return measure_orders(self.program, graph, orders, self.found(False).scratch, repeats, note, on_run)
 
     @property
     def tail(self) -> int:
         """Bytes that the runtime keeps beside tensors, on this machine; 0 where the model does not run here."""
-        return self._found(False).tail or 0
+        return self.found(False).tail or 0
 
     def arena(self, graph: CostGraph, order: Sequence[int] | None = None) -> int:
         """Return the bytes of the whole arena, in the order of the file or in one of the graph's ops.
 
         Its tail is that of a run, since it depends a little on the order; there is none if the model does not run here.
         """
-        found = self._found(False)
+        found = self.found(False)
         if order is None:
             return head_of(self.program, found.scratch) + self.tail
         check_order(graph, order)
         new = planned(self.program, graph, order, found.scratch)
         return new.head + (run_bytes(new.data, self.program.path)["tail"] if found.head is not None else 0)
 
-    def _found(self, times: bool) -> Costs:
-        """Return what running the operators shows, which is done once."""
+    def found(self, times: bool) -> Costs:
+        """Return what running the operators shows, with their times or not; they are run once."""
         known = self._costs.get(True) or self._costs.get(times)
         if known is None:
             known = self._costs[times] = measured_costs(self.program, times)

@@ -35,7 +35,7 @@ def compare(path, time_limit, repeats):
     start = time.monotonic()
     result = solve(Problem(graph), parse_method("auto"), time_limit=time_limit)
     order = result.schedule.op_order().tolist()
-    found = runner._found(False)
+    found = runner.found(False)
     new = planned(runner.program, graph, order, found.scratch)
     seconds = time.monotonic() - start
     resident = int(graph.persistent.sum())

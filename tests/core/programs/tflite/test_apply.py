@@ -117,7 +117,7 @@ def described(data):
 @pytest.mark.parametrize("name", MODELS)
 def test_every_order_gives_the_same_bits_and_the_predicted_arena(name, tmp_path):
     runner, graph = loaded(saved(tmp_path, MODELS[name]()))
-    scratch = runner._found(False).scratch
+    scratch = runner.found(False).scratch
     before = run_bytes(runner.program.data, "m")
     assert head_of(runner.program, scratch) == before["head"]
     for seed in range(2):
@@ -157,12 +157,12 @@ def test_a_better_order_takes_less(tmp_path, fresh_processes):
 
 def test_applied_twice_the_old_plan_is_replaced(tmp_path):
     runner, graph = loaded(saved(tmp_path, branches()))
-    scratch = runner._found(False).scratch
+    scratch = runner.found(False).scratch
     once = planned(runner.program, graph, random_order(graph, 1), scratch)
     program = parse_program(once.data, "once")
     (tmp_path / "once.tflite").write_bytes(once.data)
     again, graph = loaded(str(tmp_path / "once.tflite"))
-    twice = planned(again.program, graph, random_order(graph, 2), again._found(False).scratch)
+    twice = planned(again.program, graph, random_order(graph, 2), again.found(False).scratch)
     assert parse_program(twice.data, "twice").offsets != program.offsets
     assert run_bytes(twice.data, "m")["digests"] == run_bytes(runner.program.data, "m")["digests"]
     metadata = tflite.Model.GetRootAsModel(twice.data, 0)
@@ -199,7 +199,7 @@ def test_recomputation_end_to_end(tmp_path):
 
 def test_several_subgraphs_get_no_offsets(tmp_path):
     runner, graph = loaded(saved(tmp_path, control_flow()))
-    new = planned(runner.program, graph, random_order(graph, 1), runner._found(False).scratch)
+    new = planned(runner.program, graph, random_order(graph, 1), runner.found(False).scratch)
     assert not new.is_offline
     assert not parse_program(new.data, "m").offsets
 
@@ -233,7 +233,7 @@ def test_results_that_differ_are_refused(tmp_path, monkeypatch):
     other = branches(width=32).build()  # other results, and another arena
 
     def wrong(*arguments):
-        return planned(*arguments).__class__(other, 0, True, {})
+        return planned(*arguments).__class__(other, 0, True)
 
     monkeypatch.setattr("schedopt.core.programs.tflite.apply.planned", wrong)
     with pytest.raises(ScheduleError, match="output 0 would differ"):

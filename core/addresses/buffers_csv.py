@@ -82,6 +82,7 @@ def _check_columns(columns: list[str], path: str | Path) -> None:
 
 
 def _buffers(table: dict[str, list[tuple[int, str]]], path: str | Path) -> Buffers:
+    lines = [f"line {number}: it" for number, _ in table["id"]]
     ids = tuple(text for _, text in table.pop("id"))
     if len(set(ids)) < len(ids):
         twice = next(name for name in ids if ids.count(name) > 1)
@@ -89,7 +90,7 @@ def _buffers(table: dict[str, list[tuple[int, str]]], path: str | Path) -> Buffe
     numbers = {name: np.array([_whole(*cell, name, path) for cell in cells]) for name, cells in table.items()}
     offsets = numbers.pop("offset", None)
     try:
-        lifetimes = Lifetimes.of(**{name: column.astype(np.int64) for name, column in numbers.items()})
+        lifetimes = Lifetimes.of(**{name: column.astype(np.int64) for name, column in numbers.items()}, names=lines)
     except (UsageError, OverflowError) as error:
         raise FormatError(f"{path}: {error}") from error
     return Buffers(ids, lifetimes, offsets)

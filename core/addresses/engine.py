@@ -33,7 +33,8 @@ def branch_and_bound(lifetimes: Lifetimes, unit: int, time_limit: float, threads
 
     sizes = rounded_up(lifetimes.size, unit) // unit
     held = np.flatnonzero(sizes)
-    lower, upper = lifetimes.lower[held], lifetimes.upper[held]
+    earliest = lifetimes.lower.min(initial=0)  # the engine's times begin at 0
+    lower, upper = lifetimes.lower[held] - earliest, lifetimes.upper[held] - earliest
     if threads == 1 or len(held) > FEW_PIECES:
         lower, upper = cliques(lower, upper)
     rows = zip(*(column.tolist() for column in (sizes[held], lower, upper)), strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,7 @@ from ..arrays import INT64_MAX, IntArray, frozen
 from ..errors import UsageError
 
 LARGEST_ALIGNMENT = 2**31
+LATEST = 2**62
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +38,8 @@ class Lifetimes:
     alignment: IntArray
 
     @staticmethod
-    def of(lower: Any, upper: Any, size: Any, alignment: Any = 1) -> Lifetimes:
-        """Build from anything array-like; one alignment may stand for all.
+    def of(lower: Any, upper: Any, size: Any, alignment: Any = 1, names: Sequence[str] = ()) -> Lifetimes:
+        """Build from anything array-like; one alignment may stand for all, and names say what errors call each.
 
         Raises
         ------
@@ -55,19 +57,22 @@ class Lifetimes:
         if any(column.size and int(column.max()) > INT64_MAX for column in given):
             raise UsageError("lifetimes, sizes and alignments are at most 2^63 - 1")
         lifetimes = Lifetimes(*(frozen(column, np.int64) for column in given))
-        lifetimes._check()
+        lifetimes._check(names)
         return lifetimes
 
-    def _check(self) -> None:
+    def _check(self, names: Sequence[str]) -> None:
         columns = zip(*(column.tolist() for column in (self.lower, self.upper, self.size, self.alignment)), strict=True)
         total = 0
         for place, (lower, upper, size, alignment) in enumerate(columns):
+            name = names[place] if names else f"lifetime {place}"
+            if not (lower >= -LATEST and upper <= LATEST):
+                raise UsageError(f"{name} must be from -2^62 to 2^62, not from {lower} to {upper}")
             if lower >= upper:
-                raise UsageError(f"lifetime {place} must end after it starts, not be from {lower} to {upper}")
+                raise UsageError(f"{name} must end after it starts, not be from {lower} to {upper}")
             if size < 0:
-                raise UsageError(f"lifetime {place} must not have a negative size, not {size}")
+                raise UsageError(f"{name} must not have a negative size, not {size}")
             if not 1 <= alignment <= LARGEST_ALIGNMENT:
-                raise UsageError(f"lifetime {place} must have an alignment from 1 to 2^31, not {alignment}")
+                raise UsageError(f"{name} must have an alignment from 1 to 2^31, not {alignment}")
             total += size + alignment
         if total * math.lcm(*map(int, np.unique(self.alignment))) > INT64_MAX:
             raise UsageError(f"the {total:,} bytes of all lifetimes times their alignments exceed 2^63 - 1")

@@ -16,6 +16,7 @@ from .placement_orders import PlacementOrders
 DEFAULT_SECONDS = 3.0
 LARGEST_SEARCHED = 6_000  # pieces: setting up branch and bound takes half a second
 IMPROVED_SHARE, SEARCH_SHARE = 0.4, 0.4
+TIMES_LATE = 2.0  # as late as branch and bound ended before, the next one may be twice
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +87,7 @@ class Packer:
         self.unit = math.lcm(*map(int, np.unique(lifetimes.alignment)))
         self.offsets, self.highest = self.orders.offsets, self.orders.highest
         self.is_repeatable = True
+        self._late, self._is_finished = 0.0, False
 
     @property
     def arena(self) -> int:
@@ -97,10 +99,17 @@ class Packer:
         """Whether the arena equals its bound."""
         return self.arena <= self.lifetimes.live
 
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to be found: the arena equals its bound, or branch and bound came to its end."""
+        return self.is_optimal or self._is_finished
+
     def improve(self, time_limit: float, rng: np.random.Generator) -> None:
         """Go on for so many seconds, or until the bound is met."""
         deadline = time.monotonic() + time_limit
-        if self.is_optimal or self._search(SEARCH_SHARE * time_limit, threads=1):
+        if not self.is_done:
+            self._search(SEARCH_SHARE * time_limit, threads=1)
+        if self.is_done:
             return
         self.is_repeatable = False
         self.orders.improve(rng, deadline)
@@ -108,7 +117,7 @@ class Packer:
 
     def search_targets(self, time_limit: float) -> None:
         """Search below several targets at once for so many seconds, or until the bound is met; it often ends late."""
-        if not self.is_optimal:
+        if not self.is_done:
             self.is_repeatable = False
             self._search(time_limit, LADDER_THREADS)
 
@@ -116,13 +125,16 @@ class Packer:
         """Return the best so far."""
         return Packing(self.lifetimes, frozen(self.offsets, np.int64), self.arena, self.is_repeatable)
 
-    def _search(self, time_limit: float, threads: int) -> bool:
-        """Branch and bound, if there are not too many pieces; whether nothing is left to be found."""
+    def _search(self, time_limit: float, threads: int) -> None:
+        """Branch and bound, if there are not too many pieces."""
+        time_limit -= TIMES_LATE * self._late
         if len(self.lifetimes) > LARGEST_SEARCHED or time_limit <= 0:
-            return False
+            return
+        start = time.monotonic()
         offsets, is_finished = branch_and_bound(self.lifetimes, self.unit, time_limit, threads)
+        self._late = max(self._late, time.monotonic() - start - time_limit)
         self._keep(offsets)
-        return self.is_optimal or (is_finished and self.unit == self.lifetimes.unit)
+        self._is_finished |= is_finished and self.unit == self.lifetimes.unit
 
     def _keep(self, offsets: IntArray) -> None:
         highest = int((offsets + self.lifetimes.size).max(initial=0))

@@ -87,7 +87,7 @@ class Placer:
     def _shares(self, time_limit: float) -> Iterator[tuple[Packer, float]]:
         """Yield those that do not meet their bound, and an equal share of the time left."""
         deadline = time.monotonic() + time_limit
-        left = [packer for packer in self.packers if not packer.is_optimal]
+        left = [packer for packer in self.packers if not packer.is_done]
         for number, packer in enumerate(left):
             yield packer, (deadline - time.monotonic()) / (len(left) - number)
 

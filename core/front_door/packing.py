@@ -194,7 +194,7 @@ def _from_rows(rows: Iterable[Mapping[str, Any]]) -> Buffers:
     if len(set(ids)) < len(ids):
         raise UsageError("each buffer needs an id of its own")
     columns = {name: _column(listed, name) for name in ("lower", "upper", "size", "alignment")}
-    return Buffers(ids, Lifetimes.of(**columns))
+    return Buffers(ids, Lifetimes.of(**columns, names=[f"buffer '{name}'" for name in ids]))
 
 
 def _column(rows: list[Mapping[str, Any]], name: str) -> Any:

@@ -17,7 +17,7 @@ from ..fresh_process import ask
 from ..options import Size
 from ..system_allocator import SystemAllocator
 from .nodes import reads
-from .program import OnnxProgram, load_program
+from .program import OnnxProgram, read_program
 from .session import constant_tensors, kernel_times, one_node, random_inputs, session_of, session_options
 
 REPEATS = 5
@@ -48,7 +48,7 @@ def run_each(
     path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any] | None = None
 ) -> dict[str, tuple[float, int]]:
     """Measure in this process, all times first: counting memory makes allocation slow."""
-    program = load_program(path, shapes, observed=observed)
+    program = read_program(path, shapes, observed)
     times = for_each_node(program, lambda name, session, inputs: _time(session, inputs), has_profile=True)
     allocator = SystemAllocator()
     workspaces = for_each_node(program, lambda name, session, inputs: workspace_of(allocator, session, inputs))

@@ -17,8 +17,9 @@ from ...units import format_bytes
 from ..options import ImportOptions
 from ..roofline import Roofline
 from .annotations import annotations_of
+from .loading import load_program
 from .nodes import OFFICIAL_DOMAINS, reads
-from .program import OnnxProgram, load_program
+from .program import OnnxProgram
 from .shapes import ValueType
 
 if TYPE_CHECKING:

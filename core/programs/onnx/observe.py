@@ -16,7 +16,7 @@ from ..fresh_process import ask
 from ..options import Size
 from ..system_allocator import SystemAllocator
 from .costs import for_each_node, workspace_of
-from .program import OnnxProgram, load_program
+from .program import OnnxProgram, read_program
 from .session import constant_tensors
 
 SECONDS = 300.0
@@ -48,7 +48,7 @@ def observe(program: OnnxProgram) -> dict[str, Any]:
 
 def run_once(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any]) -> dict[str, Any]:
     """Run the program in this process; see `observe`."""
-    program = load_program(path, shapes, observed=observed)
+    program = read_program(path, shapes, observed)
     allocator = SystemAllocator()
     types: dict[str, Any] = {}
 

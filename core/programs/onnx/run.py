@@ -18,7 +18,7 @@ from ..options import Size
 from ..system_allocator import SystemAllocator
 from ..timing import time_runs
 from .nodes import subgraphs
-from .program import OnnxProgram, load_program
+from .program import OnnxProgram, read_program
 from .session import constant_tensors, kernel_times, random_inputs, runnable, session_of, session_options
 
 PEAK_REPEATS = 2
@@ -35,7 +35,7 @@ def run_order(
     Parameters
     ----------
     path, shapes, observed
-        As `load_program`.
+        As `read_program`.
     order
         Names of the nodes in the order they shall run; None is the file's.
 
@@ -46,7 +46,7 @@ def run_order(
         fits into a hole of the heap that opens meanwhile is not counted; `digests` of the outputs; what
         `time_runs` says; `not_run`: nodes without a kernel, whose definition's ops ran when no other node was ready.
     """
-    program = load_program(path, shapes, observed=observed)
+    program = read_program(path, shapes, observed)
     inputs = random_inputs(program)
     with tempfile.TemporaryDirectory() as profiles:
         session = _session(program, order or program.names, profiles)

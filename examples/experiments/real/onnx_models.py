@@ -79,8 +79,8 @@ def compare(path, shapes, folder, time_limit, repeats):
     from schedopt.core.programs.onnx.apply import write_in_order
     from schedopt.core.programs.onnx.costs import measured_costs
     from schedopt.core.programs.onnx.importer import graph_of
+    from schedopt.core.programs.onnx.loading import load_program
     from schedopt.core.programs.onnx.measure import measure_orders
-    from schedopt.core.programs.onnx.program import load_program
     from schedopt.core.solve import solve
 
     program = load_program(str(path), shapes, note)

@@ -26,7 +26,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from schedopt.core.errors import FormatError, ProgramError, UsageError  # noqa: E402
 from schedopt.core.programs.imported import options_for  # noqa: E402
 from schedopt.core.programs.onnx.importer import graph_of, read  # noqa: E402
-from schedopt.core.programs.onnx.program import load_program  # noqa: E402
+from schedopt.core.programs.onnx.loading import load_program  # noqa: E402
 from schedopt.core.programs.onnx.session import random_inputs  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
 from schedopt.core.programs.pipeline import Observer, apply, measure  # noqa: E402

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from schedopt.core.errors import FormatError, ProgramError, UsageError  # noqa: E402
 from schedopt.core.files.costgraph import read_graph, write_graph  # noqa: E402
 from schedopt.core.programs.onnx.importer import node_flops, read  # noqa: E402
-from schedopt.core.programs.onnx.program import load_program  # noqa: E402
+from schedopt.core.programs.onnx.loading import load_program  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -22,6 +22,7 @@ from .commands.import_model import import_model
 from .commands.measure import measure
 from .commands.methods import methods
 from .commands.optimize import optimize
+from .commands.pack import pack
 from .commands.pareto import pareto
 from .commands.plot import plot
 from .commands.show import show
@@ -79,6 +80,7 @@ app.command("plot", rich_help_panel=_GRAPH)(plot)
 app.command("pareto", rich_help_panel=_GRAPH)(pareto)
 app.command("diff", rich_help_panel=_GRAPH)(diff)
 app.command("check", rich_help_panel=_GRAPH)(check)
+app.command("pack", rich_help_panel=_GRAPH)(pack)
 app.command("convert", rich_help_panel=_GRAPH)(convert)
 app.command("optimize", rich_help_panel=_MODEL)(optimize)
 app.command("import", rich_help_panel=_MODEL)(import_model)

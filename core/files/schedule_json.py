@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..addresses.addresses import Addresses
 from ..arrays import INT64_MAX
+from ..costs.address_verifier import verify_addresses
 from ..costs.lifetimes import freed_after
 from ..costs.simulator import Simulation, step_starts
 from ..costs.verifier import StepClaim, Totals, verify
@@ -23,6 +25,7 @@ from ..graph_hash import structure_hash
 from ..problem import Problem
 from ..schedule import Schedule
 from .reading import read_bytes
+from .schedule_addresses import read_addresses
 
 FORMAT = 2
 KNOWN_FORMATS = (1, 2)
@@ -96,6 +99,8 @@ class LoadedSchedule:
         What is claimed of each step.
     lower_bound
         What no schedule is said to beat, bytes or microseconds by the task; None where the file has none.
+    addresses
+        Where each step puts what it makes; None where the file has none.
     """
 
     problem: Problem
@@ -106,6 +111,7 @@ class LoadedSchedule:
     runtime: float | None
     steps: tuple[StepClaim, ...]
     lower_bound: float | None = None
+    addresses: Addresses | None = None
 
     @property
     def claims(self) -> dict[str, Any]:
@@ -129,6 +135,8 @@ class LoadedSchedule:
         limited = self.status != "infeasible" if enforce_limit is None else enforce_limit
         totals = verify(self.problem, self.schedule, **self.claims, enforce_limit=limited)
         self._check_status(totals)
+        if self.addresses is not None:
+            verify_addresses(self.problem, self.schedule, self.addresses)
         return totals
 
     def _check_status(self, totals: Totals) -> None:
@@ -291,6 +299,7 @@ def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path,
         _field(document, "runtime_us", (int, float), path, None),
         _read_claims(steps, tensors, graph, path),
         _field(document, "lower_bound", (int, float), path, None),
+        read_addresses(document, graph, schedule, path),
     )
 
 

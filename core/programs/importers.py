@@ -20,7 +20,7 @@ from ..errors import FormatError, UsageError
 from ..files.costgraph import SUFFIXES
 from ..graph import CostGraph
 from .imported import with_imported
-from .options import ImportOptions
+from .options import ImportOptions, size_text
 
 _PACKAGE = "schedopt.core.programs"
 _ROOFLINE = frozenset(("costs", "flops", "memory_bandwidth"))
@@ -52,6 +52,7 @@ IMPORTERS = {
         "a PyTorch model", f"{_PACKAGE}.pytorch.importer:read", _ROOFLINE | {"training", "shapes", "device"}
     ),
     "onnx": Importer("an ONNX model", f"{_PACKAGE}.onnx.importer:read", _ROOFLINE | {"shapes"}),
+    "tflite": Importer("a TFLite model", f"{_PACKAGE}.tflite.importer:read", _ROOFLINE),
     "execution-trace": Importer(
         "an execution trace of PyTorch",
         f"{_PACKAGE}.execution_traces.importer:read",
@@ -64,10 +65,10 @@ IMPORTERS = {
     ),
 }
 _FLAGS = {"shapes": "--shape"}
-_BY_SUFFIX = {".onnx": "onnx", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}
+_BY_SUFFIX = {".onnx": "onnx", ".tflite": "tflite", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}
 _READABLE = (
-    "an .onnx or .pt2 file, module:function, an execution trace of PyTorch, Inductor's buffer JSON or TORCH_TRACE "
-    "folder, networkx node-link .json, or .dot"
+    "an .onnx, .tflite or .pt2 file, module:function, an execution trace of PyTorch, Inductor's buffer JSON or "
+    "TORCH_TRACE folder, networkx node-link .json, or .dot"
 )
 
 
@@ -110,6 +111,11 @@ def check_options(model: str, options: ImportOptions) -> None:
             flag = _FLAGS.get(field.name, f"--{field.name.replace('_', '-')}")
             able = [other.what for other in IMPORTERS.values() if field.name in other.options]
             raise UsageError(f"{model} is {importer.what}, which has no use for {flag}; it is for {' or '.join(able)}")
+    for name, given in options.shapes.items():
+        if importer is not IMPORTERS["onnx"] and not isinstance(given, int):
+            raise UsageError(
+                f"{model}: --shape {name}={size_text(given)} is for ONNX models; here a shape is one number"
+            )
 
 
 def kind_by_name(model: str) -> str | None:

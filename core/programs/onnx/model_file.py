@@ -109,7 +109,7 @@ def load_small(model: ModelProto, folder: Path) -> None:
 
 
 def _has_texts(message: Message) -> bool:
-    """Whether every text in a message is UTF-8, and every name one line; protobuf gives what is not as bytes, or fails when it is read."""
+    """Whether every text in a message is UTF-8, which protobuf gives as bytes if it is not, and every name one line."""
     try:
         for field, value in message.ListFields():
             parts = [value] if isinstance(value, (Message, str, bytes)) else value

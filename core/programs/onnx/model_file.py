@@ -15,6 +15,7 @@ from .nodes import OFFICIAL_DOMAINS, functions_of, is_known, node_tensors, subgr
 from .shapes import LARGEST_EVALUATED, bits_of, bytes_of, is_element, one_line
 
 _UNKNOWN = "unknown"
+_NAMES = {"name", "op_type", "domain", "input", "output", "dim_param"}
 LARGEST_BYTES = 1 << 48
 """No tensor has as many: beyond, sizes are damaged."""
 
@@ -35,7 +36,7 @@ def read_model(path: str) -> ModelProto:
     except DecodeError:
         raise FormatError(f"{path}: not an ONNX file, or truncated") from None
     if not _has_texts(model):
-        raise FormatError(f"{path}: damaged: a name in it is no UTF-8 text")
+        raise FormatError(f"{path}: damaged: a name in it is no UTF-8 text, or has several lines")
     if model.graph.sparse_initializer:
         name = model.graph.sparse_initializer[0].values.name
         raise ProgramError(f"{path}: initialiser '{name}' is sparse; store it as a dense tensor")
@@ -108,19 +109,23 @@ def load_small(model: ModelProto, folder: Path) -> None:
 
 
 def _has_texts(message: Message) -> bool:
-    """Whether every text in a message is UTF-8; protobuf gives what is not as bytes, or fails when it is read."""
+    """Whether every text in a message is UTF-8, which protobuf gives as bytes if it is not, and every name one line."""
     try:
         for field, value in message.ListFields():
             parts = [value] if isinstance(value, (Message, str, bytes)) else value
             if field.message_type is not None:
                 is_text = all(map(_has_texts, parts))
             else:
-                is_text = field.type != field.TYPE_STRING or all(isinstance(part, str) for part in parts)
+                is_text = field.type != field.TYPE_STRING or all(_is_text(part, field.name) for part in parts)
             if not is_text:
                 return False
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _is_text(part: str | bytes, field: str) -> bool:
+    return isinstance(part, str) and (field not in _NAMES or part.splitlines() in ([], [part]))
 
 
 def _check_tensor(path: str, tensor: TensorProto) -> None:

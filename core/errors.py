@@ -19,6 +19,14 @@ class FormatError(SchedoptError):
     """A file that cannot be read as what it should be."""
 
 
+class UnwrittenError(FormatError):
+    """A file that cannot be written; `data` is what it should have held, for a copy elsewhere, and `path` its name."""
+
+    def __init__(self, message: str, path: str, data: bytes) -> None:
+        super().__init__(message)
+        self.path, self.data = path, data
+
+
 class OtherGraphError(FormatError):
     """A schedule of another graph."""
 

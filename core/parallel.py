@@ -98,13 +98,16 @@ class Workers:
 def _new_pool(jobs: int) -> Any:
     from joblib.externals.loky import ProcessPoolExecutor
 
-    return ProcessPoolExecutor(max_workers=jobs, initializer=_begin_worker, env=_ONE_THREAD)
+    return ProcessPoolExecutor(max_workers=jobs, initializer=begin_worker, initargs=(os.getpid(),), env=_ONE_THREAD)
 
 
-def _begin_worker() -> None:
-    """Leave Ctrl-C to the process that started this one, and end with it, even if it is killed."""
+def begin_worker(parent: int) -> None:
+    """Leave Ctrl-C to the process that started this one, whose number is given, and end with it, even if it is killed.
+
+    By the time that a worker begins its parent may have been killed already, so it cannot be asked who that is.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:

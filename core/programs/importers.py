@@ -26,6 +26,7 @@ _PACKAGE = "schedopt.core.programs"
 _ROOFLINE = frozenset(("costs", "flops", "memory_bandwidth"))
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _LOOKED_AT = 65536
+_COMMENT = re.compile(rb"\s+|//[^\n]*|#[^\n]*|/\*.*?\*/|\xef\xbb\xbf", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,9 +156,17 @@ def _kind_by_content(path: Path) -> str:
         return _kind_of_json(path)
     if re.match(rb"[A-Z]\d{4} \d\d:\d\d:\d\d", head):
         return "inductor"
-    if re.match(rb"\s*((//|#)[^\n]*\s+|/\*.*?\*/\s*)*(strict|digraph|graph)\b", head, re.DOTALL | re.IGNORECASE):
+    if re.match(rb"(strict|digraph|graph)\b", _without_comments(head), re.IGNORECASE):
         return "dot"
     raise FormatError(f"{path}: no model that can be imported; give {_READABLE}")
+
+
+def _without_comments(head: bytes) -> bytes:
+    """Return what follows comments and space, as DOT has them; comment by comment, so that none is looked at twice."""
+    at = 0
+    while found := _COMMENT.match(head, at):
+        at = found.end()
+    return head[at:]
 
 
 def _kind_of_json(path: Path) -> str:

@@ -135,7 +135,8 @@ def main():
     parser.add_argument("--case", nargs=5)
     given = parser.parse_args()
     if given.case:
-        return run_case(*given.case[:4], float(given.case[4]))
+        run_case(*given.case[:4], float(given.case[4]))
+        return
     print(f"| load | method | task, devices | limit {given.limit:g} s: wall | Ctrl-C | resident before | at most |"
           " verifying | found |\n|" + " --- |" * 9)  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:

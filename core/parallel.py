@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from functools import partial
+from functools import cache, partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -107,6 +107,12 @@ def begin_worker(parent: int) -> None:
     By the time that a worker begins its parent may have been killed already, so it cannot be asked who that is.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with(parent)
+
+
+@cache
+def end_with(parent: int) -> None:
+    """End this process, with whatever it does, once another one has ended that had started it."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 

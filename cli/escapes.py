@@ -14,5 +14,5 @@ _COMMANDS = {
 
 
 def visible(text: str) -> str:
-    """Return a text with each control and direction character written as Python would, such as `\\x1b`."""
+    r"""Return a text with each control and direction character written as Python would, such as `\x1b`."""
     return text.translate(_COMMANDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import typer
 from typer.core import TyperGroup
@@ -85,8 +85,18 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
+    largest_file: Annotated[
+        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        typer.Option(
+            "--largest-file",
+            envvar="SCHEDOPT_LARGEST_FILE",
+            help="Refuse files that hold more, after gzip, e.g. 8GiB. (default: 1GiB)",
+        ),
+    ] = None,
 ) -> None:
     """Decide where and in which order the ops of a neural network run, for least memory or time."""
+    if largest_file is not None:
+        os.environ["SCHEDOPT_LARGEST_FILE"] = largest_file  # for worker processes, too
 
 
 _GRAPH, _MODEL, _MANY = "Schedule a graph", "Your own model", "Methods and many graphs"

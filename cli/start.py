@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _prepare_streams() -> None:
-    """Stand in for streams that are closed, and show what an encoding lacks as `\\u2026`."""
+    r"""Stand in for streams that are closed, and show what an encoding lacks as `\u2026`."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - open until the end

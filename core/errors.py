@@ -1,10 +1,17 @@
 """The errors schedopt raises on purpose; each message names the file or node, the value and the remedy."""
 
+_LONGEST = 1500
+"""Letters of a message: what it quotes may be as long as a file."""
+
 
 class SchedoptError(Exception):
     """Base of every deliberate error; the command line prints its message and leaves with `exit_code`."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 class UsageError(SchedoptError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import yaml
 
 from ..errors import FormatError
 from .atomic import write_atomically
+from .reading import read_bytes
+
+_MOST_VALUES = 1_000_000
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -20,11 +24,27 @@ def read_yaml(path: str | Path) -> Any:
         If it cannot be read or is not YAML.
     """
     try:
-        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+        values = yaml.safe_load(read_bytes(path).decode("utf-8-sig"))
+        _check_size(values)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise FormatError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    return values
+
+
+def _check_size(values: Any) -> None:
+    """Refuse what aliases make large: each time that something is named counts all that it holds."""
+    sizes: dict[int, float] = {}
+
+    def size(value: Any) -> float:
+        if not isinstance(value, (dict, list)):
+            return 1
+        if id(value) not in sizes:
+            sizes[id(value)] = math.inf  # until it is known: what holds itself has no end
+            sizes[id(value)] = 1 + sum(map(size, value.values() if isinstance(value, dict) else value))
+        return sizes[id(value)]
+
+    if size(values) > _MOST_VALUES:
+        raise ValueError(f"with its aliases it stands for more than {_MOST_VALUES:,} values")
 
 
 def write_yaml(path: str | Path, values: Any) -> None:

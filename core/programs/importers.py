@@ -7,10 +7,8 @@ since PyTorch and ONNX take seconds to load.
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 
 from ..errors import FormatError, UsageError
 from ..files.costgraph import SUFFIXES
+from ..files.reading import read_bytes
 from ..graph import CostGraph
 from .imported import with_imported
 from .options import ImportOptions
@@ -171,15 +170,12 @@ def _without_comments(head: bytes) -> bytes:
 
 def _kind_of_json(path: Path) -> str:
     """Tell apart two kinds of JSON by the names of their members, so that a truncated file is told by its reader."""
+    data = read_bytes(path)
     try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8", errors="replace")
-        document: Any = json.loads(text)
+        document: Any = json.loads(data)
         names = set(document) if isinstance(document, dict) else set()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise FormatError(f"{path}: the gzip data is truncated or damaged ({error})") from error
     except (ValueError, RecursionError):
-        names = set(re.findall(r'"(\w+)"\s*:', text))
+        names = set(re.findall(r'"(\w+)"\s*:', data.decode("utf-8", errors="replace")))
     if "schema" in names and "nodes" in names:
         return "execution-trace"
     if "buffers" in names or "buffer_names" in names:

@@ -30,8 +30,8 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
     """Yield `function(item)` for each item, in their order, as soon as it is there.
 
     At most `AHEAD` items per worker are done before their results are asked for, so results do not pile up. Workers
-    take no notice of Ctrl-C, which is for the process that started them; if the results are no longer wanted, they end
-    with the items that they have begun.
+    take no notice of Ctrl-C, which is for the process that started them and ends them; if the results are no longer
+    wanted, they end with the items that they have begun.
 
     Parameters
     ----------
@@ -54,6 +54,9 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
+        except KeyboardInterrupt:
+            pool.shutdown(kill_workers=True)  # what they have begun may take long, and nobody waits for it
+            raise
         finally:
             for future in waiting:
                 future.cancel()
@@ -83,7 +86,7 @@ class Workers:
         if self._pool is not None:
             for future in list(self._waiting):
                 future.cancel()
-            self._pool.shutdown()
+            self._pool.shutdown(kill_workers=kind is KeyboardInterrupt)
 
     def start(self, function: Callable[..., Result], *arguments: Any) -> Callable[[], Result]:
         """Begin a piece of work; returns what to call, once, for its result."""

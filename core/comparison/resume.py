@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 
@@ -38,9 +39,13 @@ class ResumeFile(JsonLines):
         written = {**record, "graph": graph, "method": method}
         try:
             from_plain(Cell, written, "a line")
+            if not all(math.isfinite(value) for value in written.values() if isinstance(value, float)):
+                raise UsageError("a number is not finite")
             return Cell(**written)
         except (TypeError, UsageError) as error:
-            raise FormatError(f"{self.path}: is not of a comparison ({error}); name a new file") from error
+            raise FormatError(
+                f"{self.path}: a line lacks fields of a comparison, or has others ({error}); name a new file"
+            ) from error
 
     def append(self, key: str, cell: Cell) -> None:
         """Write a finished cell through to the disk."""

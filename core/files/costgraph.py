@@ -18,7 +18,7 @@ from ..graph_builder import GraphBuilder
 from .atomic import write_atomically
 from .costgraph_remarks import REMARKS, remarks_of, rounded_runtimes, with_remarks
 from .costgraph_text import FINAL_MARK, Node, cost_lines, parse_lines, text_lines
-from .reading import read_bytes, unzipped
+from .reading import read_raw, unzipped
 
 Encoding = Literal["text", "binary"]
 SUFFIXES: dict[str, tuple[Encoding, bool]] = {
@@ -70,7 +70,7 @@ def read_graph(path: str | Path, note: Callable[[str], None] = lambda text: None
     >>> schedopt.read_graph("small.pbtxt")
     CostGraph('small': 1 ops, 1 tensors)
     """
-    return parse_graph(read_bytes(path), graph_name(path), note, str(path))
+    return parse_graph(read_raw(path), graph_name(path), note, str(path))
 
 
 def parse_graph(

@@ -48,9 +48,12 @@ class JsonLines:
     def _read(self, number: int, line: bytes) -> None:
         try:
             record = parse_json(line, lambda what: self.refuse(number))
-            self.records[str(record.pop("key"))] = record
+            key = record.pop("key")
         except (KeyError, TypeError, AttributeError):
             self.refuse(number)
+        if not isinstance(key, str):
+            self.refuse(number)
+        self.records[key] = record
 
     def refuse(self, line: int) -> NoReturn:
         """Raise FormatError for a line, numbered from 1."""

@@ -52,6 +52,11 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     FormatError
         If the file cannot be read, is a damaged gzip, or holds more than `largest_file()`.
     """
+    return unzipped(read_raw(path), str(path))
+
+
+def read_raw(path: str | os.PathLike[str]) -> bytes:
+    """Return what a file holds as it is; otherwise as `read_bytes`."""
     file, limit = path_of(path), largest_file()
     try:
         if str(path) == "-":
@@ -62,7 +67,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         reason = error.strerror if isinstance(error, OSError) else None
         raise FormatError(f"{path}: cannot be read: {reason or error}") from error
-    return unzipped(_limited(data, str(path)), str(path))
+    return _limited(data, str(path))
 
 
 def unzipped(data: bytes, where: str) -> bytes:
@@ -118,7 +123,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     """
 
     def refuse(what: str) -> NoReturn:
-        raise FormatError(f"{path}: the JSON is {what}")
+        raise FormatError(f"{path}: {what}")
 
     return parse_json(read_text(path), refuse)
 
@@ -126,7 +131,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def parse_json(
     text: str | bytes, refuse: Callable[[str], NoReturn], pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
 ) -> Any:
-    """Return the plain values of a JSON document; infinite numbers and those that are none are no JSON.
+    """Return the plain values of a JSON document.
 
     Parameters
     ----------
@@ -138,19 +143,15 @@ def parse_json(
         Makes an object of its fields; by default a dict.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=pairs)
+        return json.loads(text, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
         is_cut = error.pos >= len(error.doc.rstrip()) - 1 or error.msg.startswith("Unterminated string")
-        what = "truncated" if is_cut else f"damaged: {error.msg}"
+        what = "the JSON is truncated" if is_cut else f"not JSON: {error.msg}"
         refuse(f"{what} at line {error.lineno}, column {error.colno}")
     except RecursionError:
-        refuse("nested too deeply")
-    except ValueError as error:  # letters that are no UTF-8, numbers of thousands of digits, constants
-        refuse(f"damaged: {str(error).partition(';')[0]}")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+        refuse("the JSON is nested too deeply")
+    except ValueError as error:  # letters that are no UTF-8, numbers of thousands of digits
+        refuse(f"not JSON: {str(error).partition(';')[0]}")
 
 
 def shown(value: Any) -> str:

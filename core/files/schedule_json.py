@@ -21,7 +21,7 @@ from ..graph import CostGraph
 from ..graph_hash import structure_hash
 from ..problem import Problem
 from ..schedule import Schedule
-from .reading import parse_json, read_bytes, shown
+from .reading import parse_json, read_raw, shown
 
 FORMAT = 2
 KNOWN_FORMATS = (1, 2)
@@ -178,14 +178,14 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
     """
     if not isinstance(graph, CostGraph):
         raise UsageError(f"a schedule is read for a CostGraph, not for a {type(graph).__name__}; read_graph reads one")
-    data = read_bytes(path)
+    data = read_raw(path)
     names = _lines(data)
     is_json = data.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
     if names and (not is_json or set(names) <= set(graph.op_names)):  # names may look like JSON
         return _read_order(names, graph, path)
 
     def refuse(what: str) -> NoReturn:
-        raise FormatError(f"{path}: the JSON is {what}")
+        raise FormatError(f"{path}: not a JSON file, or truncated: {what}")
 
     document = parse_json(data, refuse, _fields)
     if not isinstance(document, dict):
@@ -202,7 +202,7 @@ def read_imported(path: str | Path) -> dict[str, Any]:
         If the file cannot be read, or says it in another form.
     """
     try:
-        document = json.loads(read_bytes(path), object_pairs_hook=_fields)
+        document = json.loads(read_raw(path), object_pairs_hook=_fields)
     except (ValueError, RecursionError):  # op names, or damaged, which its reader tells
         return {}
     if not isinstance(document, dict):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import math
 import types
 import typing
 from collections.abc import Iterable
@@ -75,9 +74,7 @@ def _converted(kind: Any, value: Any, where: str) -> Any:
         return from_plain(kind, value, where)
     if kind is float and isinstance(value, (int, str)) and not isinstance(value, bool):
         with contextlib.suppress(ValueError, OverflowError):  # YAML reads 1e-4 as a text
-            value = float(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"{where} must be a finite number, not {value}")
+            return float(value)
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise UsageError(f"{where} must be {WANTED[kind]}, not {shown(value)}")
     return value

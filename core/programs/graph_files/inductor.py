@@ -146,7 +146,7 @@ def _artifact_name(line: str) -> str:
 
 def _parsed_payload(lines: list[str], where: str) -> Any:
     def refuse(what: str) -> NoReturn:
-        raise FormatError(f"{where}: the log is {what} of its part there")
+        raise FormatError(f"{where}: the log is truncated or damaged there ({what})")
 
     return parse_json("".join(lines), refuse)
 

@@ -39,8 +39,8 @@ class ResumeFile(JsonLines):
         written = {**record, "graph": graph, "method": method}
         try:
             from_plain(Cell, written, "a line")
-            if not all(math.isfinite(value) for value in written.values() if isinstance(value, float)):
-                raise UsageError("a number is not finite")
+            if not all(0 <= value < math.inf for value in written.values() if isinstance(value, (int, float))):
+                raise UsageError("a number is negative or not finite")
             return Cell(**written)
         except (TypeError, UsageError) as error:
             raise FormatError(

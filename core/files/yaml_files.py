@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..errors import FormatError
 from .atomic import write_atomically
 from .reading import read_bytes
 
-_MOST_VALUES = 1_000_000
+_MOST_VALUES, _DEEPEST = 1_000_000, 100
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -24,11 +25,22 @@ def read_yaml(path: str | Path) -> Any:
         If it cannot be read or is not YAML.
     """
     try:
-        values = yaml.safe_load(read_bytes(path).decode("utf-8-sig"))
+        text = read_bytes(path).decode("utf-8-sig")
+        _check_depth(text)
+        values = yaml.safe_load(text)
         _check_size(values)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise FormatError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
     return values
+
+
+def _check_depth(text: str) -> None:
+    """Refuse brackets in brackets, of which the parser takes seconds to say that they are too deep."""
+    depth = 0
+    for bracket in re.findall(r"[\[\]{}]", text):
+        depth += 1 if bracket in "[{" else -1
+        if depth > _DEEPEST:
+            raise ValueError(f"brackets are nested more than {_DEEPEST} deep")
 
 
 def _check_size(values: Any) -> None:

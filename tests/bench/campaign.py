@@ -191,7 +191,7 @@ def run(chunk, names: list[str], each: int, out: Path, jobs: int) -> int:
     """Do all chunks that are not done, write a line for each, and return the number of findings."""
     done = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     known = {(line["name"], line["start"], line["size"]) for line in done}
-    todo = [(n, range(s, min(each, s + CHUNK))) for s in range(0, each, CHUNK) for n in names]
+    todo = [(name, range(start, start + CHUNK)) for start in range(0, each, CHUNK) for name in names]
     todo = [(name, seeds) for name, seeds in todo if (name, seeds.start, len(seeds)) not in known]
     counts: Counter[str] = Counter()
     with ProcessPoolExecutor(jobs) as pool, out.open("a") as file:

@@ -25,7 +25,7 @@ INDUCTOR = {
         {"name": "buf1", "size_alloc": 4, "size_free": 4, "is_input": False, "is_output": True, "deps": ["buf0"]},
     ],
 }
-CONFIG = "seed: 3\nphases:\n- epochs: 2\n  batches: 1\n"
+CONFIG = "seed: 3\nphases:\n- epochs: 2\n  nodes: [10, 20]\n  decay: 1e-1\n"
 
 
 @cache
@@ -40,9 +40,7 @@ def diamond():
 
 
 def _import(path):
-    graph = read_model(path, ImportOptions(default_size=4), lambda text: None)
-    verify_order(graph)
-    return graph
+    verify_order(read_model(path, ImportOptions(), lambda text: None))
 
 
 def verify_order(graph):
@@ -171,12 +169,12 @@ def formats():
         "costgraph-binary": (".pb", [binary], _graph),
         "costgraph-text": (".pbtxt", [text], _graph),
         "costgraph-gzip": (".pb.gz", [gzip.compress(binary), gzip.compress(text)], _graph),
-        "dot": (".dot", [format_dot(graph).encode(), b"digraph {a [size=4]; a -> {b c} -> d [port=0]}"], _import),
+        "dot": (".dot", [format_dot(graph).encode(), b"digraph {node [size=4]; a -> {b c} -> d [port=0]}"], _import),
         "node-link": (".json", [format_node_link(graph).encode()], _import),
         "inductor": (".json", [inductor], _import),
         "inductor-log": (".log", [_log(inductor)], _import),
         "execution-trace": (".json", [_trace()], _import),
-        "any-content": (".txt", [format_dot(graph).encode(), inductor, text, _log(inductor)], _import),
+        "any-content": (".txt", [format_dot(graph).encode(), inductor, _log(inductor)], _import),
         "schedule": (".json", schedules, _schedule),
         "order": (".txt", [b"start\nwide\nview\njoin\n"], _schedule),
         "resume": (".jsonl", [_resume_lines()], _jsonl("compare")),

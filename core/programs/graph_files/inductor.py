@@ -243,7 +243,7 @@ def _wholes(nodes: Mapping[str, list[str]], buffers: Mapping[str, _Buffer], wher
     for name, buffer in buffers.items():
         if not buffer.is_part:
             continue
-        candidates = [other for other in {*buffer.reads, *made_with[name]} if buffers[other].is_whole]
+        candidates = [other for other in {*buffer.reads, *made_with.get(name, ())} if buffers[other].is_whole]
         if len(candidates) != 1:
             raise FormatError(
                 f"{where}: buffer '{name}' is freed but never allocated, and is a part of {len(candidates)} buffers"

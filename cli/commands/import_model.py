@@ -19,8 +19,8 @@ def import_model(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="An .onnx file; a PyTorch program: .pt2 (a format that can run code when it is loaded: take only files that "
-            "you trust), or module:function that returns (model, example inputs); "
+            help="An .onnx file; a PyTorch program: .pt2 (which can run code when it is loaded: take only files "
+            "that you trust), or module:function that returns (model, example inputs); "
             "PyTorch's execution trace; Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or "
             "networkx node-link JSON graph.",
         ),

@@ -55,7 +55,7 @@ def test_a_result_that_cannot_be_written_is_printed_and_copied(run, diamond_file
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_standard_output_that_is_full_is_no_infeasible_problem(diamond_file):
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         done = subprocess.run([*PYTHON, "solve", diamond_file, "-m", "lpmf", "-q"], stdout=full, stderr=-1, check=False)
     assert done.returncode == 74
     assert done.stderr.decode().splitlines()[-1].endswith("cannot be written: No space left on device")

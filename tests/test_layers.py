@@ -197,10 +197,10 @@ def test_every_file_that_a_package_reads_is_installed():
     "code",
     [
         "import schedopt",
-        "import sys; sys.argv = ['schedopt', '--help']; from schedopt.cli.main import main; main()",
-        "import sys; sys.argv = ['schedopt', 'solve', '--help']; from schedopt.cli.main import main; main()",
-        "import sys; sys.argv = ['schedopt', 'import', '--help']; from schedopt.cli.main import main; main()",
-        "import sys; sys.argv = ['schedopt', '--version']; from schedopt.cli.main import main; main()",
+        "import sys; sys.argv = ['schedopt', '--help']; from schedopt.cli.start import main; main()",
+        "import sys; sys.argv = ['schedopt', 'solve', '--help']; from schedopt.cli.start import main; main()",
+        "import sys; sys.argv = ['schedopt', 'import', '--help']; from schedopt.cli.start import main; main()",
+        "import sys; sys.argv = ['schedopt', '--version']; from schedopt.cli.start import main; main()",
     ],
 )
 def test_nothing_heavy_is_loaded_before_it_is_needed(code):

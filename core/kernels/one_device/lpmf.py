@@ -124,7 +124,8 @@ def _choose(b: Buffers, g: Greedy, slack: int) -> int:
         else:
             high = middle
     if low == size:
-        return g.tree[1]
+        whole: int = g.tree[1]
+        return whole
     chosen = NONE
     end = size + low
     while end > 1:  # the leaves before `end` are the left siblings on its way up

@@ -19,8 +19,8 @@ from ...schedule import Schedule
 from ...search.search import Search
 
 Population = NDArray[np.float32]
-_MOST_READS = 10**7
-"""Reads of ops that are priced between two looks at the clock, a tenth of a second or so."""
+_MOST_READS = 10**6
+"""Reads of ops that are priced between two looks at the clock, some hundredths of a second."""
 
 
 def ranked(fitness: FloatArray) -> NDArray[np.intp]:

@@ -19,9 +19,10 @@ def import_model(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="An .onnx or .tflite file; a PyTorch program: .pt2, or module:function that returns (model, example "
-            "inputs); PyTorch's execution trace; Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT "
-            "or networkx node-link JSON graph.",
+            help="An .onnx or .tflite file; a PyTorch program: .pt2 (which can run code when it is loaded: take only "
+            "files that you trust), or module:function that returns (model, example inputs); "
+            "PyTorch's execution trace; Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or "
+            "networkx node-link JSON graph.",
         ),
     ],
     output: Annotated[

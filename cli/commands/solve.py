@@ -121,10 +121,6 @@ def solve(
     budget = {"evaluations": evaluations, "time_limit": seconds, "alignment": alignment}
     result = run_with_progress(talk, problem, spec, **budget, seed=seed, jobs=jobs, initial=start)
     document = result.json()
-    if output is not None:
-        write_atomically(output, document)
-    if plot is not None:
-        draw_result(result, plot)
     if json or format is OutputFormat.json:
         write(document)
     elif format is OutputFormat.order:
@@ -134,8 +130,10 @@ def solve(
         explain(talk, result)
     remark(talk, result)
     if output is not None:
+        write_atomically(output, document)
         talk.note(f"wrote {output}")
     if plot is not None:
+        draw_result(result, plot)
         talk.note(f"wrote {plot}")
     if result.status == "interrupted":
         raise typer.Exit(130)

@@ -8,10 +8,9 @@ from __future__ import annotations
 import codecs
 import json
 import math
-import reprlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..addresses.addresses import Addresses
 from ..arrays import INT64_MAX
@@ -24,7 +23,7 @@ from ..graph import CostGraph
 from ..graph_hash import structure_hash
 from ..problem import Problem
 from ..schedule import Schedule
-from .reading import read_bytes
+from .reading import parse_json, read_raw, shown
 from .schedule_addresses import read_addresses
 
 FORMAT = 2
@@ -187,15 +186,16 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
     """
     if not isinstance(graph, CostGraph):
         raise UsageError(f"a schedule is read for a CostGraph, not for a {type(graph).__name__}; read_graph reads one")
-    data = read_bytes(path)
+    data = read_raw(path)
     names = _lines(data)
     is_json = data.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
     if names and (not is_json or set(names) <= set(graph.op_names)):  # names may look like JSON
         return _read_order(names, graph, path)
-    try:
-        document = json.loads(data, object_pairs_hook=_fields)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not a JSON file, or truncated: {error}") from error
+
+    def refuse(what: str) -> NoReturn:
+        raise FormatError(f"{path}: not a JSON file, or truncated: {what}")
+
+    document = parse_json(data, refuse, _fields)
     if not isinstance(document, dict):
         raise FormatError(f"{path}: not a schedule JSON, which is an object")
     return _read_document(document, graph, path, force)
@@ -210,7 +210,7 @@ def read_imported(path: str | Path) -> dict[str, Any]:
         If the file cannot be read, or says it in another form.
     """
     try:
-        document = json.loads(read_bytes(path), object_pairs_hook=_fields)
+        document = json.loads(read_raw(path), object_pairs_hook=_fields)
     except (ValueError, RecursionError):  # op names, or damaged, which its reader tells
         return {}
     if not isinstance(document, dict):
@@ -269,7 +269,7 @@ def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path,
     _check_remarks(document, path)
     status = _field(document, "status", str, path, "feasible")
     if status not in _STATUSES:
-        raise FormatError(f"{path}: unknown status {_shown(status)}; one of {', '.join(_STATUSES)} is wanted")
+        raise FormatError(f"{path}: unknown status {shown(status)}; one of {', '.join(_STATUSES)} is wanted")
     tensors = {name: tensor for tensor, name in enumerate(graph.tensor_names)}
     steps = _field(document, "steps", list, path)
     schedule = _read_steps(steps, tensors, graph, path)
@@ -308,13 +308,7 @@ def _check_remarks(document: dict[str, Any], path: str | Path) -> None:
         if name in document:
             value = document[name]
             if type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < math.inf):
-                raise FormatError(f"{path}: the field '{name}' is wrong: {_shown(value)}")
-
-
-def _shown(value: Any) -> str:
-    """Return a value as an error shows it: the beginning of a long one, and not all of a deep one."""
-    text = reprlib.repr(value) if isinstance(value, (list, dict)) else repr(value)
-    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."
+                raise FormatError(f"{path}: the field '{name}' is wrong: {shown(value)}")
 
 
 def _field(document: dict[str, Any], name: str, kind: Any, path: str | Path, default: Any = _NEEDED) -> Any:
@@ -325,16 +319,16 @@ def _field(document: dict[str, Any], name: str, kind: Any, path: str | Path, def
         return default
     value = document[name]
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise FormatError(f"{path}: the field '{name}' has the wrong type: {_shown(value)}")
+        raise FormatError(f"{path}: the field '{name}' has the wrong type: {shown(value)}")
     if isinstance(value, (int, float)) and not abs(value) <= INT64_MAX:
-        raise FormatError(f"{path}: the field '{name}' is out of range: {_shown(value)}")
+        raise FormatError(f"{path}: the field '{name}' is out of range: {shown(value)}")
     return value
 
 
 def _flag(document: dict[str, Any], name: str, path: str | Path) -> bool:
     value = document.get(name, False)
     if not isinstance(value, bool):
-        raise FormatError(f"{path}: the field '{name}' has the wrong type: {_shown(value)}")
+        raise FormatError(f"{path}: the field '{name}' has the wrong type: {shown(value)}")
     return value
 
 
@@ -350,15 +344,15 @@ def _read_steps(steps: list[Any], tensors: dict[str, int], graph: CostGraph, pat
             case _:
                 raise FormatError(
                     f"{path}: step {number} is neither an op with its device nor a tensor with from and to: "
-                    f"{_shown(step)}"
+                    f"{shown(step)}"
                 )
         if name not in known:
             kind = "op" if known is ops else "tensor"
             raise UnknownNameError(
-                f"{path}: step {number} names the {kind} {_shown(name)}, which {graph.name} does not have"
+                f"{path}: step {number} names the {kind} {shown(name)}, which {graph.name} does not have"
             )
         if not all(-1 <= device < 2**31 and not isinstance(device, bool) for device in (source, target)):
-            raise FormatError(f"{path}: step {number} names a device out of range: {_shown(step)}")
+            raise FormatError(f"{path}: step {number} names a device out of range: {shown(step)}")
         items.append(known[name] if known is ops else ~known[name])
         sources.append(source)
         targets.append(target)
@@ -378,9 +372,9 @@ def _read_claims(
         names = _field(step, "frees", list, where, []) if says_what_is_freed else None
         for name in names or ():
             if not isinstance(name, str) or name not in tensors:
-                raise UnknownNameError(f"{where} frees the tensor {_shown(name)}, which {graph.name} does not have")
+                raise UnknownNameError(f"{where} frees the tensor {shown(name)}, which {graph.name} does not have")
         if names is not None and len(set(names)) < len(names):
-            raise FormatError(f"{where} frees a tensor twice: {_shown(names)}")
+            raise FormatError(f"{where} frees a tensor twice: {shown(names)}")
         claims.append(
             StepClaim(
                 start=_field(step, "start_us", (int, float), where, None),

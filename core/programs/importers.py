@@ -7,10 +7,8 @@ since PyTorch and ONNX take seconds to load.
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 
 from ..errors import FormatError, UsageError
 from ..files.costgraph import SUFFIXES
+from ..files.reading import read_bytes
 from ..graph import CostGraph
 from .imported import with_imported
 from .options import ImportOptions, size_text
@@ -26,6 +25,7 @@ _PACKAGE = "schedopt.core.programs"
 _ROOFLINE = frozenset(("costs", "flops", "memory_bandwidth"))
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _LOOKED_AT = 65536
+_COMMENT = re.compile(rb"\s+|//[^\n]*|#[^\n]*|/\*.*?\*/|\xef\xbb\xbf", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,22 +161,27 @@ def _kind_by_content(path: Path) -> str:
         return _kind_of_json(path)
     if re.match(rb"[A-Z]\d{4} \d\d:\d\d:\d\d", head):
         return "inductor"
-    if re.match(rb"\s*((//|#)[^\n]*\s+|/\*.*?\*/\s*)*(strict|digraph|graph)\b", head, re.DOTALL | re.IGNORECASE):
+    if re.match(rb"(strict|digraph|graph)\b", _without_comments(head), re.IGNORECASE):
         return "dot"
     raise FormatError(f"{path}: no model that can be imported; give {_READABLE}")
 
 
+def _without_comments(head: bytes) -> bytes:
+    """Return what follows comments and space, as DOT has them; comment by comment, so that none is looked at twice."""
+    at = 0
+    while found := _COMMENT.match(head, at):
+        at = found.end()
+    return head[at:]
+
+
 def _kind_of_json(path: Path) -> str:
     """Tell apart two kinds of JSON by the names of their members, so that a truncated file is told by its reader."""
+    data = read_bytes(path)
     try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8", errors="replace")
-        document: Any = json.loads(text)
+        document: Any = json.loads(data)
         names = set(document) if isinstance(document, dict) else set()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise FormatError(f"{path}: the gzip data is truncated or damaged ({error})") from error
     except (ValueError, RecursionError):
-        names = set(re.findall(r'"(\w+)"\s*:', text))
+        names = set(re.findall(r'"(\w+)"\s*:', data.decode("utf-8", errors="replace")))
     if "schema" in names and "nodes" in names:
         return "execution-trace"
     if "buffers" in names or "buffer_names" in names:

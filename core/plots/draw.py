@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from ..costs.timeline import Timeline
 from ..errors import UsageError
 from ..files.atomic import check_writable
+from ..names import unknown
 
 Kind = Literal["memory", "gantt", "arena"]
 ENDINGS = {
@@ -54,8 +55,7 @@ def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> 
         If the kind is unknown, or given for what is no picture, or no schedule has the addresses for it.
     """
     if kind is not None and kind not in get_args(Kind):
-        listed = f"{', '.join(get_args(Kind)[:-1])} or {get_args(Kind)[-1]}"
-        raise UsageError(f"unknown kind '{kind}'; choose {listed}")
+        raise unknown("kind", kind, get_args(Kind))
     suffix = Path(path).suffix
     if kind is not None and suffix in (".html", ".json"):
         raise UsageError(f"--kind is for pictures (.png, .svg); {path} shows memory and devices anyway")

@@ -35,7 +35,14 @@ class PackedBuffers:
     packing
         Its offsets, and what they take.
     seconds
-        Wall time.
+        Wall time from the buffers read and the kernels compiled.
+
+    Examples
+    --------
+    >>> rows = [("a", 0, 3, 64), ("b", 1, 2, 32)]
+    >>> packed = schedopt.pack([dict(zip(("id", "lower", "upper", "size"), row)) for row in rows], align=64)
+    >>> packed.status, packed.arena
+    ('optimal', 128)
     """
 
     buffers: Buffers

@@ -28,6 +28,7 @@ if _typing.TYPE_CHECKING:
     from .core.front_door.methods import methods
     from .core.front_door.networkx_graphs import from_networkx, to_networkx
     from .core.front_door.optimizing import optimize
+    from .core.front_door.packing import PackedBuffers, pack
     from .core.front_door.solving import solve
     from .core.front_door.sweeping import pareto
     from .core.front_door.verifying import verify
@@ -48,6 +49,7 @@ __all__ = [
     "GraphError",
     "Machine",
     "OtherGraphError",
+    "PackedBuffers",
     "Problem",
     "ProgramError",
     "Result",
@@ -66,6 +68,7 @@ __all__ = [
     "inductor",
     "methods",
     "optimize",
+    "pack",
     "pareto",
     "read_graph",
     "read_machine",
@@ -88,6 +91,7 @@ _MODULES = {
     "front_door.importing": ["import_model"],
     "front_door.methods": ["methods"],
     "front_door.networkx_graphs": ["from_networkx", "to_networkx"],
+    "front_door.packing": ["PackedBuffers", "pack"],
     "front_door.solving": ["solve"],
     "front_door.sweeping": ["pareto"],
     "front_door.verifying": ["verify"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .errors import GraphError
@@ -58,6 +58,8 @@ class Annotations:
         Per op the device that its file names for it, or an empty text; no entries if no op has one.
     imported
         How the graph was imported: `model`, and the options that are not the default, by their names in Python.
+    view_offsets
+        By op and output of a view, how many bytes after what it is a view of it starts; 0 for those not named.
     """
 
     modules: tuple[str, ...] = ()
@@ -66,10 +68,10 @@ class Annotations:
     residents: tuple[Resident, ...] = ()
     imported: Mapping[str, Any] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    view_offsets: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        known = (self.modules, self.lines, self.phases, self.residents, self.imported, self.devices)
-        return any(map(bool, known))
+        return any(getattr(self, known.name) for known in fields(self))
 
     def source_of(self, op: int) -> str:
         """Return where an op comes from, as `encoder.layer.0.attention, model.py:31`; empty if that is not known."""
@@ -94,6 +96,9 @@ class Annotations:
                 raise GraphError(f"{where}: {len(values)} {what} are given for {ops} ops")
         if unknown := set(self.phases) - set(PHASES):
             raise GraphError(f"{where}: the phase '{min(unknown)}' is none of {', '.join(PHASES[1:])}")
+        for op, port in self.view_offsets:
+            if not (0 <= op < ops and port >= 0):
+                raise GraphError(f"{where}: a view has an offset that is output {port} of op {op}, which is not there")
         for resident in self.residents:
             named = (*resident.readers, *resident.writers, *((resident.op,) if resident.op >= 0 else ()))
             if resident.role not in ROLES:

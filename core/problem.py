@@ -18,6 +18,7 @@ from .errors import UsageError
 from .graph import CostGraph
 from .homes import GraphWithHomes, model_of, with_homes
 from .machine import MAX_DEVICES, Machine
+from .names import unknown
 from .placement_rules import PlacementRules, placement_rules
 from .units import format_bytes, format_microseconds
 
@@ -96,7 +97,7 @@ class Problem:
             if value is not None and type(value) not in (int, float):  # of NumPy, or a fraction, which JSON cannot hold
                 object.__setattr__(self, name, int(value) if isinstance(value, Integral) else float(value))
         if self.task not in get_args(Task):
-            raise UsageError(f"unknown task '{self.task}'; choose memory or runtime")
+            raise unknown("task", self.task, get_args(Task))
         if not 1 <= self.devices <= MAX_DEVICES:
             raise UsageError(f"devices must be from 1 to {MAX_DEVICES}, not {self.devices}")
         if self.memory_limit is not None and not 0 < self.memory_limit <= INT64_MAX:
@@ -109,10 +110,10 @@ class Problem:
         is_several = self.devices > 1
         graph = with_homes(self.graph, holds_all=self.machine is not None) if is_several else model_of(self.graph)
         object.__setattr__(self, "graph", graph)
+        self._check_transfers()
         total = sum(int(a.sum()) for a in (graph.tensor_size, graph.workspace, graph.persistent))
         if total * self.devices > INT64_MAX:
             raise UsageError(f"{graph.name}: all bytes times {self.devices} devices exceed 2^63 - 1")
-
         if not self.is_plain:
             _ = self.rules  # what cannot be placed is refused at once
 
@@ -131,6 +132,16 @@ class Problem:
         if self.recompute:
             raise UsageError("recomputation is decided for one device without a machine")
         object.__setattr__(self, "devices", count)
+
+    def _check_transfers(self) -> None:
+        """Refuse times that no clock adds up: each tensor may go to each device."""
+        graph = self.graph
+        sending = 0.0 if self.bandwidth is None else 1e6 / self.bandwidth * float(graph.tensor_size.sum())
+        if not self.devices * (self.latency * graph.num_tensors + sending) <= INT64_MAX:
+            raise UsageError(
+                f"{graph.name}: with a latency of {self.latency:.4g} us and a bandwidth of {self.bandwidth} bytes per "
+                "second all transfers could take more than 2^63 - 1 us; give less of the one or more of the other"
+            )
 
     def _check_recompute(self) -> None:
         if not isinstance(self.recompute, bool):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from .errors import UsageError
 from .graph import CostGraph
 from .machine import Machine
+from .names import task_of
 from .problem import Problem, Task
 from .search.registry import default_devices
 from .units import parse_bandwidth, parse_bytes, parse_microseconds, parse_percent, whole_number
@@ -135,7 +136,7 @@ class ProblemSettings:
         if is_limited == (self.max_overhead is not None):
             raise UsageError(
                 "--recompute needs one limit: --memory-limit for the least added time that keeps it, or "
-                "--task memory --max-overhead for the least peak with so much added time"
+                "--max-overhead for the least peak with so much added time"
             )
         if self.task != ("runtime" if is_limited else "memory"):
             raise UsageError(
@@ -201,6 +202,7 @@ def problem_settings(
     UsageError
         If a text is not understood, or a value is of the wrong type.
     """
+    task = task_of(task)
     machine = on.read()
     if machine is not None:
         if devices is not None and devices != len(machine.devices):

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ...core.search.registry import DEFAULT_METHOD, EXAMPLE, FLAGS
+from ...core.search.registry import DEFAULT_METHOD, FLAGS
 from ..options import (
+    AddressesFlag,
+    AlignOption,
     BandwidthOption,
     DevicesOption,
     EvaluationsOption,
@@ -20,6 +22,7 @@ from ..options import (
     MachineOption,
     MaxOverheadOption,
     MemoryLimitOption,
+    MethodOption,
     OpTimesOption,
     PinsOption,
     QuietFlag,
@@ -45,10 +48,7 @@ class OutputFormat(str, enum.Enum):
 
 def solve(
     graph: GraphArgument,
-    method: Annotated[
-        str,
-        typer.Option("--method", "-m", help=f"One of `schedopt methods`, with parameters as in {EXAMPLE}."),
-    ] = DEFAULT_METHOD,
+    method: MethodOption = DEFAULT_METHOD,
     decoder: Annotated[
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
         typer.Option("--decoder", help=FLAGS["decoder"]),
@@ -78,6 +78,8 @@ def solve(
     replicate: ReplicateFlag = False,
     evaluations: EvaluationsOption = None,
     time_limit: TimeLimitOption = None,
+    addresses: AddressesFlag = False,
+    align: AlignOption = None,
     seed: SeedOption = 0,
     jobs: JobsOption = 1,
     initial: Annotated[
@@ -100,6 +102,7 @@ def solve(
     quiet: QuietFlag = False,
 ) -> None:
     """Schedule a graph for least peak memory or least time, and verify the schedule."""
+    from ...core.addresses.alignment import alignment_of
     from ...core.files.atomic import check_writable, write_atomically
     from ...core.plots.draw import check_target
     from ...core.problem_settings import OnMachine, ProblemSettings, Recompute, problem_settings
@@ -116,6 +119,7 @@ def solve(
     again = Recompute(recompute, max_overhead)
     on = OnMachine(machine, op_times, pins is not None, replicate)
     settings = problem_settings(task, devices, memory_limit, bandwidth, latency, [spec.name], again, on)
+    alignment = alignment_of(addresses, align)
     seconds = None if time_limit is None else parse_seconds(time_limit)
     if output is not None:
         check_writable(output)
@@ -123,13 +127,9 @@ def solve(
         check_target(plot)
     problem = ProblemSettings(**settings).problem(read_any(graph, talk.note))
     start = _read_initial(initial, problem, force)
-    budget = {"evaluations": evaluations, "time_limit": seconds}
+    budget = {"evaluations": evaluations, "time_limit": seconds, "alignment": alignment}
     result = run_with_progress(talk, problem, spec, **budget, seed=seed, jobs=jobs, initial=start)
     document = result.json()
-    if output is not None:
-        write_atomically(output, document)
-    if plot is not None:
-        draw_result(result, plot)
     if json or format is OutputFormat.json:
         write(document)
     elif format is OutputFormat.order:
@@ -139,8 +139,10 @@ def solve(
         explain(talk, result)
     remark(talk, result)
     if output is not None:
+        write_atomically(output, document)
         talk.note(f"wrote {output}")
     if plot is not None:
+        draw_result(result, plot)
         talk.note(f"wrote {plot}")
     if result.status == "interrupted":
         raise typer.Exit(130)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,10 @@ from ..graph import CostGraph
 from ..machine import Machine
 from ..problem import Problem
 from .machine_yaml import machine_of
+from .reading import shown
 
 SHOWN_LETTERS = 80
 _NEEDED = object()
-
-
-def shown(value: Any) -> str:
-    """Return a value as an error shows it: the beginning of a long one, and not all of a deep one."""
-    text = reprlib.repr(value) if isinstance(value, (list, dict)) else repr(value)
-    return text if len(text) <= SHOWN_LETTERS else f"{text[:SHOWN_LETTERS]}..."
 
 
 def field_of(document: dict[str, Any], name: str, kind: Any, path: str | Path, default: Any = _NEEDED) -> Any:

@@ -10,8 +10,10 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from ..addresses.addresses import Addresses
+from ..costs.address_verifier import verify_addresses
 from ..costs.lifetimes import freed_after
 from ..costs.simulator import Simulation, step_starts
 from ..costs.verifier import StepClaim, Totals, verify
@@ -22,8 +24,9 @@ from ..homes import first_home, model_of
 from ..machine import Machine
 from ..problem import Problem
 from ..schedule import Schedule
-from .reading import read_bytes
-from .schedule_fields import SHOWN_LETTERS, field_of, read_problem, shown
+from .reading import parse_json, read_raw, shown
+from .schedule_addresses import read_addresses
+from .schedule_fields import SHOWN_LETTERS, field_of, read_problem
 
 FORMAT = 2
 KNOWN_FORMATS = (1, 2)
@@ -95,6 +98,8 @@ class LoadedSchedule:
         What is claimed of each step.
     lower_bound
         What no schedule is said to beat, bytes or microseconds by the task; None where the file has none.
+    addresses
+        Where each step puts what it makes; None where the file has none.
     """
 
     problem: Problem
@@ -105,6 +110,7 @@ class LoadedSchedule:
     runtime: float | None
     steps: tuple[StepClaim, ...]
     lower_bound: float | None = None
+    addresses: Addresses | None = None
 
     @property
     def claims(self) -> dict[str, Any]:
@@ -128,6 +134,8 @@ class LoadedSchedule:
         limited = self.status != "infeasible" if enforce_limit is None else enforce_limit
         totals = verify(self.problem, self.schedule, **self.claims, enforce_limit=limited)
         self._check_status(totals)
+        if self.addresses is not None:
+            verify_addresses(self.problem, self.schedule, self.addresses)
         return totals
 
     def _check_status(self, totals: Totals) -> None:
@@ -182,15 +190,16 @@ def read_schedule(
     """
     if not isinstance(graph, CostGraph):
         raise UsageError(f"a schedule is read for a CostGraph, not for a {type(graph).__name__}; read_graph reads one")
-    data = read_bytes(path)
+    data = read_raw(path)
     names = _lines(data)
     is_json = data.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
     if names and (not is_json or set(names) <= set(graph.op_names)):  # names may look like JSON
         return _read_order(names, graph, path, machine)
-    try:
-        document = json.loads(data, object_pairs_hook=_fields)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not a JSON file, or truncated: {error}") from error
+
+    def refuse(what: str) -> NoReturn:
+        raise FormatError(f"{path}: not a JSON file, or truncated: {what}")
+
+    document = parse_json(data, refuse, _fields)
     if not isinstance(document, dict):
         raise FormatError(f"{path}: not a schedule JSON, which is an object")
     return _read_document(document, graph, path, force, machine)
@@ -205,7 +214,7 @@ def read_imported(path: str | Path) -> dict[str, Any]:
         If the file cannot be read, or says it in another form.
     """
     try:
-        document = json.loads(read_bytes(path), object_pairs_hook=_fields)
+        document = json.loads(read_raw(path), object_pairs_hook=_fields)
     except (ValueError, RecursionError):  # op names, or damaged, which its reader tells
         return {}
     if not isinstance(document, dict):
@@ -286,6 +295,7 @@ def _read_document(
         field_of(document, "runtime_us", (int, float), path, None),
         _read_claims(steps, tensors, graph, path),
         field_of(document, "lower_bound", (int, float), path, None),
+        read_addresses(document, graph, schedule, path),
     )
 
 

@@ -6,6 +6,8 @@ import os
 from dataclasses import replace
 from typing import Any, Literal
 
+from ..addresses.alignment import alignment_of
+from ..addresses.solving import solve_with_addresses
 from ..errors import UsageError
 from ..machine import Machine
 from ..problem import Problem, Task
@@ -13,7 +15,6 @@ from ..problem_settings import OnMachine, ProblemSettings, Recompute, on_machine
 from ..result import Result
 from ..search.method_spec import MethodSpec, parse_method
 from ..search.registry import DEFAULT_METHOD
-from ..solve import solve as solve_problem
 from ..units import parse_seconds, whole_number
 from .graphs import GraphLike, graph_of
 from .schedules import ScheduleLike, loaded_schedule
@@ -35,6 +36,8 @@ def solve(
     initial: ScheduleLike | None = None,
     recompute: bool = False,
     max_overhead: float | str | None = None,
+    addresses: bool = False,
+    align: int | str | None = None,
     machine: Machine | str | os.PathLike[str] | None = None,
     op_times: str | os.PathLike[str] | None = None,
     pins: Literal["from-graph"] | None = None,
@@ -74,6 +77,11 @@ def solve(
         `max_overhead` for the least peak. False by default.
     max_overhead
         With `recompute`, the share of the time of all ops that may be added, as `"10%"` or 0.1.
+    addresses
+        Whether to give everything that the schedule makes an offset in its device's arena, and to choose an order whose
+        arena is small; the time limit is for both. False by default.
+    align
+        With `addresses`, what the offsets are multiples of, as 16 or `"64B"`; 64 bytes by default.
     machine
         A `Machine`, or the path of its file, in place of `devices`, `bandwidth` and `latency`; by default devices are
         equal.
@@ -118,11 +126,13 @@ def solve(
     notes: list[str] = []
     if not isinstance(recompute, bool):
         raise UsageError(f"recompute is true or false, not {recompute!r}")
+    alignment = alignment_of(addresses, align)
     again, on = Recompute(recompute, max_overhead), on_machine(machine, op_times, pins, replicate)
     problem = _problem(graph, spec, given, (again, on), notes)
-    result = solve_problem(
+    result = solve_with_addresses(
         problem,
         spec,
+        alignment,
         evaluations=None if evaluations is None else whole_number(evaluations, "evaluations", 1),
         time_limit=None if time_limit is None else parse_seconds(time_limit),
         seed=whole_number(seed, "seed", 0),

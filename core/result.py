@@ -13,12 +13,13 @@ import numpy as np
 from ..version import VERSION
 from .addresses.addresses import Addresses
 from .costs.bounds import memory_bound
-from .costs.simulator import Simulation, input_peak, simulate
+from .costs.simulator import Simulation, input_peak
 from .files.schedule_addresses import add_offsets, address_fields
 from .files.schedule_json import FORMAT, format_document, steps_document
 from .graph_hash import structure_hash
 from .homes import first_home, model_of
 from .problem import Problem
+from .reference import reference_value
 from .schedule import Schedule
 from .units import format_bytes, format_microseconds
 
@@ -259,17 +260,6 @@ class Result:
         from .tables import html_of
 
         return html_of(Text(self.title(), style="bold"), self.table())
-
-
-def reference_value(problem: Problem) -> float:
-    """Return the value of the input order with all ops on device 0."""
-    if not problem.is_plain:
-        from .search.plans import Plans
-
-        found = [simulate(problem, s) for s in Plans(problem).schedules_along(problem.graph.input_order)]
-        return min(problem.value(costs.peak, costs.runtime) for costs in found)
-    simulation = simulate(problem, Schedule.single_device(problem.graph.input_order))
-    return problem.value(simulation.peak, problem.time_of(problem.graph.num_ops, simulation.runtime))
 
 
 def _written_bound(result: Result) -> float:

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..buffers import Buffers
 from ..graph import CostGraph
+from ..homes import model_of
 from ..kernels.one_device.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
 from ..kernels.reach import reachable
 from ..problem import Problem
+from .machine_bounds import machine_memory_bound, machine_runtime_bound
 
 MIN_CUT_WORK = 100_000_000
 SECONDS_PER_ARC = 1e-6
@@ -205,6 +207,10 @@ def min_cut_bound(
 
 def lower_bound(problem: Problem) -> float:
     """Return the bound that needs no search: bytes for the memory task, microseconds for runtime."""
+    if not problem.is_plain:
+        if problem.task == "runtime":
+            return machine_runtime_bound(problem)
+        return machine_memory_bound(problem, op_needs(model_of(problem.graph), 2))
     return memory_bound(problem) if problem.task == "memory" else runtime_bound(problem)
 
 

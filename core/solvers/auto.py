@@ -14,12 +14,13 @@ MOST_OPS_PROVEN = 25
 COPIES = (2, 3, 4)
 PRICED_BEFORE = 20_000  # edits: what `recompute` finds of such graphs, it finds in these
 HEURISTICS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
+LIST_SCHEDULERS = ("heft", "peft", "cpop")
 MOST_CELLS = 2**31
 LARGEST_PARTITIONED = 20_000  # edges: one second
 
 
 def _is_order_only(problem: Problem) -> bool:
-    return problem.task == "memory" and problem.devices == 1
+    return problem.task == "memory" and problem.devices == 1 and problem.is_plain
 
 
 def parts(problem: Problem) -> list[str]:
@@ -35,7 +36,9 @@ def parts(problem: Problem) -> list[str]:
 
 
 def _heuristics(problem: Problem) -> tuple[str, ...]:
-    """Few transfers are worth a partition where they cost time or room."""
+    """Few transfers are worth a partition where they cost time or room; on machines it is list schedulers that do."""
+    if not problem.is_plain:
+        return (*HEURISTICS, *LIST_SCHEDULERS)
     is_tied = problem.memory_limit is not None or problem.latency > 0 or problem.bandwidth is not None
     if (
         problem.task == "runtime"

@@ -83,10 +83,10 @@ class StreamReport:
     hand_over: float
     waited: float
 
-    @property
-    def latency(self) -> str:
-        """The hand-over as `--latency` takes it: whole microseconds, rounded up."""
-        return f"{math.ceil(self.hand_over)}us"
+
+def latency_text(hand_over: float) -> str:
+    """Return microseconds as `--latency` takes them: whole ones, rounded up."""
+    return f"{math.ceil(hand_over)}us"
 
 
 def stream_sentences(report: StreamReport) -> list[str]:
@@ -100,7 +100,7 @@ def stream_sentences(report: StreamReport) -> list[str]:
             said.append(f"{row.label} was planned to take {planned}; {count:,} results cross streams.")
     said.append(
         f"A hand-over between streams takes {format_microseconds(report.hand_over)} here: "
-        f"solve with --latency {report.latency} counts it."
+        f"solve with --latency {latency_text(report.hand_over)} counts it."
     )
     if report.waited > _BUSY:
         said.append(

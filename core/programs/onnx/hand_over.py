@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -59,3 +61,7 @@ def _chain() -> ModelProto:
     ends = [helper.make_tensor_value_info(f"value{n}", TensorProto.FLOAT, (_SIDE, _SIDE)) for n in (0, NODES)]
     graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:], [identity])
     return onnx.helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+if __name__ == "__main__":
+    print(json.dumps(measured_hand_over(**json.load(sys.stdin))))

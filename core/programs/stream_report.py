@@ -70,7 +70,7 @@ class StreamReport:
     graph
         The program's.
     rows
-        One stream in program order, the runtime's own way, then the plans.
+        One stream in program order, the runtime's own ways to use as many threads, then the plans.
     hand_over
         Microseconds from the end of an op to the start of its reader on another stream, beyond what lies between two
         ops of one stream.

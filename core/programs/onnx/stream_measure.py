@@ -15,7 +15,7 @@ from ..measurement import OnRun
 from ..stream_plans import Spans, StreamPlan, predict
 from ..stream_report import StreamReport, StreamRow
 from .program import OnnxProgram
-from .stream_run import ONE_STREAM, PARALLEL
+from .stream_run import ONE_STREAM, OWN_WAYS
 
 _UNORDERED = ("Shape", "Size")
 """Nodes that ONNX Runtime runs as soon as it can, wherever the file has them."""
@@ -29,9 +29,10 @@ def measure_streams(
     note: Callable[[str], None],
     on_run: OnRun = lambda number, total, order: None,
 ) -> StreamReport:
-    """Measure a program on one stream, as ONNX Runtime's parallel executor runs it by itself, and in plans.
+    """Measure a program on one stream, as ONNX Runtime runs it by itself with as many threads, and in plans.
 
-    All have one thread per stream, optimisations off, and ONNX Runtime's own memory; constants are computed beforehand.
+    All have optimisations off and ONNX Runtime's own memory; constants are computed beforehand. Plans have one thread
+    per stream.
     In a process the ways run in turns, one run each, so that what slows a while slows them alike.
 
     Parameters
@@ -82,7 +83,7 @@ def _report(
     hand_over = statistics.median(one["hand_over"] for one in rounds)
     known = {ONE_STREAM: StreamPlan(tuple(range(graph.num_ops)), (0,) * graph.num_ops), **plans}
     rows = []
-    for label in (ONE_STREAM, PARALLEL, *plans):
+    for label in (*OWN_WAYS, *plans):
         ways = [one["ways"][label] for one in rounds]
         plan = known.get(label)
         foreseen = None if plan is None else predict(graph, plan, microseconds, hand_over)

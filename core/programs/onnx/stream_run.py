@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import onnxruntime
+
 from ..timing import ENOUGH_MICROSECONDS, MOST_RUNS
 from .hand_over import measured_hand_over
 from .program import OnnxProgram, load_program
@@ -19,7 +21,9 @@ from .session import constant_tensors, kernel_spans, random_inputs, runnable, se
 from .streams import partition_text, stream_options, streams_of_nodes
 
 ONE_STREAM = "one stream"
+INTRA_OP = "intra-op threads"
 PARALLEL = "ORT_PARALLEL"
+OWN_WAYS = (ONE_STREAM, INTRA_OP, PARALLEL)
 PROFILED_RUNS = 7
 Span = tuple[str, float, float]
 
@@ -41,6 +45,7 @@ class StreamRunner:
         self.program, self.folder = program, folder
         self.constants = constant_tensors(program)
         self.inputs = random_inputs(program)
+        self.threads = 1 + max(stream for plan in plans.values() for _, stream in plan)
         self.plans = {ONE_STREAM: [(name, 0) for name in program.names], **plans}
         self.partitions: dict[str, Path | None] = {label: self._partition(label) for label in self.plans}
 
@@ -51,6 +56,10 @@ class StreamRunner:
         options = stream_options(streams, self.partitions.get(label), profiles)
         if label == PARALLEL:
             options.inter_op_num_threads = 0
+        if label == INTRA_OP:
+            options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+            options.intra_op_num_threads = self.threads
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         return session_of(self._model(label), Path(self.program.path).parent, options)
 
     def run(self, session: Any) -> Any:
@@ -80,7 +89,9 @@ class StreamRunner:
 
 
 def run_streams(path: str, shapes: Mapping[str, int], plans: Mapping[str, Sequence[tuple[str, int]]]) -> dict[str, Any]:
-    """Run a program on one stream, as ONNX Runtime's parallel executor does by itself, and in plans, in turns.
+    """Run a program on one stream, as ONNX Runtime does by itself with as many threads, and in plans, in turns.
+
+    By itself it shares each node among intra-op threads, or runs on the streams that its parallel executor chooses.
 
     Parameters
     ----------
@@ -98,7 +109,7 @@ def run_streams(path: str, shapes: Mapping[str, int], plans: Mapping[str, Sequen
     """
     with tempfile.TemporaryDirectory() as temporary:
         runner = StreamRunner(load_program(path, shapes), plans, Path(temporary))
-        ways = [ONE_STREAM, PARALLEL, *plans]
+        ways = [*OWN_WAYS, *plans]
         report = _in_turns(runner, ways)
         times: dict[str, list[float]] = {}
         for run in runner.profile(ONE_STREAM):

@@ -7,8 +7,11 @@ order, waits for results of other streams, and goes on in another task when they
 from __future__ import annotations
 
 import json
+import os
+import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +78,20 @@ def partition_text(streams: Streams) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Drop what ONNX Runtime prints on standard output while it plans the memory of several streams."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
+
+
 def seen_nodes(path: str, model: ModelProto, folder: Path) -> list[str]:
     """Return the names of a model's nodes as ONNX Runtime's partitioner sees them, of which it needs each on a stream.
 
@@ -86,7 +103,8 @@ def seen_nodes(path: str, model: ModelProto, folder: Path) -> list[str]:
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "partition.json"
         try:
-            session_of(model, folder, stream_options(2, file))
+            with silenced():
+                session_of(model, folder, stream_options(2, file))
         except ProgramError as error:
             raise ProgramError(f"{path}: {error}") from None
         if not file.exists():

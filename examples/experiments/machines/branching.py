@@ -61,7 +61,7 @@ def experts(path):
         for features in (1024, 1024, 512):
             value = net.dense(value, features)
         outs.append(value[0])
-    net.save(path, {"x": (256, 512)}, [net.add("Mean", outs)])
+    net.save(path, {"x": (96, 512)}, [net.add("Mean", outs)])
 
 
 def towers(path):

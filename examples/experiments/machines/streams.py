@@ -8,10 +8,11 @@ NETWORK is one of branching.py (by default all six) or an .onnx file. Each is im
 take turns. A turn counts as quiet if no way's threads waited for a core in more than 3% of its time: other work on the
 machine lets them wait. `--until` goes on until so many turns were quiet, at most 20 times as many rounds.
 
-Prints two rows per network, of all turns and of the quiet ones: nodes; ops per stream; makespan as planned, as predicted
-by the times of the nodes on one stream, and measured; the error of both; one stream, ONNX Runtime's intra-op threads and
-its own ORT_PARALLEL against the plan (above 1: the plan is faster), medians of the turns' ratios; whether the results
-are bitwise those of one stream. Needs `pip install 'schedopt[onnx]'`. A minute or two per network on two idle cores.
+Prints two rows per network, of all turns and of the quiet ones: nodes; ops per stream; makespan as planned, as
+predicted by the times of the nodes on one stream, and measured; the error of both; one stream, ONNX Runtime's intra-op
+threads and its own ORT_PARALLEL against the plan (above 1: the plan is faster), medians of the turns' ratios; whether
+the results are bitwise those of one stream. Needs `pip install 'schedopt[onnx]'`. A minute or two per network on two
+idle cores.
 """
 
 import argparse

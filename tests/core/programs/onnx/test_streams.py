@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+from contextlib import nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -21,7 +23,7 @@ from schedopt.core.programs.onnx.session import kernel_spans, random_inputs, ses
 from schedopt.core.programs.onnx.stream_apply import partition_file, write_streams  # noqa: E402
 from schedopt.core.programs.onnx.stream_measure import _note_order  # noqa: E402
 from schedopt.core.programs.onnx.stream_run import ONE_STREAM, OWN_WAYS, run_streams  # noqa: E402
-from schedopt.core.programs.onnx.streams import stream_options, workers  # noqa: E402
+from schedopt.core.programs.onnx.streams import silenced, stream_options, workers  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
 from schedopt.core.programs.pipeline import Observer, apply, measure  # noqa: E402
 from schedopt.core.programs.stream_plans import Spans, StreamPlan, predict  # noqa: E402
@@ -188,3 +190,24 @@ def test_an_order_that_was_not_followed_is_noted(program):
         f"plan.json: ONNX Runtime began node '{second}' before '{first}' of the same stream had ended: the plan was "
         "not followed"
     ]
+
+
+def test_what_onnx_runtime_prints_is_not_printed(tmp_path, capfd):
+    """A pooled value that a view reuses: ONNX Runtime says so on standard output, where results are."""
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["x"], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["flat"]),
+        helper.make_node("Abs", ["x"], ["absolute"]),
+        helper.make_node("Exp", ["flat"], ["y"]),
+    ]
+    model = model_of(nodes, [value("x", [1, 3, 8, 8])], [value("y", [1, 3]), value("absolute", [1, 3, 8, 8])])
+    program = load_program(save(tmp_path / "net.onnx", model), {})
+    graph = graph_of(program)
+    plan = StreamPlan((0, 1, 2, 3), (0, 0, 1, 0))
+    write_streams(program, graph, plan, str(tmp_path / "two.onnx"))
+    assert capfd.readouterr().out == ""
+    for wrapper in (silenced, nullcontext):
+        with wrapper():
+            os.write(1, b"of a library\n")
+    print("after")
+    assert capfd.readouterr().out == "of a library\nafter\n"

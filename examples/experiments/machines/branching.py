@@ -2,8 +2,8 @@
 
 usage: python examples/experiments/machines/branching.py FOLDER
 
-inception and squeezenet are those that the onnx package ships (their weights are constants, so that they take little
-space); the others have random weights. Needs `pip install 'schedopt[onnx]'`.
+squeezenet is the one that the onnx package ships (its weights are constants, so that they take little space); the
+others have random weights. Needs `pip install 'schedopt[onnx]'`.
 """
 
 import sys
@@ -103,6 +103,22 @@ def paths(path):
     net.save(path, {"x": (1, 3, 64, 64)}, [value[0]])
 
 
+def inception(path):
+    """Four modules as GoogLeNet's: a product, two convolutions behind products and a pooled product, side by side."""
+    net = Network()
+    value = net.conv(net.conv(("x", 3), 64, 7, 2), 192, stride=2)
+    for _ in range(4):
+        pooled = net.add("MaxPool", [value[0]], kernel_shape=[3, 3], pads=[1] * 4), value[1]
+        ways = [
+            net.conv(value, 64, 1),
+            net.conv(net.conv(value, 96, 1), 128),
+            net.conv(net.conv(value, 16, 1), 32, 5),
+            net.conv(pooled, 32, 1),
+        ]
+        value = net.add("Concat", [way[0] for way in ways], axis=1), sum(way[1] for way in ways)
+    net.save(path, {"x": (1, 3, 96, 96)}, [value[0]])
+
+
 def shipped(name):
     """Return a function that writes one of the models in the onnx package."""
 
@@ -118,7 +134,7 @@ NETWORKS = {
     "towers": towers,
     "pyramid": pyramid,
     "paths": paths,
-    "inception": shipped("inception_v1"),
+    "inception": inception,
     "squeezenet": shipped("squeezenet"),
 }
 

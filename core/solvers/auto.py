@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from ..problem import Problem
 from ..search.parameters import Parameters
 from ..search.registry import load, parameters_class
 from ..search.search import Search
 
-RECOMPUTING = "recompute"
+RECOMPUTING, PROVING = "recompute", "cp-sat"
+MOST_OPS_PROVEN = 25
+COPIES = (2, 3, 4)
+PRICED_BEFORE = 20_000  # edits: what `recompute` finds of such graphs, it finds in these
 HEURISTICS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
 MOST_CELLS = 2**31
 LARGEST_PARTITIONED = 20_000  # edges: one second
@@ -20,7 +25,12 @@ def _is_order_only(problem: Problem) -> bool:
 def parts(problem: Problem) -> list[str]:
     """Return the methods used for a problem."""
     if problem.recompute:
-        return ["order-search", RECOMPUTING]
+        return [
+            *HEURISTICS,
+            "order-search",
+            RECOMPUTING,
+            *([PROVING] if problem.graph.num_ops <= MOST_OPS_PROVEN else []),
+        ]
     return [*_heuristics(problem), "order-search" if _is_order_only(problem) else "annealing"]
 
 
@@ -41,10 +51,12 @@ def solve(search: Search, parameters: Parameters) -> None:
     """Try the heuristics, then search; stop at once when the lower bound is met.
 
     Peak memory on one device: `order_search`. Otherwise: `annealing`, from the best heuristic or
-    greedy decoding. Both go on from the best schedule known. With recomputation: `recompute` alone.
+    greedy decoding. Both go on from the best schedule known, as does `recompute` where ops may run again;
+    after it `cp-sat` for graphs small enough to be solved to the end. That has no end of its own, so it is
+    used within a time limit only.
     """
     if search.problem.recompute:
-        _run(search, RECOMPUTING)
+        _recompute(search)
         return
     for name in _heuristics(search.problem):
         _run(search, name)
@@ -56,6 +68,24 @@ def solve(search: Search, parameters: Parameters) -> None:
         _run(search, "annealing")
 
 
-def _run(search: Search, name: str) -> None:
+def _recompute(search: Search) -> None:
+    for name in HEURISTICS:
+        _run(search, name)
+        if search.must_stop():
+            return
+    if search.problem.graph.num_ops > MOST_OPS_PROVEN or not search.is_timed:
+        _run(search, RECOMPUTING)
+        return
+    with search.limited(PRICED_BEFORE):
+        _run(search, RECOMPUTING)
+    said = len(search.notes)
+    for copies in COPIES:
+        if search.must_stop() or math.isinf(search.lower_bound):
+            return
+        del search.notes[said:]  # what was proven of fewer copies
+        _run(search, PROVING, hint=0, copies=copies)
+
+
+def _run(search: Search, name: str, **parameters: int) -> None:
     search.working = name
-    load(name)(search, parameters_class(name)())
+    load(name)(search, parameters_class(name)(**parameters))

@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
-from ..program_options import ModelArgument, ScheduleDeviceOption, ScheduleTrainingOption, ShapeOption, given_options
+from ..program_options import (
+    ModelArgument,
+    OverwriteModelFlag,
+    ScheduleDeviceOption,
+    ScheduleTrainingOption,
+    ShapeOption,
+    given_options,
+)
 
 
 class Written(str, Enum):
@@ -26,7 +33,9 @@ def apply(
     ],
     output: Annotated[
         str,
-        typer.Option("--output", "-o", help="The file to write: .onnx for ONNX, .pt2 for PyTorch, .json for a map."),
+        typer.Option(
+            "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, or a map's .json."
+        ),
     ],
     format: Annotated[
         Written,
@@ -39,6 +48,7 @@ def apply(
     shape: ShapeOption = None,
     device: ScheduleDeviceOption = None,
     force: ForceFlag = False,
+    overwrite: OverwriteModelFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -59,7 +69,10 @@ def apply(
     talk = Talk(quiet)
     given = given_options(training, shape, device)
     is_map = format is Written.device_map
-    (check_map_output if is_map else check_output)(model, output)
+    if is_map:
+        check_map_output(model, output)
+    else:
+        check_output(model, output, overwrite=overwrite)
     check_options(model, ImportOptions(**given))
     options = options_for([schedule], given, talk.note)
     if is_map:
@@ -69,7 +82,7 @@ def apply(
         else:
             talk.note(f"wrote {output}: {len(found.devices)} modules on {len(set(found.devices.values()))} devices")
         return
-    apply_schedule(model, schedule, output, options, talk.note, force=force)
+    apply_schedule(model, schedule, output, options, talk.note, force=force, overwrite=overwrite)
     if json:
         write(dumps({"model": model, "schedule": schedule, "output": output, "equal": True}))
     else:

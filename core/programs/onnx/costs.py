@@ -14,10 +14,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..fresh_process import ask
+from ..options import Size
 from ..system_allocator import SystemAllocator
 from .nodes import reads
-from .program import OnnxProgram, load_program
-from .session import constant_tensors, kernel_times, one_node, random_inputs, runnable, session_of, session_options
+from .program import OnnxProgram, read_program
+from .run import ordered_session
+from .session import constant_tensors, kernel_times, one_node, random_inputs, session_of, session_options
 from .streams import stream_options
 
 REPEATS = 5
@@ -42,27 +44,21 @@ def measured_costs(program: OnnxProgram) -> dict[str, tuple[float, int]]:
     ProgramError
         If ONNX Runtime cannot run a node.
     """
-    costs = ask("onnx.costs", {"path": program.path, "shapes": dict(program.sizes)})
+    costs = ask("onnx.costs", program.question)
     return {name: (microseconds, workspace) for name, (microseconds, workspace) in costs.items()}
 
 
-def run_each(path: str, shapes: Mapping[str, int]) -> dict[str, tuple[float, int]]:
+def run_each(
+    path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any] | None = None
+) -> dict[str, tuple[float, int]]:
     """Measure in this process, all times first: counting memory makes allocation slow."""
-    program = load_program(path, shapes)
+    program = read_program(path, shapes, observed)
     times = _kernel_medians(program)
     if set(times) != set(program.names):
-        alone = _for_each_node(program, _time)
+        alone = for_each_node(program, lambda name, session, inputs: _time(session, inputs), has_profile=True)
         times = {name: times.get(name, alone[name]) for name in program.names}
     allocator = SystemAllocator()
-
-    def workspace(session: Any, inputs: Values) -> tuple[int, list[NDArray[Any]]]:
-        allocator.restart()
-        before = allocator.held()
-        outputs = session.run(None, inputs)
-        results = allocator.held() - before
-        return max(0, allocator.peak() - results), outputs
-
-    workspaces = _for_each_node(program, workspace)
+    workspaces = for_each_node(program, lambda name, session, inputs: workspace_of(allocator, session, inputs))
     return {name: (times[name], workspaces[name]) for name in program.names}
 
 
@@ -71,9 +67,8 @@ def _kernel_medians(program: OnnxProgram) -> dict[str, float]:
     inputs = random_inputs(program)
     times: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as profiles:
-        model = runnable(program, program.names, constant_tensors(program))
-        session = session_of(model, Path(program.path).parent, stream_options(profiles=profiles))
-        del model
+        constants = constant_tensors(program)
+        session = ordered_session(program, program.names, constants, lambda: stream_options(profiles=profiles))
         for _ in range(1 + REPEATS):
             session.run(None, inputs)
         for name, microseconds in kernel_times(session):
@@ -81,27 +76,60 @@ def _kernel_medians(program: OnnxProgram) -> dict[str, float]:
     return {name: statistics.median(times[name][1:]) for name in program.names if name in times}
 
 
-def _for_each_node(
-    program: OnnxProgram, measure: Callable[[Any, Values], tuple[Any, list[NDArray[Any]]]]
+def for_each_node(
+    program: OnnxProgram,
+    measure: Callable[[str, Any, Values], tuple[Any, list[NDArray[Any]]]],
+    keep: Callable[[str, NDArray[Any]], None] = lambda name, value: None,
+    *,
+    has_profile: bool = False,
 ) -> dict[str, Any]:
-    """Run the nodes one after the other, each in a session of its own; return what `measure` says of each, by name."""
+    """Run the nodes one after the other, each in a session of its own, on what it gets when the program runs.
+
+    Parameters
+    ----------
+    program
+        Its types may be incomplete.
+    measure
+        Told a node's name, its session and its inputs; returns what it has to say of it, and its outputs.
+    keep
+        Told each value that a node gives, before the next one runs.
+    has_profile
+        Whether the sessions write a profile.
+
+    Returns
+    -------
+    dict
+        What `measure` says of each node, by name.
+    """
     constants = constant_tensors(program)
     values: Values = random_inputs(program)
     uses = Counter(name for node in program.nodes for name in dict.fromkeys(reads(node)))
     measured = {}
     with tempfile.TemporaryDirectory() as profiles:
         for node, name in zip(program.nodes, program.names, strict=True):
-            options = stream_options(profiles=profiles) if measure is _time else session_options()
-            session = session_of(one_node(program, name, constants), Path(program.path).parent, options)
             inputs = {value: values[value] for value in dict.fromkeys(reads(node)) if value not in constants}
-            measured[name], outputs = measure(session, inputs)
-            values.update(zip(filter(None, node.output), outputs, strict=True))
-            del outputs, session
+            options = stream_options(profiles=profiles) if has_profile else session_options()
+            session = session_of(one_node(program, name, constants, inputs), Path(program.path).parent, options)
+            measured[name], outputs = measure(name, session, inputs)
+            given = dict(zip(filter(None, node.output), outputs, strict=True))
+            for value, array in given.items():
+                keep(value, array)
+            values.update(given)
+            del outputs, given, session
             for value in inputs:
                 uses[value] -= 1
                 if not uses[value]:
                     del values[value]
     return measured
+
+
+def workspace_of(allocator: SystemAllocator, session: Any, inputs: Values) -> tuple[int, list[NDArray[Any]]]:
+    """Return what a session holds at most beyond its results, in bytes, and these."""
+    allocator.restart()
+    before = allocator.held()
+    outputs = session.run(None, inputs)
+    results = allocator.held() - before
+    return max(0, allocator.peak() - results), outputs
 
 
 def _time(session: Any, inputs: Values) -> tuple[float, list[NDArray[Any]]]:

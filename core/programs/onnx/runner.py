@@ -11,8 +11,8 @@ from ..stream_plans import StreamPlan
 from ..stream_report import StreamReport
 from .apply import write_in_order
 from .importer import costed_graph
+from .loading import load_program
 from .measure import measure_orders
-from .program import load_program
 from .stream_apply import write_streams
 from .stream_measure import measure_streams
 from .streams import PARTITION_OPTION, workers

@@ -57,7 +57,7 @@ def measure_streams(
         If ONNX Runtime cannot run the model, or not on streams.
     """
     asked = {label: [(program.names[op], plan.stream_of[op]) for op in plan.order] for label, plan in plans.items()}
-    question = {"path": program.path, "shapes": dict(program.sizes), "plans": asked}
+    question = {**program.question, "plans": asked}
     rounds: list[Any] = []
     try:
         for number in range(1, repeats + 1):

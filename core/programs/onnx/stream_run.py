@@ -16,11 +16,12 @@ from typing import Any
 
 import onnxruntime
 
+from ..options import Size
 from ..timing import ENOUGH_MICROSECONDS, MOST_RUNS
 from .hand_over import measured_hand_over
-from .program import OnnxProgram, load_program
-from .run import digests
-from .session import constant_tensors, kernel_spans, random_inputs, runnable, session_of
+from .program import OnnxProgram, read_program
+from .run import digests, ordered_session
+from .session import constant_tensors, kernel_spans, random_inputs, runnable
 from .streams import partition_text, stream_options, streams_of_nodes
 
 ONE_STREAM = "one stream"
@@ -61,6 +62,10 @@ class StreamRunner:
         """Load the program to run in one of the ways."""
         plan = self.plans.get(label)
         streams = 2 if plan is None else 1 + max(stream for _, stream in plan)
+        order = [name for name, _ in self.plans.get(label, self.plans[ONE_STREAM])]
+        return ordered_session(self.program, order, self.constants, lambda: self._options(label, streams, profiles))
+
+    def _options(self, label: str, streams: int, profiles: str | None) -> onnxruntime.SessionOptions:
         options = stream_options(streams, self.partitions.get(label), profiles)
         if label == PARALLEL:
             options.inter_op_num_threads = 0
@@ -68,7 +73,7 @@ class StreamRunner:
             options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
             options.intra_op_num_threads = self.threads
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        return session_of(self._model(label), Path(self.program.path).parent, options)
+        return options
 
     def run(self, label: str, session: Any) -> tuple[Any, float]:
         """Run the program once; return its outputs and the microseconds that it took."""
@@ -90,28 +95,33 @@ class StreamRunner:
         length = len(spans) // (1 + PROFILED_RUNS)
         return [spans[run * length : (run + 1) * length] for run in range(1, 1 + PROFILED_RUNS)]
 
-    def _model(self, label: str) -> Any:
-        order = [name for name, _ in self.plans.get(label, self.plans[ONE_STREAM])]
-        return runnable(self.program, order, self.constants)
-
     def _partition(self, label: str) -> Path | None:
         stream_of = dict(self.plans[label])
         if not any(stream_of.values()):
             return None
         path = self.folder / f"{len(list(self.folder.iterdir()))}.json"
-        path.write_text(partition_text(streams_of_nodes(self.program, self._model(label), stream_of)))
+        path.write_text(
+            partition_text(
+                streams_of_nodes(self.program, runnable(self.program, list(stream_of), self.constants), stream_of)
+            )
+        )
         return path
 
 
-def run_streams(path: str, shapes: Mapping[str, int], plans: Mapping[str, Sequence[tuple[str, int]]]) -> dict[str, Any]:
+def run_streams(
+    path: str,
+    shapes: Mapping[str, Size],
+    plans: Mapping[str, Sequence[tuple[str, int]]],
+    observed: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Run a program on one stream, as ONNX Runtime does by itself with as many threads, and in plans, in turns.
 
     By itself it shares each node among intra-op threads, or runs on the streams that its parallel executor chooses.
 
     Parameters
     ----------
-    path, shapes
-        As `load_program`.
+    path, shapes, observed
+        As `read_program`.
     plans
         As `StreamRunner`.
 
@@ -123,7 +133,7 @@ def run_streams(path: str, shapes: Mapping[str, int], plans: Mapping[str, Sequen
         `hand_over` in microseconds; `used`, what the threads worked in all runs, microseconds.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        runner = StreamRunner(load_program(path, shapes), plans, Path(temporary))
+        runner = StreamRunner(read_program(path, shapes, observed), plans, Path(temporary))
         ways = [*OWN_WAYS, *plans]
         report = _in_turns(runner, ways)
         times: dict[str, list[float]] = {}

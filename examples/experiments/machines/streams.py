@@ -38,7 +38,7 @@ def measured_turns(path, arguments):
     from schedopt.core.programs.fresh_process import ask
     from schedopt.core.programs.onnx.costs import measured_costs
     from schedopt.core.programs.onnx.importer import graph_of
-    from schedopt.core.programs.onnx.program import load_program
+    from schedopt.core.programs.onnx.loading import load_program
     from schedopt.core.programs.onnx.stream_measure import measure_streams
     from schedopt.core.programs.stream_plans import StreamPlan
     from schedopt.core.solve import solve
@@ -69,7 +69,7 @@ def reserved_turns(path, arguments):
     from schedopt.core.programs.onnx import streams
     from schedopt.core.programs.onnx.costs import run_each
     from schedopt.core.programs.onnx.importer import graph_of
-    from schedopt.core.programs.onnx.program import load_program
+    from schedopt.core.programs.onnx.loading import load_program
     from schedopt.core.programs.onnx.run import digests
     from schedopt.core.programs.onnx.stream_run import ONE_STREAM, OWN_WAYS, StreamRunner
     from schedopt.core.programs.stream_plans import StreamPlan, predict

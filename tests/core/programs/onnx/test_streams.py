@@ -18,7 +18,7 @@ from schedopt.core.errors import ProgramError, ScheduleError  # noqa: E402
 from schedopt.core.plots.stream_chart import stream_figure  # noqa: E402
 from schedopt.core.programs.onnx import stream_apply  # noqa: E402
 from schedopt.core.programs.onnx.importer import graph_of  # noqa: E402
-from schedopt.core.programs.onnx.program import load_program  # noqa: E402
+from schedopt.core.programs.onnx.loading import load_program  # noqa: E402
 from schedopt.core.programs.onnx.session import kernel_spans, random_inputs, session_of  # noqa: E402
 from schedopt.core.programs.onnx.stream_apply import partition_file, write_streams  # noqa: E402
 from schedopt.core.programs.onnx.stream_measure import _note_order  # noqa: E402

@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
+import math
+
 from ..problem import Problem
+from ..search.method_spec import parse_method
 from ..search.parameters import Parameters
-from ..search.registry import load, parameters_class
+from ..search.registry import load
 from ..search.search import Search
 
 RECOMPUTING = "recompute"
 HEURISTICS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
 MOST_CELLS = 2**31
 LARGEST_PARTITIONED = 20_000  # edges: one second
+LARGEST_PROVEN = 64  # ops: cp-sat's proofs end, or its schedules are better
+LARGEST_TINY = 30
+SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.3, 0.35
+SHARE_IF_TINY = 0.1
 
 
 def _is_order_only(problem: Problem) -> bool:
     return problem.task == "memory" and problem.devices == 1
 
 
+def _is_tied(problem: Problem) -> bool:
+    """Whether transfers cost time or room."""
+    return problem.memory_limit is not None or problem.latency > 0 or problem.bandwidth is not None
+
+
+def _is_small(problem: Problem) -> bool:
+    return problem.devices > 1 and problem.graph.num_ops <= LARGEST_PROVEN
+
+
 def parts(problem: Problem) -> list[str]:
     """Return the methods used for a problem."""
     if problem.recompute:
         return ["order-search", RECOMPUTING]
-    return [*_heuristics(problem), "order-search" if _is_order_only(problem) else "annealing"]
+    if _is_order_only(problem):
+        return [*_heuristics(problem), "order-search"]
+    more = [*(["step-search"] if _moves_steps(problem) else []), *(["cp-sat"] if _is_small(problem) else [])]
+    return [*_heuristics(problem), "annealing", *more]
+
+
+def _moves_steps(problem: Problem) -> bool:
+    """Whether when a tensor is sent matters, or the graph is small enough for every plan to be reached."""
+    return problem.devices > 1 and (_is_small(problem) or (problem.task == "runtime" and _is_tied(problem)))
 
 
 def _heuristics(problem: Problem) -> tuple[str, ...]:
     """Few transfers are worth a partition where they cost time or room."""
-    is_tied = problem.memory_limit is not None or problem.latency > 0 or problem.bandwidth is not None
     if (
         problem.task == "runtime"
         and problem.devices > 1
-        and is_tied
+        and _is_tied(problem)
         and len(problem.graph.inputs[1]) <= LARGEST_PARTITIONED
     ):
         return (*HEURISTICS, "gp-dfs")
@@ -41,21 +64,51 @@ def solve(search: Search, parameters: Parameters) -> None:
     """Try the heuristics, then search; stop at once when the lower bound is met.
 
     Peak memory on one device: `order_search`. Otherwise: `annealing`, from the best heuristic or
-    greedy decoding. Both go on from the best schedule known. With recomputation: `recompute` alone.
+    greedy decoding; then `step_search`, where the graph is small or transfers cost time or room; then, on small
+    graphs and if there is a time limit, `cp_sat`. All go on from the best schedule known. With recomputation:
+    `recompute` alone.
     """
-    if search.problem.recompute:
+    problem = search.problem
+    if problem.recompute:
         _run(search, RECOMPUTING)
         return
-    for name in _heuristics(search.problem):
+    for name in _heuristics(problem):
         _run(search, name)
         if search.must_stop():
             return
-    if _is_order_only(search.problem):
+    if _is_order_only(problem):
         _run(search, "order-search")
-    elif search.problem.graph.num_tensors * search.problem.devices < MOST_CELLS:
+    elif problem.graph.num_tensors * problem.devices < MOST_CELLS:
+        _search_placements(search)
+
+
+def _search_placements(search: Search) -> None:
+    """Share the budget out between the searches on several devices."""
+    problem = search.problem
+    if not _moves_steps(problem):
         _run(search, "annealing")
+        return
+    proves = _is_small(problem) and search.is_timed and math.isinf(search.evaluations_left)
+    is_tiny = proves and problem.graph.num_ops <= LARGEST_TINY
+    share = SHARE_IF_TINY if is_tiny else SHARE_OF_ANNEALING
+    _run_for(search, "annealing", share)
+    if search.best_fitness[0] and not proves:
+        _run(search, "annealing")
+    if proves:
+        _run_for(search, "step-search", SHARE_IF_TINY if is_tiny else SHARE_OF_STEPS)
+        _run(search, "cp-sat:hint=0")
+    _run(search, "step-search")
 
 
-def _run(search: Search, name: str) -> None:
-    search.working = name
-    load(name)(search, parameters_class(name)())
+def _run_for(search: Search, method: str, share: float) -> None:
+    """Run a method for a share of the budget that is left."""
+    with search.limited(share * search.evaluations_left, search.share_of_time(share)):
+        _run(search, method)
+
+
+def _run(search: Search, method: str) -> None:
+    """Run a method, unless the budget is spent."""
+    if not search.must_stop():
+        spec = parse_method(method)
+        search.working = spec.name
+        load(spec.name)(search, spec.parameters)

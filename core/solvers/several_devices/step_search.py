@@ -32,8 +32,8 @@ NO_EDIT = Edit(-1, -1)
 class Parameters(base.Parameters):
     """Temperatures are relative: at 0.01 a schedule 1% worse is accepted with probability 1/e."""
 
-    hot: float = parameter(2e-2, "first temperature of a cycle", low=1e-9, high=1.0)
-    cold: float = parameter(5e-4, "last temperature of a cycle", low=1e-9, high=1.0)
+    hot: float = parameter(5e-3, "first temperature of a cycle", low=1e-9, high=1.0)
+    cold: float = parameter(2e-4, "last temperature of a cycle", low=1e-9, high=1.0)
     cycle: int = parameter(200, "moves of the first cycle, times the ops", low=1)
     growth: float = parameter(1.5, "how much longer each next cycle is", low=1.0, high=100.0)
 
@@ -49,13 +49,13 @@ def solve(search: Search, parameters: Parameters) -> None:
     if search.must_stop():
         return
     walk = _Walk(search)
-    moves = parameters.cycle * search.problem.graph.num_ops
+    moves: float = min(parameters.cycle * search.problem.graph.num_ops, search.evaluations_left)
     number = 0
     while not search.must_stop():
         if number % 2 == 0:
             walk.start_from_best()
         walk.cool(int(moves), parameters.hot, parameters.cold)
-        moves = moves * parameters.growth
+        moves *= parameters.growth
         number += 1
 
 

@@ -39,8 +39,8 @@ def moved(steps, here, before):
     return [*rest[: before - (before > here)], step, *rest[before - (before > here) :]]
 
 
-def anneal_steps(plain, walk, steps, placement, devices, temperature, draws):
-    """Another device for an op, two ops' devices changed, a transfer or an op elsewhere; returns what is left."""
+def anneal_steps(plain, walk, steps, placement, devices, temperature, draws, groups):
+    """Another device for an op or a group, two ops' devices swapped, a transfer or an op elsewhere; returns the last."""
     ops = len(placement)
 
     def op_moved(op, draw):
@@ -51,15 +51,18 @@ def anneal_steps(plain, walk, steps, placement, devices, temperature, draws):
     for which, kind, what, where, chance, also in draws:
         op, new, placed = int(which * ops), steps, list(placement)
         kind = kind if devices > 1 else 1.0
-        if kind < 0.45:
+        if kind < 0.4:
             placed[op] = (placed[op] + 1 + int(what * (devices - 1))) % devices
             new = op_moved(op, where) if also < 0.6 else steps
-        elif kind < 0.6:
+        elif kind < 0.52:
             other = int(what * ops)
             if placed[op] == placed[other]:
                 continue
             placed[op], placed[other] = placed[other], placed[op]
             new = op_moved(op, where) if also < 0.5 else steps
+        elif kind < 0.62 and groups:
+            for member in groups[int(which * len(groups))]:
+                placed[member] = int(what * devices)
         elif kind < 0.8 and len(steps) > ops:
             here = int(what * len(steps))
             while not isinstance(steps[here], tuple):

@@ -20,8 +20,8 @@ from ..links import Links
 from .sequences import Aim, drawn_device, step_penalty
 
 DRAWS = 6
-MOVED, SWAPPED, SENT = 0.45, 0.6, 0.8
-"""Kinds of moves, by a draw below: another device; two ops change devices; a transfer elsewhere; else an op."""
+MOVED, SWAPPED, GROUPED, SENT = 0.4, 0.52, 0.62, 0.8
+"""Kinds of moves, by a draw below: another device; two ops' devices swapped; a group's; a transfer elsewhere; an op."""
 
 
 class Plan(NamedTuple):
@@ -40,6 +40,22 @@ class Plan(NamedTuple):
     place: IndexArray
 
 
+class Groups(NamedTuple):
+    """Groups of ops that go to another device together.
+
+    Parameters
+    ----------
+    ops
+        Shape `(ops,)`: the ops, such that each group is a stretch.
+    first, last
+        Shape `(groups,)`: where a group begins, and the place after its end; empty arrays ask for no such moves.
+    """
+
+    ops: IndexArray
+    first: IndexArray
+    last: IndexArray
+
+
 class Edit(NamedTuple):
     """A step that is taken out of a list, and the place in it before which it goes; -1 for none."""
 
@@ -56,6 +72,8 @@ class StepWalk(NamedTuple):
         A move is kept if what is minimised stays under its present value times `u ** -temperature`.
     draws
         Shape `(moves, DRAWS)`, uniform: a row per move, each of which is one evaluation.
+    groups, before
+        Groups of ops, and scratch of shape `(ops,)`.
     found
         Shape `(2,)`: the least excess over the memory limit, and the task's value there.
     best
@@ -66,6 +84,8 @@ class StepWalk(NamedTuple):
 
     temperature: float
     draws: FloatArray
+    groups: Groups
+    before: IndexArray
     found: FloatArray
     best: Plan
     best_placement: IndexArray
@@ -173,6 +193,16 @@ def _transfer_edit(g: GraphArrays, s: State, plan: Plan, count: int, step: int, 
 
 
 @inlined
+def _move_group(s: State, walk: StepWalk, group: int, device: int) -> tuple[int, int]:
+    """Put a group's ops on a device; returns the stretch of them, whose devices are then in `walk.before`."""
+    first, last = np.int64(walk.groups.first[group]), np.int64(walk.groups.last[group])
+    for at in range(first, last):
+        walk.before[at] = s.placement[walk.groups.ops[at]]
+        s.placement[walk.groups.ops[at]] = device
+    return first, last
+
+
+@inlined
 def _copy_best(walk: StepWalk, plan: Plan, count: int, placement: Any) -> None:
     """Keep a plan as the best."""
     for at in range(count):
@@ -195,8 +225,8 @@ def anneal_steps(
 ) -> tuple[int, float, int]:
     """Anneal over plans, a row of draws each; the present one is the first of `plans`, placed as `s` says.
 
-    A move gives an op another device, and often another place; or two ops each other's device; or a transfer or an op
-    another place. An op stays between those that it waits for and those that wait for it, a transfer between the
+    A move gives an op another device, and often another place; or two ops each other's device; or a group of ops one
+    device; or a transfer or an op another place. An op stays between those that it waits for and those that wait for it, a transfer between the
     tensor's maker and its first reader there.
 
     Parameters
@@ -225,6 +255,7 @@ def anneal_steps(
         before = s.placement[op]
         before_second = before
         edit = Edit(np.int64(-1), -1)
+        first, last = np.int64(0), np.int64(0)
         kind = draws[1] if devices > 1 else 1.0
         if kind < MOVED:
             s.placement[op] = drawn_device(before, draws[2], devices)
@@ -238,6 +269,9 @@ def anneal_steps(
             s.placement[op], s.placement[second] = before_second, before
             if draws[5] < 0.5:
                 edit = _op_edit(g, present, count, op, draws[3])
+        elif kind < GROUPED and walk.groups.first.size > 0:
+            group = int(draws[0] * walk.groups.first.size)
+            first, last = _move_group(s, walk, group, int(draws[2] * devices))
         elif kind < SENT and count > ops:
             step = int(draws[2] * count)
             while present.items[step] >= 0:
@@ -248,8 +282,11 @@ def anneal_steps(
         bar = energy * (1.0 - draws[4]) ** -walk.temperature
         steps, new, peak, runtime = run_plan(g, s, sent, present, count, edit, aim, links, bar, other)
         if new > bar:
-            s.placement[second] = before_second
-            s.placement[op] = before
+            if last > 0:
+                for at in range(first, last):
+                    s.placement[walk.groups.ops[at]] = walk.before[at]
+            else:
+                s.placement[second], s.placement[op] = before_second, before
             continue
         present, other = other, present
         count, energy = steps, new
@@ -259,10 +296,9 @@ def anneal_steps(
             walk.found[0], walk.found[1] = excess, value
             best_count = count
             _copy_best(walk, present, count, s.placement)
-    first = plans[0]
     for at in range(count):
         item, target = present.items[at], present.targets[at]
-        first.items[at], first.targets[at] = item, target
+        plans[0].items[at], plans[0].targets[at] = item, target
         if item >= 0:
-            first.place[item] = at
+            plans[0].place[item] = at
     return count, energy, best_count

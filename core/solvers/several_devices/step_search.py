@@ -23,6 +23,7 @@ from ...search.search import Search
 from .annealing import HEAVIER, HEAVIEST, LIGHTER
 from .cooling import Cooling
 from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule
+from .op_groups import is_tied, no_groups, op_groups
 from .peak_annealing import POWER
 
 NO_EDIT = Edit(-1, -1)
@@ -76,7 +77,8 @@ class _Walk:
         self.state = new_state(self.arrays, devices, self.aim.memory)
         self.sent = np.empty(self.graph.num_tensors, np.uint64)
         self.present, self.other, self.best = (new_plan(self.arrays, devices) for _ in range(3))
-        self.best_placement = np.empty(self.ops, np.int32)
+        self.groups = op_groups(self.problem) if is_tied(self.problem) else no_groups()
+        self.best_placement, self.before = np.empty(self.ops, np.int32), np.empty(self.ops, np.int32)
         self.count, self.energy = 0, math.inf
 
     def start_from_best(self) -> None:
@@ -105,7 +107,8 @@ class _Walk:
         excess, value = search.best_fitness
         found = np.array([min(excess, 2**62), value], np.float64)
         before = found.copy()
-        walk = StepWalk(temperature, search.rng.random((moves, DRAWS)), found, self.best, self.best_placement)
+        draws = search.rng.random((moves, DRAWS))
+        walk = StepWalk(temperature, draws, self.groups, self.before, found, self.best, self.best_placement)
         plans, start = (self.present, self.other), (self.count, self.energy, 0)
         kernel = anneal_steps(self.arrays, self.state, self.sent, plans, start, self.aim, self.links, walk)
         self.count, self.energy, count = kernel

@@ -7,7 +7,15 @@ from models.sequences import KINDS, SequenceCase
 from naive.step_moves import anneal_steps as anneal_plainly
 from naive.step_moves import mended, moved, plan_cost
 from schedopt.core.costs.verifier import verify
-from schedopt.core.kernels.several_devices.step_moves import DRAWS, Edit, StepWalk, anneal_steps, new_plan, run_plan
+from schedopt.core.kernels.several_devices.step_moves import (
+    DRAWS,
+    Edit,
+    Groups,
+    StepWalk,
+    anneal_steps,
+    new_plan,
+    run_plan,
+)
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 
@@ -105,12 +113,17 @@ def test_annealing_of_steps(seed, devices, kind):
     case.state.placement[:] = case.placement
     aim = case.aim(kind)
     draws = case.rng.random((60, DRAWS))
+    ops = case.rng.permutation(case.graph.num_ops).astype(np.int32)
+    ends = np.sort(case.rng.integers(0, len(ops) + 1, (seed % 3, 2)), axis=1).astype(np.int32)
+    groups = Groups(ops, ends[:, 0].copy(), ends[:, 1].copy())
+    members = [ops[first:last].tolist() for first, last in ends]
     energy = case.price(aim)(case.steps, case.placement)[0]
     walk = naive.Walk(aim, case.price(aim), energy)
-    steps, placement = anneal_plainly(case.plain, walk, case.steps, case.placement, devices, 0.05, draws)
+    steps, placement = anneal_plainly(case.plain, walk, case.steps, case.placement, devices, 0.05, draws, members)
 
     best, best_placement = new_plan(case.arrays, devices), np.empty(case.graph.num_ops, np.int32)
-    moves = StepWalk(0.05, draws, np.full(2, np.inf), best, best_placement)
+    before = np.empty(case.graph.num_ops, np.int32)
+    moves = StepWalk(0.05, draws, groups, before, np.full(2, np.inf), best, best_placement)
     start = (len(case.steps), energy, 0)
     count, energy, best_count = anneal_steps(
         case.arrays, case.state, case.sent, case.plans, start, aim, case.links, moves

@@ -22,6 +22,7 @@ from ...search.parameters import parameter
 from ...search.search import Search
 from .annealing import HEAVIER, HEAVIEST, LIGHTER
 from .cooling import Cooling
+from .filled_devices import filled_placements
 from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule
 from .op_groups import is_tied, no_groups, op_groups
 from .peak_annealing import POWER
@@ -50,6 +51,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     if search.must_stop():
         return
     walk = _Walk(search)
+    if search.problem.task == "runtime" and search.problem.memory_limit is not None:
+        walk.fill_devices()
     moves: float = min(parameters.cycle * search.problem.graph.num_ops, search.evaluations_left)
     number = 0
     while not search.must_stop():
@@ -90,12 +93,25 @@ class _Walk:
         self.state.placement[:] = best.placement(self.graph)
         self._price()
 
+    def fill_devices(self) -> None:
+        """Offer the schedules that fill one device after another, in the input order."""
+        order = self.problem.graph.input_order
+        for placement in filled_placements(self.problem):
+            if self.search.must_stop():
+                return
+            self.count = self.ops
+            self.present.items[: self.ops], self.state.placement[:] = order, placement
+            self._price()
+            items, targets = self.present.items[: self.count], self.present.targets[: self.count]
+            self.search.offer(as_schedule(self.arrays.producer, placement, items, targets))
+
     def cool(self, moves: int, hot: float, cold: float) -> None:
-        """Make so many moves while the temperature falls, and offer each plan that is better than the best."""
+        """Make so many moves, or as many as the budget allows, while the temperature falls; offer what is better."""
         search, done = self.search, 0
         cooling = Cooling(search)
         while done < moves and not search.must_stop():
-            temperature = hot * (cold / hot) ** (done / moves) * self.power
+            spent = max(done / moves, cooling.progress())
+            temperature = hot * (cold / hot) ** spent * self.power
             batch = min(moves - done, cooling.moves(self.ops))
             self._anneal(temperature, batch)
             done += batch

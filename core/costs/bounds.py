@@ -39,7 +39,7 @@ def critical_path(graph: CostGraph) -> float:
 
 
 def runtime_bound(problem: Problem) -> float:
-    """Return the largest of the critical path, the total runtime shared evenly, and what transfers add, microseconds."""
+    """Return the largest of the critical path, the total runtime shared evenly and `communication_bound`."""
     total = math.fsum(problem.op_times.tolist())
     if problem.devices == 1:
         return total

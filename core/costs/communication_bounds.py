@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arrays import FloatArray, csr
 from ..graph import CostGraph
 from ..kernels.several_devices.heads import Sending, between_heads_and_tails, find_heads, new_heads
 from ..problem import Problem
 
+ROUNDING = 5e-13
+"""What the rounding of sums of microseconds may have added, relative."""
 LARGEST = 2_000
 """Ops: the bound takes time with their square, half a second for so many."""
 
@@ -24,9 +29,10 @@ def communication_bound(problem: Problem) -> float:
     if graph.num_ops > LARGEST:
         return 0.0
     head, tail = _heads(problem, is_reversed=False), _heads(problem, is_reversed=True)
-    order = [np.argsort(times, kind="stable").astype(np.int32) for times in (head, tail)]
-    together = float((head + tail + graph.runtime).max())
-    return max(together, float(between_heads_and_tails(head, tail, *order, graph.runtime, problem.devices)))
+    by_head, by_tail = (np.argsort(times, kind="stable").astype(np.int32) for times in (head, tail))
+    path = float((head + tail + graph.runtime).max())
+    work = float(between_heads_and_tails(head, tail, by_head, by_tail, graph.runtime, problem.devices))
+    return max(path, work) * (1 - ROUNDING)
 
 
 def _heads(problem: Problem, *, is_reversed: bool) -> FloatArray:
@@ -44,7 +50,7 @@ def _heads(problem: Problem, *, is_reversed: bool) -> FloatArray:
     return heads.head
 
 
-def _sending(graph: CostGraph, cost: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _sending(graph: CostGraph, cost: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Return distinct pairs of ops, one of which reads the other, and what all tensors between them cost to send."""
     pointers, consumers = graph.consumers
     tensors = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))

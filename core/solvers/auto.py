@@ -16,7 +16,7 @@ MOST_CELLS = 2**31
 LARGEST_PARTITIONED = 20_000  # edges: one second
 LARGEST_PROVEN = 64  # ops: cp-sat's proofs end, or its schedules are better
 LARGEST_TINY = 30
-SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.3, 0.35
+SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
 SHARE_IF_TINY = 0.1
 
 

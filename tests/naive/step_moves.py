@@ -40,7 +40,7 @@ def moved(steps, here, before):
 
 
 def anneal_steps(plain, walk, steps, placement, devices, temperature, draws, groups):
-    """Another device for an op or a group, two ops' devices swapped, a transfer or an op elsewhere; returns the last."""
+    """Another device for an op or a group, two ops' devices swapped, a step elsewhere; returns the last plan."""
     ops = len(placement)
 
     def op_moved(op, draw):
@@ -56,8 +56,6 @@ def anneal_steps(plain, walk, steps, placement, devices, temperature, draws, gro
             new = op_moved(op, where) if also < 0.6 else steps
         elif kind < 0.52:
             other = int(what * ops)
-            if placed[op] == placed[other]:
-                continue
             placed[op], placed[other] = placed[other], placed[op]
             new = op_moved(op, where) if also < 0.5 else steps
         elif kind < 0.62 and groups:

@@ -94,6 +94,7 @@ def peak_penalty(ratio: float) -> float:
 
 @inlined
 def step_penalty(aim: Aim, memory: int) -> float:
+    """Return the penalty of a step that takes so many bytes."""
     ratio = memory / aim.size
     if aim.is_peak:
         return peak_penalty(ratio)

@@ -42,7 +42,7 @@ class HintedTimes:
         self.makespan = max(clock)
 
     def number_devices(self, ranked: list[int]) -> None:
-        """Number the devices in the order in which the ops of a list are the first on them."""
+        """Give the devices numbers, in the order in which the ops of a list use them first."""
         used = list(dict.fromkeys(self.device[op] for op in ranked))
         new = {device: number for number, device in enumerate(used)}
         self.device = [new[device] for device in self.device]

@@ -42,8 +42,8 @@ def op_groups(problem: Problem) -> Groups:
             continue
         stack += [(group, True), *((child, False) for child in children[group - ops])]
     wide = [g for g in range(ops, len(parent)) if last[g] - first[g] <= LARGEST_GROUP * ops]
-    as_array = lambda numbers: np.array(numbers, np.int32)  # noqa: E731
-    return Groups(as_array(order), as_array([first[g] for g in wide]), as_array([last[g] for g in wide]))
+    stretches = np.array([(first[g], last[g]) for g in wide], np.int32).reshape(-1, 2)
+    return Groups(np.array(order, np.int32), stretches[:, 0].copy(), stretches[:, 1].copy())
 
 
 def no_groups() -> Groups:
@@ -74,7 +74,9 @@ def _merged(problem: Problem) -> tuple[list[int], list[tuple[int, int]]]:
     between = _exchanges(problem)
     ops = len(between)
     size, parent, children = [1] * ops, [-1] * ops, []
-    heap = [(-price, one, other) for one, others in enumerate(between) for other, price in others.items() if one < other]
+    heap = [
+        (-price, one, other) for one, others in enumerate(between) for other, price in others.items() if one < other
+    ]
     heapq.heapify(heap)
     while heap:
         _, one, other = heapq.heappop(heap)

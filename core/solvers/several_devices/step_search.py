@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ...kernels.cost_model import new_state
 from ...kernels.graph_arrays import graph_arrays
 from ...kernels.links import links_of
-from ...kernels.several_devices.step_moves import DRAWS, Edit, Plan, StepWalk, anneal_steps, new_plan, run_plan
-from ...schedule import Schedule
+from ...kernels.several_devices.step_moves import DRAWS, Edit, Scene, StepWalk, anneal_steps, new_plan, run_plan
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
@@ -27,7 +25,7 @@ from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule
 from .op_groups import is_tied, no_groups, op_groups
 from .peak_annealing import POWER
 
-NO_EDIT = Edit(-1, -1)
+NO_EDIT = Edit(np.int64(-1), -1)
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class _Walk:
         self.search, self.problem = search, search.problem
         self.graph, self.ops = self.problem.graph, self.problem.graph.num_ops
         devices = self.problem.devices
-        self.arrays, self.links = graph_arrays(self.graph, devices), links_of(self.problem)
+        self.arrays = graph_arrays(self.graph, devices)
         assert search.best_simulation is not None
         is_peak = self.problem.task == "memory"
         self.aim = aim_of(
@@ -78,10 +76,12 @@ class _Walk:
         )
         self.power = POWER if is_peak else 1
         self.state = new_state(self.arrays, devices, self.aim.memory)
-        self.sent = np.empty(self.graph.num_tensors, np.uint64)
+        sent = np.empty(self.graph.num_tensors, np.uint64)
+        self.scene = Scene(self.arrays, self.state, sent, links_of(self.problem))
         self.present, self.other, self.best = (new_plan(self.arrays, devices) for _ in range(3))
         self.groups = op_groups(self.problem) if is_tied(self.problem) else no_groups()
-        self.best_placement, self.before = np.empty(self.ops, np.int32), np.empty(self.ops, np.int32)
+        self.best_placement = np.empty(self.ops, np.int32)
+        self.changed, self.before = np.empty(self.ops + 1, np.int32), np.empty(self.ops + 1, np.int32)
         self.count, self.energy = 0, math.inf
 
     def start_from_best(self) -> None:
@@ -124,10 +124,11 @@ class _Walk:
         found = np.array([min(excess, 2**62), value], np.float64)
         before = found.copy()
         draws = search.rng.random((moves, DRAWS))
-        walk = StepWalk(temperature, draws, self.groups, self.before, found, self.best, self.best_placement)
-        plans, start = (self.present, self.other), (self.count, self.energy, 0)
-        kernel = anneal_steps(self.arrays, self.state, self.sent, plans, start, self.aim, self.links, walk)
-        self.count, self.energy, count = kernel
+        walk = StepWalk(
+            temperature, draws, self.groups, self.changed, self.before, found, self.best, self.best_placement
+        )
+        start = self.count, self.energy, 0
+        self.count, self.energy, count = anneal_steps(self.scene, (self.present, self.other), start, self.aim, walk)
         search.evaluations += moves
         if tuple(found) < tuple(before):
             items, targets = self.best.items[:count], self.best.targets[:count]
@@ -136,12 +137,10 @@ class _Walk:
     def _price(self) -> int:
         """Price the present plan, and normalise it; return its peak."""
         self.search.evaluations += 1
-        count, energy, peak, _ = run_plan(
-            self.arrays, self.state, self.sent, self.present, self.count, NO_EDIT, self.aim, self.links, np.inf, self.other
-        )
+        count, energy, peak, _ = run_plan(self.scene, self.present, self.count, NO_EDIT, self.aim, np.inf, self.other)
         self.present, self.other = self.other, self.present
         self.count, self.energy = count, energy
-        return peak
+        return int(peak)
 
     def _reweigh(self) -> None:
         """Weigh the excess over the memory limit more while the present plan has any, else less."""

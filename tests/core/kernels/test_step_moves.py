@@ -11,6 +11,7 @@ from schedopt.core.kernels.several_devices.step_moves import (
     DRAWS,
     Edit,
     Groups,
+    Scene,
     StepWalk,
     anneal_steps,
     new_plan,
@@ -20,6 +21,7 @@ from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 
 SEEDS = range(20)
+NO_EDIT = Edit(np.int64(-1), -1)
 
 
 class PlanCase(SequenceCase):
@@ -28,7 +30,7 @@ class PlanCase(SequenceCase):
     def __init__(self, seed, devices):
         super().__init__(seed, devices)
         self.placement, self.steps = naive.random_steps(self.rng, self.plain, devices)
-        self.sent = np.empty(self.graph.num_tensors, np.uint64)
+        self.scene = Scene(self.arrays, self.state, np.empty(self.graph.num_tensors, np.uint64), self.links)
         self.plans = new_plan(self.arrays, devices), new_plan(self.arrays, devices)
 
     def write(self, plan, steps, placement):
@@ -44,11 +46,8 @@ class PlanCase(SequenceCase):
 
         return price
 
-    def run(self, aim, edit=Edit(-1, -1), bar=np.inf):
-        count = len(self.steps)
-        return run_plan(
-            self.arrays, self.state, self.sent, self.plans[0], count, edit, aim, self.links, bar, self.plans[1]
-        )
+    def run(self, aim, edit=NO_EDIT, bar=np.inf):
+        return run_plan(self.scene, self.plans[0], len(self.steps), edit, aim, bar, self.plans[1])
 
     def read(self, count, plan, placement):
         columns = plan.items[:count].tolist(), plan.targets[:count].tolist()
@@ -122,12 +121,10 @@ def test_annealing_of_steps(seed, devices, kind):
     steps, placement = anneal_plainly(case.plain, walk, case.steps, case.placement, devices, 0.05, draws, members)
 
     best, best_placement = new_plan(case.arrays, devices), np.empty(case.graph.num_ops, np.int32)
-    before = np.empty(case.graph.num_ops, np.int32)
-    moves = StepWalk(0.05, draws, groups, before, np.full(2, np.inf), best, best_placement)
+    changed, before = (np.empty(case.graph.num_ops + 1, np.int32) for _ in range(2))
+    moves = StepWalk(0.05, draws, groups, changed, before, np.full(2, np.inf), best, best_placement)
     start = (len(case.steps), energy, 0)
-    count, energy, best_count = anneal_steps(
-        case.arrays, case.state, case.sent, case.plans, start, aim, case.links, moves
-    )
+    count, energy, best_count = anneal_steps(case.scene, case.plans, start, aim, moves)
     assert case.state.placement.tolist() == list(placement)
     assert case.read(count, case.plans[0], placement) == steps
     assert case.plans[0].place.tolist() == [steps.index(op) for op in case.plain.ops]

@@ -48,8 +48,11 @@ def test_groups_are_a_hierarchy_of_the_ops(seed):
         spans = list(zip(groups.first.tolist(), groups.last.tolist(), strict=True))
         assert all(2 <= last - first <= 0.6 * graph.num_ops for first, last in spans)
         for one, other in ((a, b) for a in spans for b in spans):
-            assert one[1] <= other[0] or other[1] <= one[0] or one[0] <= other[0] <= other[1] <= one[1] or (
-                other[0] <= one[0] <= one[1] <= other[1]
+            assert (
+                one[1] <= other[0]
+                or other[1] <= one[0]
+                or one[0] <= other[0] <= other[1] <= one[1]
+                or (other[0] <= one[0] <= one[1] <= other[1])
             ), "groups are apart or one holds the other"
 
 

@@ -6,7 +6,9 @@ from typing import Annotated, Optional
 
 import typer
 
-from ..core.search.registry import METHODS, listed, methods_where
+from ..core.names import task_of
+from ..core.search.registry import EXAMPLE, METHODS, listed, methods_where
+from ..core.units import parse_count
 
 
 def _methods_on_two_devices() -> str:
@@ -20,6 +22,10 @@ def _default_time_limits() -> str:
         if method.default_seconds is not None:
             named.setdefault(method.default_seconds, []).append(name)
     return ", ".join(f"{limit:g}s for {listed(names, 'and')}" for limit, names in named.items())
+
+
+def _evaluations(text: str) -> int:
+    return parse_count(text, "--evaluations")
 
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
@@ -36,7 +42,25 @@ GraphsArgument = Annotated[
     list[str],
     typer.Argument(metavar="GRAPHS...", help="CostGraphDef files, folders of them, and models as `import` reads them."),
 ]
-TaskOption = Annotated[str, typer.Option("--task", help="What to minimise: memory (peak) or runtime (makespan).")]
+TaskOption = Annotated[
+    str,
+    typer.Option(
+        "--task",
+        help="What to minimise: memory (peak) or runtime (makespan).",
+        parser=task_of,
+        metavar="<str>",
+        autocompletion=lambda: ["memory", "runtime"],
+    ),
+]
+MethodOption = Annotated[
+    str,
+    typer.Option(
+        "--method",
+        "-m",
+        help=f"One of `schedopt methods`, with parameters as in {EXAMPLE}.",
+        autocompletion=lambda incomplete: [name for name in METHODS if name.startswith(incomplete)],
+    ),
+]
 DevicesOption = Annotated[
     Optional[int],  # noqa: UP045 - Typer reads it at run time on Python 3.10
     typer.Option(
@@ -73,7 +97,12 @@ BandwidthOption = Annotated[
 LatencyOption = Annotated[str, typer.Option("--latency", help="Time that each transfer adds, e.g. 5us.")]
 EvaluationsOption = Annotated[
     Optional[int],  # noqa: UP045
-    typer.Option("--evaluations", min=1, help="Budget of complete schedules priced. (default: the method's)"),
+    typer.Option(
+        "--evaluations",
+        parser=_evaluations,
+        metavar="<int>",
+        help="Budget of complete schedules priced, e.g. 5000 or 1e4. (default: the method's)",
+    ),
 ]
 TimeLimitOption = Annotated[
     Optional[str],  # noqa: UP045

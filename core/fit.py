@@ -26,14 +26,13 @@ class Way:
     memory
         Bytes that each device has.
     peak
-        Bytes that the best schedule found needs, verified; None if none was looked for, since the bound tells, or since
-        nothing here recomputes.
+        Bytes that the best schedule found needs, verified; None if none was looked for, since the bound tells.
     lower_bound
         Bytes that no schedule of this way is below.
     measured
         Bytes that a run took; None if there was none.
     result
-        The schedule, for another order and several devices.
+        The schedule, for all but program order.
     """
 
     name: str
@@ -45,14 +44,24 @@ class Way:
 
     @property
     def verdict(self) -> str:
-        """`yes`, `no` (proven, or measured), `not found`, or `perhaps` where nothing was tried."""
+        """`yes`, `no` (proven, or measured), or `not found`."""
         if self.measured is not None and self.measured > self.memory:
             return "no"
         if self.peak is not None and self.peak <= self.memory:
             return "yes"
-        if self.lower_bound > self.memory:
-            return "no"
-        return "perhaps" if self.peak is None else "not found"
+        return "no" if self.is_proven_not else "not found"
+
+    @property
+    def is_proven_not(self) -> bool:
+        """Whether no schedule of this way fits."""
+        return self.lower_bound > self.memory or (self.result is not None and self.result.is_proven_infeasible)
+
+    @property
+    def added(self) -> str:
+        """What runs again, of the time of all ops or, where none has one, of their number; empty if nothing may."""
+        if self.result is None or not self.result.problem.recompute or self.verdict != "yes":
+            return ""
+        return f"+{100 * self.result.added_share:.2f}% {'runs' if self.result.problem.counts_runs else 'time'}"
 
 
 @dataclass(frozen=True)
@@ -129,17 +138,20 @@ class Fit:
             return self._batch_sentence()
         for way in self.ways:
             if way.verdict == "yes" and way.peak is not None:
-                return f"It fits {way.name}: {format_bytes(way.peak)} of {format_bytes(self.memory)}."
+                added = f", {way.added}" if way.added else ""
+                return f"It fits {way.name}: {format_bytes(way.peak)} of {format_bytes(self.memory)}{added}."
         said = {way.name: way for way in self.ways}
         if self.persistent > self.memory:
             return f"Not on one device: weights and all else that stays take {format_bytes(self.persistent)}."
         order, recomputed = said[IN_ANOTHER_ORDER], said[WITH_RECOMPUTATION]
-        if recomputed.verdict == "no":
+        if recomputed.lower_bound > self.memory:
             least = format_bytes(recomputed.lower_bound)
             return f"Not on one device: even with recomputation nothing is below {least} (proven)."
-        if order.verdict == "no":
+        if recomputed.is_proven_not:
+            return f"Not on one device: no recomputation keeps {format_bytes(self.memory)} (proven)."
+        if order.is_proven_not:
             least = format_bytes(order.lower_bound)
-            return f"It does not fit: no order is below {least} (proven). Recomputation might help."
+            return f"No order is below {least} (proven), and no recomputation was found that fits; one may exist."
         return "No way was found in which it fits; that none exists is not proven."
 
     def _batch_sentence(self) -> str:
@@ -169,6 +181,7 @@ class Fit:
             {
                 **{"way": way.name, "verdict": way.verdict, "peak_memory": way.peak, "lower_bound": way.lower_bound},
                 **({} if way.measured is None else {"measured_peak": way.measured}),
+                **({"added_share": way.result.added_share} if way.result is not None and way.added else {}),
             }
             for way in self.ways
         ]
@@ -203,11 +216,13 @@ def _way_table(fit: Fit) -> Table:
 
     table = Table("")
     is_measured = any(way.measured is not None for way in fit.ways)
-    for column in ("fits", "needs", "at least", *(("measured",) if is_measured else ())):
+    is_added = any(way.added for way in fit.ways)
+    for column in ("fits", "needs", "at least", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
         table.add_column(column, justify="left" if column == "fits" else "right", no_wrap=True)
     for way in fit.ways:
-        proven = " (proven)" if way.verdict == "no" and way.lower_bound > way.memory else ""
+        proven = " (proven)" if way.verdict == "no" and way.is_proven_not else ""
         cells = [way.name, f"[bold]{way.verdict}[/]{proven}", _bytes(way.peak), format_bytes(way.lower_bound)]
+        cells += [way.added] * is_added
         table.add_row(*cells, *((_bytes(way.measured),) if is_measured else ()))
     return table
 

@@ -15,6 +15,7 @@ import numpy as np
 from .arrays import INT64_MAX, FloatArray, frozen
 from .errors import UsageError
 from .graph import CostGraph
+from .names import unknown
 from .units import format_bytes, format_microseconds
 
 Task = Literal["memory", "runtime"]
@@ -84,7 +85,7 @@ class Problem:
             if value is not None and type(value) not in (int, float):  # of NumPy, or a fraction, which JSON cannot hold
                 object.__setattr__(self, name, int(value) if isinstance(value, Integral) else float(value))
         if self.task not in get_args(Task):
-            raise UsageError(f"unknown task '{self.task}'; choose memory or runtime")
+            raise unknown("task", self.task, get_args(Task))
         if not 1 <= self.devices <= MAX_DEVICES:
             raise UsageError(f"devices must be from 1 to {MAX_DEVICES}, not {self.devices}")
         if self.memory_limit is not None and not 0 < self.memory_limit <= INT64_MAX:

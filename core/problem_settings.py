@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from .errors import UsageError
 from .graph import CostGraph
+from .names import task_of
 from .problem import Problem, Task
 from .search.registry import default_devices
 from .units import parse_bandwidth, parse_bytes, parse_microseconds, parse_percent, whole_number
@@ -76,7 +77,7 @@ class ProblemSettings:
         if is_limited == (self.max_overhead is not None):
             raise UsageError(
                 "--recompute needs one limit: --memory-limit for the least added time that keeps it, or "
-                "--task memory --max-overhead for the least peak with so much added time"
+                "--max-overhead for the least peak with so much added time"
             )
         if self.task != ("runtime" if is_limited else "memory"):
             raise UsageError(
@@ -116,6 +117,7 @@ def problem_settings(
     UsageError
         If a text is not understood, or a value is of the wrong type.
     """
+    task = task_of(task)
     if recompute.is_on and devices is None:
         devices = 1
     if devices is None:

@@ -151,11 +151,15 @@ class Result:
         """Return what the memory is about, a sentence a line, as `schedopt solve` prints it below its table.
 
         What is proven of the order, which tensors hold its peak and where they are made, and what no schedule is below
-        even with recomputation. Empty for several devices, for the makespan, and where ops may run again.
+        even with recomputation. Where ops may run again: which of them do, and what each of them adds. Empty for
+        several devices, and for the makespan.
         """
-        if self.problem.task != "memory" or self.problem.devices > 1 or self.problem.recompute:
+        from .costs.explanation import explain, runs_again
+
+        if self.problem.recompute:
+            return runs_again(self.problem, self.schedule)
+        if self.problem.task != "memory" or self.problem.devices > 1:
             return ""
-        from .costs.explanation import explain
 
         # The bound of a search that keeps a limit says nothing of orders which do not.
         bound = int(self.lower_bound) if self.is_feasible else memory_bound(self.problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -14,7 +15,12 @@ _BYTES = {"": 1, "B": 1}
 for _power, _prefix in enumerate(_PREFIXES[1:], start=1):
     _BYTES[f"{_prefix}B"] = _BYTES[f"{_prefix.upper()}B"] = 1000**_power
     _BYTES[f"{_prefix.upper()}iB"] = 1024**_power
+_BYTES_IN_ANY_CASE = {unit.lower(): size for unit, size in _BYTES.items()}
+_BYTES_IN_ANY_CASE |= {prefix.lower(): 1000**power for power, prefix in enumerate(_PREFIXES)}
+"""8gb and 8G are 8 GB, the smaller of what may be meant: what keeps that keeps 8 GiB, too."""
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_MINUTES = {"m": 60.0, "sec": 1.0, "d": 86400.0}
+"""What time limits may be written in besides; elsewhere `m` is no unit."""
 
 
 def _split(given: object, what: str, example: str) -> tuple[float, str]:
@@ -30,11 +36,11 @@ def _split(given: object, what: str, example: str) -> tuple[float, str]:
 
 
 def parse_bytes(given: str | float, what: str = "size") -> int:
-    """Parse `16GiB`, `10GB`, or a bare number of bytes; GB is 10^9, GiB 2^30."""
+    """Parse `16GiB`, `10GB`, or a bare number of bytes; GB and G are 10^9, GiB is 2^30, in upper or lower case."""
     number, unit = _split(given, what, "16GiB, 10GB or 1000000")
-    if unit not in _BYTES:
+    if unit.lower() not in _BYTES_IN_ANY_CASE:
         raise UsageError(f"{what} '{given}' has an unknown unit; use one of {', '.join(filter(None, _BYTES))}")
-    value = int(given) if str(given).strip().isdigit() else number * _BYTES[unit]
+    value = int(given) if str(given).strip().isdigit() else number * _BYTES_IN_ANY_CASE[unit.lower()]
     if value > 2**63 - 1:
         raise UsageError(f"{what} '{given}' exceeds 2^63 - 1 bytes")
     return round(value)
@@ -53,9 +59,10 @@ def parse_bandwidth(given: str | float, what: str = "bandwidth") -> float:
     number, unit = _split(given, what, "10GB/s")
     if unit and not unit.endswith("/s"):
         raise UsageError(f"{what} '{given}' has no time unit; write it like 10GB/s")
-    if unit.removesuffix("/s") not in _BYTES:
+    size = _BYTES_IN_ANY_CASE.get(unit.removesuffix("/s").lower())
+    if size is None:
         raise UsageError(f"{what} '{given}' has an unknown unit; write it like 10GB/s")
-    return number * _BYTES[unit.removesuffix("/s")]
+    return number * size
 
 
 def parse_flops(given: str | float) -> float:
@@ -72,18 +79,22 @@ def parse_microseconds(given: str | float, what: str = "latency") -> float:
 
 
 def parse_seconds(given: str | float, what: str = "time limit") -> float:
-    """Parse `10s`, `2min`, or a bare number of seconds."""
-    seconds = _duration(given, what, "10s", 1.0)
+    """Parse `10s`, `2min`, `5m`, `1h30m`, or a bare number of seconds."""
+    parts = re.findall(r"[\d.]+[^\d\s.]+", given) if isinstance(given, str) else []
+    if len(parts) > 1 and "".join(parts) == "".join(given.split()):  # type: ignore[union-attr]
+        seconds = sum(_duration(part, what, "10s", 1.0, _SECONDS | _MINUTES) for part in parts)
+    else:
+        seconds = _duration(given, what, "10s", 1.0, _SECONDS | _MINUTES)
     if seconds <= 0:
         raise UsageError(f"{what} must be more than 0, not '{given}'")
     return seconds
 
 
-def _duration(given: str | float, what: str, example: str, bare: float) -> float:
+def _duration(given: str | float, what: str, example: str, bare: float, units: Mapping[str, float] = _SECONDS) -> float:
     number, unit = _split(given, what, example)
-    if unit and unit not in _SECONDS:
-        raise UsageError(f"{what} '{given}' has an unknown unit; use one of {', '.join(_SECONDS)}")
-    return number * (_SECONDS[unit] if unit else bare)
+    if unit and unit not in units:
+        raise UsageError(f"{what} '{given}' has an unknown unit; use one of {', '.join(units)}")
+    return number * (units[unit] if unit else bare)
 
 
 def whole_number(given: Any, what: str, least: int | None = None) -> int:
@@ -99,6 +110,14 @@ def whole_number(given: Any, what: str, least: int | None = None) -> int:
     if least is not None and given < least:
         raise UsageError(f"{what} must be at least {least}, not {given}")
     return int(given)
+
+
+def parse_count(given: str | int, what: str = "count", least: int = 1) -> int:
+    """Parse a whole number as `5000`, `5,000`, `1e3` or `5k`."""
+    number, unit = _split(str(given).replace(",", ""), what, "5000, 1e3 or 5k")
+    if unit not in ("", "k", "M") or not (value := number * {"": 1, "k": 1e3, "M": 1e6}[unit]).is_integer():
+        raise UsageError(f"{what} '{given}' is not a whole number; write it like 5000, 1e3 or 5k")
+    return whole_number(int(value), what, least)
 
 
 def format_bytes(value: float) -> str:

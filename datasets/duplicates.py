@@ -9,8 +9,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import UsageError
 from ..core.graph import CostGraph
+from ..core.names import unknown
 
 Dedup = Literal["topology", "in-degrees"]
 DEDUPS: tuple[Dedup, ...] = get_args(Dedup)
@@ -115,4 +115,4 @@ def parse_dedup(name: str) -> Dedup:
     for kind in DEDUPS:
         if name == kind:
             return kind
-    raise UsageError(f"unknown way to find duplicates '{name}'; choose {' or '.join(DEDUPS)}")
+    raise unknown("way to find duplicates", name, DEDUPS)

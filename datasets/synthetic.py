@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..core.errors import UsageError
 from ..core.graph import CostGraph
 from ..core.graph_builder import GraphBuilder
+from ..core.names import unknown
 from ..core.search.parameters import Parameters, parameter
 from .mixture import check_weights, normalized
 
@@ -35,7 +36,7 @@ def parse_models(text: str) -> tuple[Model, ...]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in MODELS:
-            raise UsageError(f"unknown model '{name}'; choose from {', '.join(MODELS)}")
+            raise unknown("model", name, MODELS)
     return tuple(model for name in names for model in MODELS if model == name)
 
 
@@ -50,7 +51,7 @@ def parse_costs(name: str) -> Costs:
     for costs in COSTS:
         if costs == name:
             return costs
-    raise UsageError(f"unknown costs '{name}'; choose {' or '.join(COSTS)}")
+    raise unknown("costs", name, COSTS)
 
 
 @dataclass(frozen=True)

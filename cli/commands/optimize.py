@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import typer
 
-from ...core.search.registry import DEFAULT_METHOD, EXAMPLE
+from ...core.search.registry import DEFAULT_METHOD
 from ..options import (
     EvaluationsOption,
     JsonFlag,
     MaxOverheadOption,
+    MethodOption,
     QuietFlag,
     RecomputeFlag,
     SeedOption,
@@ -50,10 +51,7 @@ def optimize(
         Literal["measured", "roofline"],
         typer.Option("--costs", help="measured: run each op here, for its workspace; roofline: no workspace."),
     ] = "measured",
-    method: Annotated[
-        str,
-        typer.Option("--method", "-m", help=f"One of `schedopt methods`, with parameters as in {EXAMPLE}."),
-    ] = DEFAULT_METHOD,
+    method: MethodOption = DEFAULT_METHOD,
     evaluations: EvaluationsOption = None,
     time_limit: TimeLimitOption = None,
     seed: SeedOption = 0,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ...core.search.registry import DEFAULT_METHOD, EXAMPLE, FLAGS
+from ...core.search.registry import DEFAULT_METHOD, FLAGS
 from ..options import (
     BandwidthOption,
     DevicesOption,
@@ -19,6 +19,7 @@ from ..options import (
     LatencyOption,
     MaxOverheadOption,
     MemoryLimitOption,
+    MethodOption,
     QuietFlag,
     RecomputeFlag,
     SeedOption,
@@ -41,10 +42,7 @@ class OutputFormat(str, enum.Enum):
 
 def solve(
     graph: GraphArgument,
-    method: Annotated[
-        str,
-        typer.Option("--method", "-m", help=f"One of `schedopt methods`, with parameters as in {EXAMPLE}."),
-    ] = DEFAULT_METHOD,
+    method: MethodOption = DEFAULT_METHOD,
     decoder: Annotated[
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
         typer.Option("--decoder", help=FLAGS["decoder"]),

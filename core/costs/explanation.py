@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ..graph import CostGraph
 from ..problem import Problem
@@ -56,15 +58,9 @@ class Explanation:
         return f"No order needs less than {peak} (proven); program order needs {before}."
 
     def _holders(self) -> str:
-        """Return the largest holders, as many as a line has room for."""
-        text = "Peak: "
-        for number, (words, size) in enumerate(self.held):
-            piece = f"{', ' * (number > 0)}{words} {format_bytes(size)} ({100 * size / max(1, self.peak):.0f}%)"
-            more = f", {len(self.held) - number} more."
-            if number and len(text) + len(piece) + len(more) > WIDTH:
-                return text + more
-            text += piece
-        return f"{text if self.held else 'Nothing is held'}."
+        share = 100 / max(1, self.peak)
+        pieces = [f"{words} {format_bytes(size)} ({share * size:.0f}%)" for words, size in self.held]
+        return _listed("Peak: ", pieces) if pieces else "Nothing is held."
 
     def _recomputation(self) -> str:
         if self.recomputation_bound >= self.peak:
@@ -98,6 +94,32 @@ def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: 
         recomputation_bound=least,
         needed_by=graph.op_names[op] if op >= 0 else "",
     )
+
+
+def runs_again(problem: Problem, schedule: Schedule) -> str:
+    """Return the sentence that names the ops which run again, those first that add most time; empty if none does."""
+    graph = problem.graph
+    extra = np.bincount(schedule.items, minlength=graph.num_ops) - 1
+    added = extra * problem.op_times
+    ops = sorted(np.flatnonzero(extra).tolist(), key=lambda op: (-added[op], op))
+    sources = graph.annotations.modules
+    pieces = [
+        f"{graph.op_names[op]}{f' [{sources[op]}]' if sources and sources[op] else ''} "
+        f"+{problem.format_time(float(added[op]))}"
+        for op in ops
+    ]
+    return _listed("Runs again: ", pieces) if pieces else ""
+
+
+def _listed(text: str, pieces: Sequence[str]) -> str:
+    """Return a sentence that lists as many pieces, after a text, as a line has room for."""
+    for number, piece in enumerate(pieces):
+        more = f", {len(pieces) - number} more."
+        longer = f"{', ' * (number > 0)}{piece}"
+        if number and len(text) + len(longer) + len(more) > WIDTH:
+            return text + more
+        text += longer
+    return f"{text}."
 
 
 def short_name(tensor: str, names: Collection[str]) -> str:

@@ -80,8 +80,8 @@ def fit(
     Returns
     -------
     Fit
-        A row per way: as it is, in another order, with recomputation (of which only a bound is known: schedopt does
-        not recompute), on several devices; or per way the largest batch. Printed, it is a table and a sentence.
+        A row per way: as it is, in another order, with recomputation, on several devices; or per way the largest
+        batch, without recomputation. Printed, it is a table and a sentence.
 
     Raises
     ------
@@ -169,8 +169,7 @@ class _Question:
         first, order = self._confirmed(first, order)
         ways = [first, order]
         if not any(way.verdict == "yes" for way in ways):
-            least, _ = recomputation_bound(graph)
-            ways.append(Way(WITH_RECOMPUTATION, self.memory, None, least))
+            ways.append(self._recomputed(graph))
         for devices in range(2, self.devices + 1):
             if any(way.verdict == "yes" for way in ways):
                 break
@@ -224,6 +223,18 @@ class _Question:
         result = self._result(problem, name)
         return Way(name, self.memory, result.peak_memory, int(result.lower_bound), result=result)
 
+    def _recomputed(self, graph: CostGraph) -> Way:
+        """Look for a schedule in which ops run again, unless none can fit; run it, if that is asked for."""
+        least, _ = recomputation_bound(graph)
+        if least > self.memory:
+            return Way(WITH_RECOMPUTATION, self.memory, None, least)
+        problem = Problem(graph, task="runtime", memory_limit=self.memory, recompute=True)
+        result = self._result(problem, WITH_RECOMPUTATION)
+        way = Way(WITH_RECOMPUTATION, self.memory, result.peak_memory, least, result=result)
+        if self.confirm and way.verdict == "yes":
+            way = replace(way, measured=self._measured(result, {})[-1])
+        return way
+
     def _need(self, batch: str, size: int, devices: int) -> Need:
         """Return what a size needs on one or several devices; looks for an order only where that can matter."""
         graph = self._graph(batch, size)
@@ -235,7 +246,10 @@ class _Question:
         return Need(result.peak_memory, int(result.lower_bound))
 
     def _result(self, problem: Problem, about: str) -> Result:
-        self.progress(f"{about}: looking for a schedule of less than {format_bytes(input_peak(problem.graph))}")
+        limit = problem.memory_limit
+        now = format_bytes(input_peak(problem.graph))
+        wanted = f"less than {now}" if limit is None else f"at most {format_bytes(limit)}"
+        self.progress(f"{about}: looking for a schedule of {wanted}")
         return solve(problem, **self.searches)
 
     def _confirmed(self, first: Way, order: Way) -> tuple[Way, Way]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..graph import CostGraph
+from ..names import unknown
 from ..programs.importers import read_model
 from ..programs.options import DEFAULT_FLOPS, DEFAULT_MEMORY_BANDWIDTH, ImportOptions
 from ..units import parse_bandwidth, parse_bytes, parse_flops
@@ -78,9 +79,9 @@ def import_model(
     CostGraph('Linear': 2 ops, 2 tensors)
     """
     if costs not in COSTS:
-        raise UsageError(f"unknown costs '{costs}'; choose {' or '.join(COSTS)}")
+        raise unknown("costs", costs, COSTS)
     if device not in ("cpu", "cuda"):
-        raise UsageError(f"unknown device '{device}'; choose cpu or cuda")
+        raise unknown("device", device, ("cpu", "cuda"))
     options = ImportOptions(
         training=training,
         shapes=shapes or {},

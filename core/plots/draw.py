@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from ..costs.timeline import Timeline
 from ..errors import UsageError
 from ..files.atomic import check_writable
+from ..names import unknown
 
 Kind = Literal["memory", "gantt"]
 ENDINGS = {
@@ -53,7 +54,7 @@ def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> 
         If the kind is unknown, or given for what is no picture.
     """
     if kind is not None and kind not in get_args(Kind):
-        raise UsageError(f"unknown kind '{kind}'; choose {' or '.join(get_args(Kind))}")
+        raise unknown("kind", kind, get_args(Kind))
     suffix = Path(path).suffix
     if kind is not None and suffix in (".html", ".json"):
         raise UsageError(f"--kind is for pictures (.png, .svg); {path} shows memory and devices anyway")

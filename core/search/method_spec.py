@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from ..errors import UsageError
+from ..names import unknown
 from ..problem import Problem
 from ..schedule import Schedule
-from ..units import parse_seconds
+from ..units import parse_count, parse_seconds
 from .parameters import Parameters, from_texts
 from .registry import METHODS, Method, listed, methods_where, parameters_class
 
@@ -57,7 +58,7 @@ def parse_method(text: str, **flags: str | None) -> MethodSpec:
     """
     name, *settings = text.strip().split(":")
     if name not in METHODS:
-        raise UsageError(f"unknown method '{name}'; choose from {', '.join(METHODS)}")
+        raise unknown("method", name, METHODS)
     texts = _given_flags(name, flags)
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -69,13 +70,11 @@ def parse_method(text: str, **flags: str | None) -> MethodSpec:
         texts[key] = value.strip()
     evaluations = texts.pop("evaluations", None)
     time_limit = texts.pop("time_limit", None)
-    if evaluations is not None and not (evaluations.isdigit() and int(evaluations) > 0):
-        raise UsageError(f"evaluations of '{name}' must be a whole number from 1, not '{evaluations}'")
     return MethodSpec(
         text.strip(),
         name,
         from_texts(parameters_class(name), texts, name),
-        int(evaluations) if evaluations else None,
+        None if evaluations is None else parse_count(evaluations, f"evaluations of '{name}'"),
         parse_seconds(time_limit) if time_limit else None,
     )
 

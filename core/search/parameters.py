@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ..errors import UsageError
+from ..names import nearest
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -66,8 +67,9 @@ def types_of(kind: type[Any], names: Iterable[str], owner: str, what: str) -> di
     known = [field.name for field in dataclasses.fields(kind)]
     for name in names:
         if name not in known:
+            near = nearest(name, known)
             have = f"it has {', '.join(known)}" if known else "it has none"
-            raise UsageError(f"{owner} has no {what} '{name}'; {have}")
+            raise UsageError(f"{owner} has no {what} '{name}'; {f'did you mean {near}?' if near else have}")
     return get_type_hints(kind)
 
 

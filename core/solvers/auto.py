@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 
 from ..problem import Problem
-from ..search.method_spec import parse_method
 from ..search.parameters import Parameters
-from ..search.registry import load
+from ..search.registry import load, parameters_class
 from ..search.search import Search
 
-RECOMPUTING = "recompute"
+RECOMPUTING, PROVING = "recompute", "cp-sat"
+MOST_OPS_PROVEN, MOST_OPS_PLACED = 25, 64
+"""Up to so many, `cp-sat` proves or finds what others do not: of repeated runs, and on several devices."""
+COPIES = (2, 3, 4)
+PRICED_BEFORE = 20_000  # edits: what `recompute` finds of such graphs, it finds in these
 HEURISTICS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
 MOST_CELLS = 2**31
 LARGEST_PARTITIONED = 20_000  # edges: one second
-LARGEST_PROVEN = 64  # ops: cp-sat's proofs end, or its schedules are better
-LARGEST_TINY = 30
+LARGEST_TINY = 30  # ops: most are proven optimal
 SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
 SHARE_IF_TINY = 0.1
 
@@ -30,16 +32,21 @@ def _is_tied(problem: Problem) -> bool:
 
 
 def _is_small(problem: Problem) -> bool:
-    return problem.devices > 1 and problem.graph.num_ops <= LARGEST_PROVEN
+    return problem.devices > 1 and problem.graph.num_ops <= MOST_OPS_PLACED
 
 
 def parts(problem: Problem) -> list[str]:
     """Return the methods used for a problem."""
     if problem.recompute:
-        return ["order-search", RECOMPUTING]
+        return [
+            *HEURISTICS,
+            "order-search",
+            RECOMPUTING,
+            *([PROVING] if problem.graph.num_ops <= MOST_OPS_PROVEN else []),
+        ]
     if _is_order_only(problem):
         return [*_heuristics(problem), "order-search"]
-    more = [*(["step-search"] if _moves_steps(problem) else []), *(["cp-sat"] if _is_small(problem) else [])]
+    more = [*(["step-search"] if _moves_steps(problem) else []), *([PROVING] if _is_small(problem) else [])]
     return [*_heuristics(problem), "annealing", *more]
 
 
@@ -64,13 +71,13 @@ def solve(search: Search, parameters: Parameters) -> None:
     """Try the heuristics, then search; stop at once when the lower bound is met.
 
     Peak memory on one device: `order_search`. Otherwise: `annealing`, from the best heuristic or
-    greedy decoding; then `step_search`, where the graph is small or transfers cost time or room; then, on small
-    graphs and if there is a time limit, `cp_sat`. All go on from the best schedule known. With recomputation:
-    `recompute` alone.
+    greedy decoding; then `step_search`, where the graph is small or transfers cost time or room. All go on from the
+    best schedule known, as does `recompute` where ops may run again; after them `cp-sat` for graphs small enough to be
+    solved to the end. That has no end of its own, so it is used within a time limit only.
     """
     problem = search.problem
     if problem.recompute:
-        _run(search, RECOMPUTING)
+        _recompute(search)
         return
     for name in _heuristics(problem):
         _run(search, name)
@@ -90,25 +97,42 @@ def _search_placements(search: Search) -> None:
         return
     proves = _is_small(problem) and search.is_timed and math.isinf(search.evaluations_left)
     is_tiny = proves and problem.graph.num_ops <= LARGEST_TINY
-    share = SHARE_IF_TINY if is_tiny else SHARE_OF_ANNEALING
-    _run_for(search, "annealing", share)
-    if search.best_fitness[0] and not proves:
+    _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else SHARE_OF_ANNEALING)
+    if search.best_fitness[0] and not proves and not search.must_stop():
         _run(search, "annealing")
     if proves:
         _run_for(search, "step-search", SHARE_IF_TINY if is_tiny else SHARE_OF_STEPS)
-        _run(search, "cp-sat:hint=0")
-    _run(search, "step-search")
+        if not search.must_stop():
+            _run(search, PROVING, hint=0)
+    if not search.must_stop():
+        _run(search, "step-search")
 
 
-def _run_for(search: Search, method: str, share: float) -> None:
+def _run_for(search: Search, name: str, share: float) -> None:
     """Run a method for a share of the budget that is left."""
     with search.limited(share * search.evaluations_left, search.share_of_time(share)):
-        _run(search, method)
+        if not search.must_stop():
+            _run(search, name)
 
 
-def _run(search: Search, method: str) -> None:
-    """Run a method, unless the budget is spent."""
-    if not search.must_stop():
-        spec = parse_method(method)
-        search.working = spec.name
-        load(spec.name)(search, spec.parameters)
+def _recompute(search: Search) -> None:
+    for name in HEURISTICS:
+        _run(search, name)
+        if search.must_stop():
+            return
+    if search.problem.graph.num_ops > MOST_OPS_PROVEN or not search.is_timed:
+        _run(search, RECOMPUTING)
+        return
+    with search.limited(PRICED_BEFORE):
+        _run(search, RECOMPUTING)
+    said = len(search.notes)
+    for copies in COPIES:
+        if search.must_stop() or math.isinf(search.lower_bound):
+            return
+        del search.notes[said:]  # what was proven of fewer copies
+        _run(search, PROVING, hint=0, copies=copies)
+
+
+def _run(search: Search, name: str, **parameters: int) -> None:
+    search.working = name
+    load(name)(search, parameters_class(name)(**parameters))

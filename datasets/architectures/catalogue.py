@@ -8,6 +8,7 @@ from functools import partial
 
 from ...core.errors import UsageError
 from ...core.graph import CostGraph
+from ...core.names import unknown
 from .convnet import Variant
 from .nasnet import nasnet_a
 from .resnet import resnet50
@@ -73,7 +74,7 @@ def architecture_graph(
         If there is no such network, or a number is out of range.
     """
     if name not in ARCHITECTURES:
-        raise UsageError(f"unknown network '{name}'; choose from {', '.join(ARCHITECTURES)}")
+        raise unknown("network", name, ARCHITECTURES)
     chosen = ARCHITECTURES[name]
     size = chosen.size if size is None else size
     for what, value, low, high in (("batch", batch, 1, 2**16), ("image size", size, chosen.smallest, 2**14)):

@@ -39,6 +39,7 @@ def resolve_output(ctx: typer.Context, graphs: int) -> Output:
     """Decide where `graphs` graphs go from the command's options, or say why they cannot."""
     from ....core.errors import UsageError
     from ....core.files.costgraph import SUFFIXES
+    from ....core.names import unknown
     from ....datasets.split import parse_ratio
 
     given = ctx.params
@@ -57,7 +58,7 @@ def resolve_output(ctx: typer.Context, graphs: int) -> Output:
     if kind != "folder" and (split or given.get("overwrite")):
         raise UsageError("--split and --overwrite are for data sets; name a folder as the output")
     if wanted is not None and f".{wanted}" not in SUFFIXES:
-        raise UsageError(f"unknown format '{wanted}'; choose from {', '.join(s[1:] for s in SUFFIXES)}")
+        raise unknown("format", wanted, [s[1:] for s in SUFFIXES])
     if suffix and wanted not in (None, suffix[1:]):
         raise UsageError(f"{path}: the name asks for another format than {wanted}; leave --format out")
     if suffix is None:
@@ -68,15 +69,18 @@ def resolve_output(ctx: typer.Context, graphs: int) -> Output:
 def room_asked(ctx: typer.Context) -> tuple[Task, int] | None:
     """Return the task and the number of devices that `--improvable` asks about."""
     from ....core.errors import UsageError
+    from ....core.names import task_of, unknown
 
     task, devices = ctx.params["improvable"], ctx.params["devices"]
     if task is None:
         if devices is not None:
             raise UsageError("--devices says where --improvable looks for room; give both, or neither")
         return None
-    if task not in ("memory", "runtime"):
-        raise UsageError(f"unknown task '{task}'; choose memory or runtime")
-    return task, devices or (1 if task == "memory" else 2)
+    tasks: tuple[Task, ...] = ("memory", "runtime")
+    for known in tasks:
+        if task_of(task) == known:
+            return known, devices or (1 if known == "memory" else 2)
+    raise unknown("task", task, tasks)
 
 
 def finish_folder(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional
 
 import typer
 
+from ....core.names import task_of
 from ....core.search.registry import METHODS
 from ...made_options import made_option, with_options
 from ...options import JobsOption, JsonFlag, QuietFlag
@@ -32,12 +33,15 @@ if TYPE_CHECKING:
 
 _OptionalTexts = Optional[list[str]]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 _OptionalInt = Optional[int]  # noqa: UP045
-_OptionalTask = Optional[Literal["memory", "runtime"]]  # noqa: UP045
+_OptionalText = Optional[str]  # noqa: UP045
 _OptionalPrecision = Optional[Literal["float32", "bfloat16"]]  # noqa: UP045
 _TASK_HELP = "What to minimise: memory (peak) or runtime (makespan). (default: the settings', or memory)"
 _DEVICES_HELP = "Devices, 2 to 8. (default: the settings', or 2)"
 _OPTIONS: dict[str, tuple[Any, Any]] = {
-    "task": (_OptionalTask, typer.Option("--task", help=_TASK_HELP)),
+    "task": (
+        _OptionalText,
+        typer.Option("--task", help=_TASK_HELP, parser=task_of, metavar="<memory|runtime>"),
+    ),
     "devices": (_OptionalInt, typer.Option("--devices", "-d", min=2, max=8, help=_DEVICES_HELP)),
     "precision": (_OptionalPrecision, typer.Option("--precision", help="Of matrix products. (default: float32)")),
 }
@@ -51,7 +55,7 @@ def network_command(method: str) -> Callable[..., None]:
     own = [made_option(name, _OPTIONS[name][0], None, _OPTIONS[name][1]) for name in trainable.options]
 
     def run(
-        output: RunFolderOption,
+        output: RunFolderOption = None,
         validation: ValidationOption = None,
         config: ConfigOption = None,
         setting: SettingOption = None,
@@ -68,12 +72,13 @@ def network_command(method: str) -> Callable[..., None]:
         from ....policies.training.trainable import Work
         from ...console import Talk
         from ...reports.training import report
-        from .runs import chosen_settings, resume_command, split
+        from .runs import chosen_settings, folder_of, resume_command, split
 
         talk = Talk(quiet)
         changes = [f"{name}={value}" for name, value in trainable.changes(given).items() if value is not None]
+        folder = folder_of(output, method, resume, talk)
         settings = chosen_settings(
-            output,
+            folder,
             resume,
             trainable.kind,
             config,
@@ -84,8 +89,8 @@ def network_command(method: str) -> Callable[..., None]:
         read = graphs_of(given["graphs"], talk.note) if given["graphs"] else []
         others = graphs_of(validation, talk.note) if validation else []
         training, validated = split(read, others, settings.seed, talk)
-        again = resume_command(method, output, given["graphs"] or [], validation or [], jobs)
-        work = Work(output, settings, training, validated, jobs, resume)
+        again = resume_command(method, folder, given["graphs"] or [], validation or [], jobs)
+        work = Work(folder, settings, training, validated, jobs, resume)
         report(trainable, _trained(trainable, work, talk, again), json)
 
     return with_options(run, {"output": [graphs, *own]}, f"{METHODS[method].training}\n\n{trainable.help}")

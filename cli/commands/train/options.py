@@ -6,7 +6,14 @@ from typing import Annotated, Literal, Optional
 
 import typer
 
-RunFolderOption = Annotated[str, typer.Option("--output", "-o", help="Folder of the run: weights, checkpoint, curves.")]
+RunFolderOption = Annotated[
+    Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+    typer.Option(
+        "--output",
+        "-o",
+        help="Folder of the run: weights, checkpoint, curves. (default: a new one in runs/; with --resume the last)",
+    ),
+]
 ValidationOption = Annotated[
     Optional[list[str]],  # noqa: UP045 - Typer reads it at run time on Python 3.10
     typer.Option("--validation", help="Other graphs, or a folder, to validate on; repeatable."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -15,6 +16,21 @@ if TYPE_CHECKING:
     from ...console import Talk
 
 _FEW = 10
+
+
+def folder_of(output: str | None, method: str, resume: bool, talk: Talk) -> str:
+    """Return the folder of a run: the one that is named, or one in `runs/`, which a note tells.
+
+    That is the first of `runs/METHOD`, `runs/METHOD-2` and so on that is not there; with `resume` the last that is.
+    """
+    if output is not None:
+        return output
+    number, there, folder = 1, None, Path("runs", method)
+    while folder.exists():
+        number, there, folder = number + 1, folder, Path("runs", f"{method}-{number + 1}")
+    chosen = str(there if resume and there is not None else folder)
+    talk.note(f"the run is in {chosen}")
+    return chosen
 
 
 def chosen_settings(

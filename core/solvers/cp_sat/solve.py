@@ -43,6 +43,13 @@ def parts(problem: Problem) -> list[str]:
     return [*auto.parts(problem), "cp-sat"]
 
 
+def _hinting(problem: Problem, parameters: Parameters) -> str:
+    """Return the method that finds the hint: `auto`, of whose methods with recomputation this is one."""
+    if not problem.recompute:
+        return "auto"
+    return "fixed-order" if parameters.fixed else "recompute"
+
+
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer each schedule that the solver finds, and raise the bound to what it proves.
 
@@ -53,7 +60,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     offered counts one evaluation.
     """
     search.offer_order(search.problem.graph.input_order)
-    improve(search, parameters.hint, "fixed-order" if search.problem.recompute and parameters.fixed else "auto")
+    improve(search, parameters.hint, _hinting(search.problem, parameters))
     if search.must_stop() or math.isinf(search.lower_bound):
         return
     problem = search.problem

@@ -142,7 +142,10 @@ class AnnealedRuns:
         time_taken = self.search.problem.op_times[order].sum()
         state.values[:] = [excess, time_taken, max(time_taken, allowed), excess]
         state.best[: len(order)], state.best_length[0] = order, len(order)
-        self.aim = Aim(limit, allowed, FIRST_WEIGHT * self.total / limit, 0.0, self.moves_first)
+        # Of a limit that was not kept before, the weight has grown to what it takes by now.
+        is_known = limit == self.aim.limit and excess > 0
+        weight = self.aim.weight if is_known else FIRST_WEIGHT * self.total / limit
+        self.aim = Aim(limit, allowed, weight, 0.0, self.moves_first)
 
     def best_order(self) -> IndexArray:
         """Return the best sequence of the annealing, or that of the search before there is one."""
@@ -161,10 +164,11 @@ class AnnealedRuns:
         search, hot, cold = self.search, parameters.hot, parameters.cold
         while (spent := budget.spent()) < 1 and not self.keeps_both and not search.must_stop():
             temperature = self.total * hot * (cold / hot) ** spent
-            tries = int(min(self.most_tries, search.evaluations_left, 1 + budget.most / LEAST_BATCHES))
+            tries = int(min(self.most_tries, search.evaluations_left, 1 + budget.tries() / LEAST_BATCHES))
             self.aim = self.aim._replace(temperature=temperature, weight=self._weight())
             priced = anneal_runs(self.graph, self.groups, self.runs, self.state, self.aim, tries)
             search.evaluations += max(priced, tries * LEAST_PRICED)
+            budget.tried += tries
         search.offer(Schedule.single_device(self.best_order()))
         return self.keeps_both
 
@@ -182,6 +186,7 @@ class _Budget:
     def __init__(self, search: Search, share: float) -> None:
         self.search, self.start, self.evaluations = search, time.monotonic(), search.evaluations
         self.seconds, self.most = share * search.seconds_left(), share * search.evaluations_left
+        self.tried = 0
 
     def spent(self) -> float:
         """Return how much of it is spent, 1 at its end."""
@@ -190,6 +195,12 @@ class _Budget:
         if self.seconds < math.inf:
             self.search.depends_on_time = True
         return max(evaluations, seconds)
+
+    def tries(self) -> float:
+        """Return how many moves there is room for, by the evaluations and by how many were tried in the time spent."""
+        if not self.tried or self.seconds == math.inf:
+            return self.most
+        return min(self.most, self.seconds * self.tried / max(1e-6, time.monotonic() - self.start))
 
 
 def _least_time(runs: AnnealedRuns, parameters: Parameters) -> None:

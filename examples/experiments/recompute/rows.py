@@ -58,6 +58,7 @@ def solved(graph, limit, method, seconds):
         "added": 100 * (taken / once - 1) if result.is_feasible else "",
         "bound": "" if result.is_proven_infeasible else 100 * (result.lower_bound / once - 1),
         "found_in": round(result.seconds, 2),
+        "why": " ".join(result.notes) if result.is_proven_infeasible else "",
     }
 
 

@@ -1,14 +1,17 @@
 """Training graphs under memory limits that no order keeps: added time of `recompute`, the bound, what is impossible.
 
 usage: python examples/experiments/recompute/training_graphs.py FOLDER... [--limits SHARE..., default 0.8 0.6 0.4]
-       [--seconds S, default 30] [--order-seconds S, default 10] [--graphs N of each folder, default all]
+       [--seconds S, default 30] [--order-seconds S, default 10] [--every N-th of each folder by name, default 1]
+       [--graphs N of each folder, default all] [--above persistent|least, default persistent]
        [--output FILE, default training_graphs.csv]
 
 Graphs of a folder called `training`, and those whose file says `training`, `sgd` or `adam`. The limit is the weights
-and other persistent bytes, and the share of what the best order (`auto` in --order-seconds) takes beside them. FILE is
-gone on with; the tables are printed of all it has. Means are over the graphs on which the limit was kept, in percent of
-the time of all ops once, with half of the 95% confidence interval. A graph takes about two minutes; a laptop hour: a
-folder of 30 graphs.
+and other persistent bytes, and the share of what the best order (`auto` in --order-seconds) takes beside them; with
+--above least, what no schedule is below, and the share of what that order takes above it. FILE is gone on with; the
+tables are printed of all it has. *Impossible* is proven, by one of three things: one op takes more with its inputs and
+outputs; what is kept to the end does (gradients that are outputs, for instance); or a cut. Means are over the graphs on
+which the limit was kept, in percent of the time of all ops once, with half of the 95% confidence interval. A graph
+takes about two minutes; a laptop hour: a folder of 30 graphs.
 """
 
 import argparse
@@ -16,12 +19,14 @@ from pathlib import Path
 
 import schedopt
 from rows import Rows, mean, numbers, solved
+from schedopt.core.costs.bounds import memory_bound
 
 FIELDS = (
     "folder",
     "graph",
     "share",
     "seconds",
+    "above",
     "ops",
     "order",
     "limit",
@@ -30,10 +35,12 @@ FIELDS = (
     "added",
     "bound",
     "found_in",
+    "why",
 )
-KEY = FIELDS[:4]
+KEY = FIELDS[:5]
 NAMES = ("training", "sgd", "adam")
 NEAR = 5.0
+REASONS = {"one op": "alone needs", "kept to the end": "the last step", "a cut": "runs in at least"}
 
 
 def training_graphs(folder):
@@ -47,24 +54,27 @@ def training_graphs(folder):
 def measure(options, rows):
     """Do every search that has no row yet."""
     for folder in options.folders:
-        for file in training_graphs(folder)[: options.graphs]:
+        for file in training_graphs(folder)[:: options.every][: options.graphs]:
             key = (Path(folder).resolve().name, file.name.partition(".pb")[0])
-            todo = [share for share in options.limits if not rows.find(*key, share, options.seconds)]
+            todo = [share for share in options.limits if not rows.find(*key, share, options.seconds, options.above)]
             if not todo:
                 continue
             graph = schedopt.read_graph(file)
             order = schedopt.solve(graph, time_limit=options.order_seconds).peak_memory
-            weights = int(graph.persistent.sum())
+            floor = int(graph.persistent.sum())
+            if options.above == "least":
+                floor = memory_bound(schedopt.Problem(graph, recompute=True))
             for share in todo:
-                limit = max(1, weights + int(share * (order - weights)))
-                known = dict(zip(KEY, (*key, share, options.seconds), strict=True))
+                limit = max(1, floor + int(share * (order - floor)))
+                known = dict(zip(KEY, (*key, share, options.seconds, options.above), strict=True))
                 found = solved(graph, limit, "recompute", options.seconds)
+                found["why"] = "; ".join(reason for reason, text in REASONS.items() if text in found["why"])
                 rows.add(**known, ops=graph.num_ops, order=order, limit=limit, **found)
 
 
 def table(options, rows):
     """Print what is summed up per folder and share, then a row per graph."""
-    asked = [row for row in rows.rows if row["seconds"] == str(options.seconds)]
+    asked = [row for row in rows.rows if (row["seconds"], row["above"]) == (str(options.seconds), options.above)]
     heads = ("folder", "limit", "graphs", "kept", "proven impossible", "not kept", "added", "bound", f"within {NEAR:g}")
     print(f"seed 0, {options.seconds:g} s\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for folder in dict.fromkeys(row["folder"] for row in asked):
@@ -79,7 +89,7 @@ def table(options, rows):
     heads = ("graph", "ops", *(f"at {share:g}" for share in options.limits))
     print(f"\nadded (bound), percent\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for folder, graph in dict.fromkeys((row["folder"], row["graph"]) for row in asked):
-        found = {row["share"]: row for row in rows.find(folder, graph) if row["seconds"] == str(options.seconds)}
+        found = {row["share"]: row for row in asked if (row["folder"], row["graph"]) == (folder, graph)}
         cells = [graph, next(iter(found.values()))["ops"]]
         print(f"| {' | '.join([*cells, *(cell(found.get(str(share))) for share in options.limits)])} |")
 
@@ -89,7 +99,7 @@ def cell(row):
     if row is None:
         return ""
     if row["status"] == "infeasible":
-        return "impossible"
+        return f"impossible ({row['why']})"
     bound = f"({float(row['bound']):.2f})"
     return f"{float(row['added']):.2f} {bound}" if row["status"] == "kept" else f"not kept {bound}"
 
@@ -100,7 +110,9 @@ def main():
     parser.add_argument("--limits", nargs="+", type=float, default=[0.8, 0.6, 0.4])
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--order-seconds", type=float, default=10.0)
+    parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--graphs", type=int)
+    parser.add_argument("--above", choices=("persistent", "least"), default="persistent")
     parser.add_argument("--output", default="training_graphs.csv")
     options = parser.parse_args()
     rows = Rows(options.output, FIELDS, KEY)

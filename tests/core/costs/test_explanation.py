@@ -9,7 +9,7 @@ from models.small_graphs import chain_of
 from naive.graphs import random_graph
 from schedopt.core.annotations import Annotations, Resident
 from schedopt.core.costs.bounds import memory_bound, recomputation_bound
-from schedopt.core.costs.explanation import WIDTH, explain
+from schedopt.core.costs.explanation import WIDTH, explain, runs_again
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 
@@ -112,3 +112,22 @@ def test_the_held_bytes_are_the_peak_and_no_order_is_below_the_bounds(seed):
 def test_several_devices_and_the_makespan_have_none():
     assert schedopt.solve(branches(), "brkga", devices=2, evaluations=50).explain() == ""
     assert schedopt.solve(branches(), "dfs", task="runtime", devices=1).explain() == ""
+
+
+@pytest.mark.parametrize(("runtime", "said"), [(2.0, "layer2 +2 us"), (0.0, "layer2 +1 run")])
+def test_what_runs_again_is_named(runtime, said):
+    builder = schedopt.GraphBuilder("training")
+    for k in range(4):
+        builder.add_op(f"layer{k}", inputs=[(k - 1, 0)] if k else [], outputs=[100], runtime=runtime)
+    for k in reversed(range(4)):
+        inputs = [(k, 0)] if k == 3 else [(k, 0), (6 - k, 0)]
+        builder.add_op(f"back{k}", inputs=inputs, outputs=[10], runtime=runtime)
+    problem = schedopt.Problem(builder.build(), task="runtime", memory_limit=320, recompute=True)
+    again = schedopt.Schedule.single_device([0, 1, 2, 3, 4, 2, 5, 6, 7])
+    assert runs_again(problem, again) == f"Runs again: {said}."
+    assert runs_again(problem, schedopt.Schedule.single_device(range(8))) == ""
+    often = schedopt.Schedule.single_device([0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7])
+    assert runs_again(problem, often).startswith("Runs again: layer0 +"), "what adds most comes first"
+    result = schedopt.solve(problem, "recompute", evaluations=2000)
+    assert result.explain() == runs_again(problem, result.schedule)
+    assert result.explain().startswith("Runs again: ")

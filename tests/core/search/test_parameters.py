@@ -47,7 +47,7 @@ def test_a_value_is_refused_in_the_same_words_everywhere(name, text, value, word
 @pytest.mark.parametrize(
     ("kind", "texts", "words"),
     [
-        (Some, {"counts": "1"}, "method 'm' has no parameter 'counts'; it has count, share, kind, path"),
+        (Some, {"counts": "1"}, "method 'm' has no parameter 'counts'; did you mean count?"),
         (Parameters, {"count": "1"}, "method 'm' has no parameter 'count'; it has none"),
         (Some, {"count": "1.5"}, "parameter count of 'm' must be a whole number, not '1.5'"),
         (Some, {"share": "half"}, "parameter share of 'm' must be a number, not 'half'"),

@@ -10,6 +10,7 @@ from schedopt.core.costs.simulator import simulate
 from schedopt.core.errors import ProgramError, UsageError
 from schedopt.core.problem import Problem
 from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.pytorch import refuse_older
 from schedopt.core.programs.pytorch.importer import graph_of, read
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.roofline import Roofline
@@ -261,3 +262,11 @@ def test_read_is_what_import_calls(tmp_path, monkeypatch):
     ]
     with pytest.raises(UsageError, match="--flops must be more than 0"):
         read("read_net:build", ImportOptions(flops=0), notes.append)
+
+
+@pytest.mark.parametrize("version", ["2.5.1", "1.13.0+cpu"])
+def test_a_torch_that_is_too_old_is_one_sentence(version):
+    refuse_older(torch.__version__)
+    refuse_older("2.10.0a0+git")
+    with pytest.raises(ProgramError, match=rf"^PyTorch programs need torch 2\.6 or later; here is {version[:4]}"):
+        refuse_older(version)

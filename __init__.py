@@ -27,6 +27,7 @@ if _typing.TYPE_CHECKING:
     from .core.front_door.methods import methods
     from .core.front_door.networkx_graphs import from_networkx, to_networkx
     from .core.front_door.optimizing import optimize
+    from .core.front_door.packing import PackedBuffers, pack
     from .core.front_door.solving import solve
     from .core.front_door.sweeping import pareto
     from .core.front_door.verifying import verify
@@ -44,6 +45,7 @@ __all__ = [
     "GraphBuilder",
     "GraphError",
     "OtherGraphError",
+    "PackedBuffers",
     "Problem",
     "ProgramError",
     "Result",
@@ -62,6 +64,7 @@ __all__ = [
     "inductor",
     "methods",
     "optimize",
+    "pack",
     "pareto",
     "read_graph",
     "read_schedule",
@@ -82,6 +85,7 @@ _MODULES = {
     "front_door.importing": ["import_model"],
     "front_door.methods": ["methods"],
     "front_door.networkx_graphs": ["from_networkx", "to_networkx"],
+    "front_door.packing": ["PackedBuffers", "pack"],
     "front_door.solving": ["solve"],
     "front_door.sweeping": ["pareto"],
     "front_door.verifying": ["verify"],

@@ -1,5 +1,5 @@
 """`python -m schedopt`: the command line."""
 
-from .cli.main import main
+from .cli.start import main
 
 main()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Iterator
 from typing import Any
+
+from .escapes import visible
 
 
 class Talk:
@@ -14,16 +18,17 @@ class Talk:
 
         self.quiet = quiet
         self.console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+        logging.getLogger("schedopt").setLevel(logging.ERROR if quiet else logging.WARNING)
 
     def note(self, text: str) -> None:
         """Print a remark, unless quiet."""
         if not self.quiet:
-            self.console.print(f"note: {text}", style="dim", markup=False)
+            self.console.print(visible(f"note: {text}"), style="dim", markup=False)
 
     def say(self, text: str) -> None:
         """Print a line of progress, unless quiet."""
         if not self.quiet:
-            self.console.print(text, markup=False)
+            self.console.print(visible(text), markup=False)
 
     @property
     def shows_progress(self) -> bool:
@@ -39,10 +44,23 @@ def show(renderable: Any, title: str | None = None) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, emoji=False, width=200)
     if title is not None:
-        console.print(title, style="bold", markup=False)
-    console.print(renderable)
+        console.print(visible(title), style="bold", markup=False)
+    console.print(_Visible(renderable))
+
+
+class _Visible:
+    """Something to print, with what commands a terminal written out; styles are no part of the text."""
+
+    def __init__(self, renderable: Any) -> None:
+        self.renderable = renderable
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        from rich.segment import Segment
+
+        for segment in console.render(self.renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
 def write(text: str) -> None:
     """Print plain text, such as JSON, to standard output."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.write(visible(text if text.endswith("\n") else text + "\n"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import typer
 from typer.core import TyperGroup
 
-from ..core.errors import SchedoptError
+from ..core.errors import SchedoptError, UnwrittenError
 from ..version import VERSION
 from .commands.apply import apply
 from .commands.check import check
@@ -22,11 +22,13 @@ from .commands.import_model import import_model
 from .commands.measure import measure
 from .commands.methods import methods
 from .commands.optimize import optimize
+from .commands.pack import pack
 from .commands.pareto import pareto
 from .commands.plot import plot
 from .commands.show import show
 from .commands.solve import solve
 from .commands.train.group import train
+from .escapes import visible
 
 
 class ErrorBoundary(TyperGroup):
@@ -37,7 +39,8 @@ class ErrorBoundary(TyperGroup):
         try:
             return super().invoke(ctx)
         except SchedoptError as error:
-            typer.echo(f"error: {error}", err=True)
+            kept = f"; a copy is in {copy}" if (copy := _copy_of(error)) else ""
+            typer.echo(visible(f"error: {error}{kept}"), err=True)
             raise typer.Exit(error.exit_code) from error
         except BrokenPipeError:
             sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - the reader of our pipe has left
@@ -45,6 +48,21 @@ class ErrorBoundary(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             raise typer.Exit(130) from None
+
+
+def _copy_of(error: SchedoptError) -> str:
+    """Put what could not be written into a temporary folder; return where, or nothing if there is no room either."""
+    if not isinstance(error, UnwrittenError):
+        return ""
+    from pathlib import Path
+    from tempfile import mkdtemp
+
+    try:
+        copy = Path(mkdtemp(prefix="schedopt-")) / f"copy{''.join(Path(error.path).suffixes[-2:])[:20]}"
+        copy.write_bytes(error.data)
+    except (OSError, ValueError):
+        return ""
+    return str(copy)
 
 
 app = typer.Typer(
@@ -68,8 +86,18 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
+    largest_file: Annotated[
+        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        typer.Option(
+            "--largest-file",
+            envvar="SCHEDOPT_LARGEST_FILE",
+            help="Refuse files that hold more, after gzip, e.g. 8GiB. (default: 1GiB)",
+        ),
+    ] = None,
 ) -> None:
     """Decide where and in which order the ops of a neural network run, for least memory or time."""
+    if largest_file is not None:
+        os.environ["SCHEDOPT_LARGEST_FILE"] = largest_file  # for worker processes, too
 
 
 _GRAPH, _MODEL, _MANY = "Schedule a graph", "Your own model", "Methods and many graphs"
@@ -79,6 +107,7 @@ app.command("plot", rich_help_panel=_GRAPH)(plot)
 app.command("pareto", rich_help_panel=_GRAPH)(pareto)
 app.command("diff", rich_help_panel=_GRAPH)(diff)
 app.command("check", rich_help_panel=_GRAPH)(check)
+app.command("pack", rich_help_panel=_GRAPH)(pack)
 app.command("convert", rich_help_panel=_GRAPH)(convert)
 app.command("optimize", rich_help_panel=_MODEL)(optimize)
 app.command("import", rich_help_panel=_MODEL)(import_model)
@@ -89,8 +118,3 @@ app.command("methods", rich_help_panel=_MANY)(methods)
 app.command("compare", rich_help_panel=_MANY)(compare)
 app.add_typer(gen, name="gen", rich_help_panel=_MANY)
 app.add_typer(train, name="train", rich_help_panel=_MANY)
-
-
-def main() -> None:
-    """Entry point of the `schedopt` script and of `python -m schedopt`."""
-    app(prog_name="schedopt")

@@ -110,3 +110,14 @@ TimeLimitOption = Annotated[
         "--time-limit", "-t", help=f"Wall time per run, e.g. 10s. (default: {_default_time_limits()}, else none)"
     ),
 ]
+AddressesFlag = Annotated[
+    bool,
+    typer.Option(
+        "--addresses",
+        help="Give every tensor an offset in its device's arena, and choose an order whose arena is small.",
+    ),
+]
+AlignOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--align", help="With --addresses: what offsets are multiples of, e.g. 16 or 4KiB. (default: 64)"),
+]

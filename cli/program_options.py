@@ -7,7 +7,10 @@ from typing import Annotated, Any, Optional
 import typer
 
 ModelArgument = Annotated[
-    str, typer.Argument(metavar="MODEL", help="An .onnx or .pt2 file, or module:function that returns a PyTorch model.")
+    str,
+    typer.Argument(
+        metavar="MODEL", help="An .onnx, .tflite or .pt2 file, or module:function that returns a PyTorch model."
+    ),
 ]
 _TRAINING = (
     "none, or a training step of PyTorch with its optimizer: sgd, adam, or adam:learning_rate=0.01. (default: none)"
@@ -22,7 +25,8 @@ ShapeOption = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=VALUE",
-        help="Size of a symbolic dimension, or keyword argument of the function; repeatable.",
+        help="Size of a symbolic dimension (batch=8; to optimize, a range: batch=1..32), of all dimensions of an input "
+        "(x=1x3x320x320), value of an input that is one whole number, or keyword argument of the function; repeatable.",
     ),
 ]
 ProgramDeviceOption = Annotated[
@@ -37,6 +41,8 @@ ScheduleDeviceOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--device", help=_DEVICE.replace("cpu)", "the schedule's, else cpu)")),
 ]
+_DIGITS = 15
+OverwriteModelFlag = Annotated[bool, typer.Option("--overwrite", help="Write over MODEL, if it is the output.")]
 RepeatsOption = Annotated[int, typer.Option("--repeats", min=1, help="Rounds; in each, a new process per order.")]
 
 
@@ -51,16 +57,29 @@ def given_options(training: str | None, shapes: list[str] | None, device: str | 
     from ..core.errors import UsageError
 
     given: dict[str, Any] = {} if training is None else {"training": training}
-    sizes = {}
-    for text in shapes or []:
-        name, _, value = text.rpartition("=")
-        if not name or not value.isdecimal() or int(value) == 0:
-            raise UsageError(f"--shape '{text}' is not understood; write it like batch=8")
-        sizes[name] = int(value)
-    if sizes:
+    if sizes := dict(map(_shape, shapes or [])):
         given["shapes"] = sizes
     if device is not None:
         if device not in ("cpu", "cuda"):
             raise UsageError(f"--device '{device}' is unknown; use cpu or cuda")
         given["device"] = device
     return given
+
+
+def _shape(text: str) -> tuple[str, int | tuple[int, ...] | range]:
+    """Read `batch=8`, `x=1x3x320x320` or `batch=1..32`."""
+    from ..core.errors import UsageError
+
+    name, _, value = text.rpartition("=")
+    first, is_range, last = value.partition("..")
+    sizes = value.split("x")
+    if name and is_range and _is_size(first) and _is_size(last) and int(first) < int(last):
+        return name, range(int(first), int(last) + 1)
+    if not name or is_range or not all(map(_is_size, sizes)):
+        raise UsageError(f"--shape '{text}' is not understood; write it like batch=8 or input=1x3x320x320")
+    return name, int(value) if len(sizes) == 1 else tuple(map(int, sizes))
+
+
+def _is_size(text: str) -> bool:
+    """Whether a text is a whole number above 0 that is the size of something."""
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS and int(text) > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .errors import GraphError
@@ -55,6 +55,8 @@ class Annotations:
         The tensors behind the persistent bytes.
     imported
         How the graph was imported: `model`, and the options that are not the default, by their names in Python.
+    view_offsets
+        By op and output of a view, how many bytes after what it is a view of it starts; 0 for those not named.
     """
 
     modules: tuple[str, ...] = ()
@@ -62,9 +64,10 @@ class Annotations:
     phases: tuple[str, ...] = ()
     residents: tuple[Resident, ...] = ()
     imported: Mapping[str, Any] = field(default_factory=dict)
+    view_offsets: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.modules or self.lines or self.phases or self.residents or self.imported)
+        return any(getattr(self, known.name) for known in fields(self))
 
     def source_of(self, op: int) -> str:
         """Return where an op comes from, as `encoder.layer.0.attention, model.py:31`; empty if that is not known."""
@@ -84,6 +87,9 @@ class Annotations:
                 raise GraphError(f"{where}: {len(values)} {what} are given for {ops} ops")
         if unknown := set(self.phases) - set(PHASES):
             raise GraphError(f"{where}: the phase '{min(unknown)}' is none of {', '.join(PHASES[1:])}")
+        for op, port in self.view_offsets:
+            if not (0 <= op < ops and port >= 0):
+                raise GraphError(f"{where}: a view has an offset that is output {port} of op {op}, which is not there")
         for resident in self.residents:
             named = (*resident.readers, *resident.writers, *((resident.op,) if resident.op >= 0 else ()))
             if resident.role not in ROLES:

@@ -14,6 +14,7 @@ BoolArray = NDArray[np.bool_]
 
 INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
+_BITS, _LOW = 32, 2**32 - 1
 
 
 def frozen(values: Any, dtype: Any) -> NDArray[Any]:
@@ -25,15 +26,32 @@ def frozen(values: Any, dtype: Any) -> NDArray[Any]:
 
 def csr(rows: NDArray[Any], columns: NDArray[Any], count: int) -> tuple[IndexArray, IndexArray]:
     """Group `columns` by `rows`, keeping their order: `(pointers of shape (count + 1,), columns)`."""
-    order = np.argsort(rows, kind="stable")
+    if np.any(rows[1:] < rows[:-1]):
+        # Sorting each row with its place is stable, and several times as fast as a stable sort.
+        columns = columns[np.sort(_packed(rows, np.arange(len(rows)))) & _LOW]
     pointers = np.zeros(count + 1, np.int32)
     np.cumsum(np.bincount(rows, minlength=count), out=pointers[1:])
-    return frozen(pointers, np.int32), frozen(columns[order], np.int32)
+    return frozen(pointers, np.int32), frozen(columns, np.int32)
+
+
+def sorted_csr(rows: NDArray[Any], columns: NDArray[Any], count: int) -> tuple[IndexArray, IndexArray]:
+    """Group `columns` by `rows` as `csr` does, but in increasing order in each group."""
+    packed = np.sort(_packed(rows, columns))
+    return csr(packed >> _BITS, packed & _LOW, count)
 
 
 def distinct_pairs(rows: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Drop repeated `(row, column)` pairs, keeping the first of each in its place."""
-    width = int(columns.max(initial=0)) + 1
-    _, first = np.unique(rows.astype(np.int64) * width + columns, return_index=True)
+    pairs = _packed(rows, columns)
+    in_order = np.sort(pairs)
+    if not np.any(in_order[1:] == in_order[:-1]):
+        return rows, columns
+    _, first = np.unique(pairs, return_index=True)
     first.sort()
     return rows[first], columns[first]
+
+
+def _packed(rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[np.int64]:
+    """Return both as one number each, sorted by row and then by column; both are below 2^31."""
+    packed: NDArray[np.int64] = (rows.astype(np.int64) << _BITS) | columns
+    return packed

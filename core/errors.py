@@ -1,10 +1,17 @@
 """The errors schedopt raises on purpose; each message names the file or node, the value and the remedy."""
 
+_LONGEST = 1500
+"""Letters of a message: what it quotes may be as long as a file."""
+
 
 class SchedoptError(Exception):
     """Base of every deliberate error; the command line prints its message and leaves with `exit_code`."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 class UsageError(SchedoptError):
@@ -17,6 +24,14 @@ class GraphError(SchedoptError):
 
 class FormatError(SchedoptError):
     """A file that cannot be read as what it should be."""
+
+
+class UnwrittenError(FormatError):
+    """A file that cannot be written; `data` is what it should have held, for a copy elsewhere, and `path` its name."""
+
+    def __init__(self, message: str, path: str, data: bytes) -> None:
+        super().__init__(message)
+        self.path, self.data = path, data
 
 
 class OtherGraphError(FormatError):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .annotations import NO_ANNOTATIONS, Annotations
-from .arrays import BoolArray, FloatArray, IndexArray, IntArray, csr, distinct_pairs, frozen
+from .arrays import BoolArray, FloatArray, IndexArray, IntArray, csr, distinct_pairs, frozen, sorted_csr
 from .buffers import Buffers
 
 _COMPARED_ARRAYS = (
@@ -138,8 +138,7 @@ class CostGraph:
     def successors(self) -> tuple[IndexArray, IndexArray]:
         """CSR op -> the distinct ops that wait for it."""
         sources, targets = self.edges
-        order = np.lexsort((targets, sources))
-        return csr(sources[order], targets[order], self.num_ops)
+        return sorted_csr(sources, targets, self.num_ops)
 
     @cached_property
     def root(self) -> IndexArray:

@@ -211,7 +211,7 @@ class GraphBuilder:
     def _data_reads(self, ids: IntArray, names: list[str]) -> tuple[IntArray, IntArray, IntArray]:
         """Return reader, producer and port of every argument, each of shape `(arguments,)`."""
         readers = np.repeat(np.arange(len(names)), self._input_counts)
-        ports = np.array(self._input_ports, np.int64)
+        ports = _as_int64(self._input_ports)
         producers = self._resolve(ids, self._input_ids, readers, names, "reads")
         outputs = np.array(self._output_counts, np.int64)
         wrong = np.flatnonzero((ports < 0) | (ports >= outputs[producers]))
@@ -256,7 +256,7 @@ class GraphBuilder:
     def _resolve(
         self, ids: IntArray, wanted: list[int], readers: NDArray[Any], names: list[str], verb: str
     ) -> NDArray[np.int64]:
-        targets = np.array(wanted, np.int64)
+        targets = _as_int64(wanted)
         order = np.argsort(ids, kind="stable")
         place = np.minimum(np.searchsorted(ids[order], targets), len(ids) - 1)
         found = order[place]
@@ -347,6 +347,14 @@ class GraphBuilder:
             path = " -> ".join("..." if op is None else names[op] for op in [*shown, cycle[0]])
             raise GraphError(f"{self.where}: the graph has a cycle: {path}")
         return np.array(order)
+
+
+def _as_int64(values: list[int]) -> NDArray[np.int64]:
+    """Return whole numbers as an array; those out of range become -1, which names no op and no port."""
+    try:
+        return np.array(values, np.int64)
+    except OverflowError:
+        return np.array([value if -INT64_MAX <= value <= INT64_MAX else -1 for value in values], np.int64)
 
 
 def _spread(values: NDArray[Any], data: BoolArray, control: Any) -> NDArray[Any]:

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from functools import partial
+from functools import cache, partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -30,8 +30,8 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
     """Yield `function(item)` for each item, in their order, as soon as it is there.
 
     At most `AHEAD` items per worker are done before their results are asked for, so results do not pile up. Workers
-    take no notice of Ctrl-C, which is for the process that started them; if the results are no longer wanted, they end
-    with the items that they have begun.
+    take no notice of Ctrl-C, which is for the process that started them and ends them; if the results are no longer
+    wanted, they end with the items that they have begun.
 
     Parameters
     ----------
@@ -54,6 +54,9 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
+        except KeyboardInterrupt:
+            pool.shutdown(kill_workers=True)  # what they have begun may take long, and nobody waits for it
+            raise
         finally:
             for future in waiting:
                 future.cancel()
@@ -83,7 +86,7 @@ class Workers:
         if self._pool is not None:
             for future in list(self._waiting):
                 future.cancel()
-            self._pool.shutdown()
+            self._pool.shutdown(kill_workers=kind is KeyboardInterrupt)
 
     def start(self, function: Callable[..., Result], *arguments: Any) -> Callable[[], Result]:
         """Begin a piece of work; returns what to call, once, for its result."""
@@ -98,13 +101,22 @@ class Workers:
 def _new_pool(jobs: int) -> Any:
     from joblib.externals.loky import ProcessPoolExecutor
 
-    return ProcessPoolExecutor(max_workers=jobs, initializer=_begin_worker, env=_ONE_THREAD)
+    return ProcessPoolExecutor(max_workers=jobs, initializer=begin_worker, initargs=(os.getpid(),), env=_ONE_THREAD)
 
 
-def _begin_worker() -> None:
-    """Leave Ctrl-C to the process that started this one, and end with it, even if it is killed."""
+def begin_worker(parent: int) -> None:
+    """Leave Ctrl-C to the process that started this one, whose number is given, and end with it, even if it is killed.
+
+    By the time that a worker begins its parent may have been killed already, so it cannot be asked who that is.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    end_with(parent)
+
+
+@cache
+def end_with(parent: int) -> None:
+    """End this process, with whatever it does, once another one has ended that had started it."""
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:

@@ -96,9 +96,20 @@ class Problem:
             raise UsageError(f"the latency must not be negative, not {self.latency} us")
         self._check_recompute()
         graph = self.graph
+        self._check_transfers()
         total = sum(int(a.sum()) for a in (graph.tensor_size, graph.workspace, graph.persistent))
         if total * self.devices > INT64_MAX:
             raise UsageError(f"{graph.name}: all bytes times {self.devices} devices exceed 2^63 - 1")
+
+    def _check_transfers(self) -> None:
+        """Refuse times that no clock adds up: each tensor may go to each device."""
+        graph = self.graph
+        sending = 0.0 if self.bandwidth is None else 1e6 / self.bandwidth * float(graph.tensor_size.sum())
+        if not self.devices * (self.latency * graph.num_tensors + sending) <= INT64_MAX:
+            raise UsageError(
+                f"{graph.name}: with a latency of {self.latency:.4g} us and a bandwidth of {self.bandwidth} bytes per "
+                "second all transfers could take more than 2^63 - 1 us; give less of the one or more of the other"
+            )
 
     def _check_recompute(self) -> None:
         if not isinstance(self.recompute, bool):

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..version import VERSION
+from .addresses.addresses import Addresses
 from .costs.bounds import memory_bound
 from .costs.simulator import Simulation, input_peak, simulate
+from .files.schedule_addresses import add_offsets, address_fields
 from .files.schedule_json import FORMAT, format_document, steps_document
 from .graph_hash import structure_hash
 from .problem import Problem
@@ -51,6 +53,8 @@ class Result:
         What there is to say about the run, a sentence each.
     is_proven_infeasible
         Whether no schedule can keep the memory limit, however much runs again; known with recomputation alone.
+    addresses
+        Where each step puts what it makes, and the arenas that this takes; None if that was not asked for.
 
     Examples
     --------
@@ -77,6 +81,7 @@ class Result:
     is_repeatable: bool
     notes: tuple[str, ...] = ()
     is_proven_infeasible: bool = False
+    addresses: Addresses | None = None
 
     @property
     def value(self) -> float:
@@ -191,11 +196,18 @@ class Result:
             "peak_memory_per_device": peaks,
             "runtime_us": self.simulation.runtime,
             "lower_bound": _written_bound(self),
+            **address_fields(self.addresses),
             "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
             "seconds": round(self.seconds, 3),
             "found_by": self.found_by,
-            "steps": steps_document(problem, self.schedule, self.simulation),
+            "steps": self._steps(),
         }
+
+    def _steps(self) -> list[dict[str, Any]]:
+        steps = steps_document(self.problem, self.schedule, self.simulation)
+        if self.addresses is not None:
+            add_offsets(steps, self.problem.graph, self.schedule, self.addresses)
+        return steps
 
     def json(self) -> str:
         """Return the schedule file, with one step a line."""
@@ -233,7 +245,7 @@ class Result:
         from .costs.timeline import timeline_of
         from .plots.schedule_plot import plot_schedule
 
-        return plot_schedule(timeline_of(self.method, self.problem, self.schedule), ax)
+        return plot_schedule(timeline_of(self.method, self.problem, self.schedule, self.addresses), ax)
 
     def __repr__(self) -> str:
         return self.summary()
@@ -289,6 +301,7 @@ def _table(result: Result) -> Table:
         table.add_row("memory limit per device", format_bytes(problem.memory_limit), kept)
     if problem.devices > 1:
         _add_devices(table, result)
+    _add_arenas(table, result)
     table.add_row("evaluations", f"{result.evaluations:,.0f}", "")
     table.add_row("time", f"{result.seconds:.2f} s", "")
     return table
@@ -303,6 +316,17 @@ def _add_devices(table: Table, result: Result) -> None:
     moved = schedule.items[schedule.items < 0]
     if len(moved):
         table.add_row("transfers", f"{len(moved):,}", format_bytes(int(graph.tensor_size[~moved].sum())))
+
+
+def _add_arenas(table: Table, result: Result) -> None:
+    """Add what each device's arena takes, and how far that is from what lives at once."""
+    if result.addresses is None:
+        return
+    for device, arena in enumerate(result.addresses.arenas):
+        name = "arena" if len(result.addresses.arenas) == 1 else f"arena of device {device}"
+        above = "optimal for this order" if arena.is_optimal else f"{100 * (arena.size / arena.bound - 1):.2f}% above"
+        table.add_row(name, format_bytes(arena.size), above)
+        table.add_row("  alive at once, the bound", format_bytes(arena.bound), "")
 
 
 def _change(value: float, before: float) -> str:
@@ -345,6 +369,7 @@ def _recompute_table(result: Result) -> Table:
         table.add_row("limit of the time", "", problem.format_time(problem.runtime_limit), kept)
     again = int((np.bincount(result.schedule.items, minlength=graph.num_ops) > 1).sum())
     table.add_row("ops that run again", f"{again:,} of {graph.num_ops:,}", f"{runs - graph.num_ops:,} runs", "")
+    _add_arenas(table, result)
     table.add_row("evaluations", f"{result.evaluations:,.0f}", "", "")
     table.add_row("search", f"{result.seconds:.2f} s", "", "")
     return table

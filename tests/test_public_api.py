@@ -24,6 +24,7 @@ def test_the_public_names():
         *("CostGraph", "GraphBuilder", "Problem", "Schedule", "Result", "Comparison"),
         *("read_graph", "write_graph", "read_schedule", "from_networkx", "to_networkx", "import_model"),
         *("solve", "compare", "verify", "optimize", "inductor", "methods", "fit", "diff", "pareto", "__version__"),
+        *("pack", "PackedBuffers"),
         *("SchedoptError", "UsageError", "GraphError", "FormatError", "UnknownNameError", "OtherGraphError"),
         *("ScheduleError", "TrainingError", "ProgramError"),
     }

@@ -7,7 +7,14 @@ from typing import Annotated
 import typer
 
 from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
-from ..program_options import ModelArgument, ScheduleDeviceOption, ScheduleTrainingOption, ShapeOption, given_options
+from ..program_options import (
+    ModelArgument,
+    OverwriteModelFlag,
+    ScheduleDeviceOption,
+    ScheduleTrainingOption,
+    ShapeOption,
+    given_options,
+)
 
 
 def apply(
@@ -16,11 +23,15 @@ def apply(
         str,
         typer.Argument(metavar="SCHEDULE", help=f"Of the imported model: {SCHEDULE_HELP}"),
     ],
-    output: Annotated[str, typer.Option("--output", "-o", help="The file to write: .onnx for ONNX, .pt2 for PyTorch.")],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", help="The file to write: .onnx or .tflite, as the model is, or .pt2."),
+    ],
     training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,
     device: ScheduleDeviceOption = None,
     force: ForceFlag = False,
+    overwrite: OverwriteModelFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -36,10 +47,10 @@ def apply(
 
     talk = Talk(quiet)
     given = given_options(training, shape, device)
-    check_output(model, output)
+    check_output(model, output, overwrite=overwrite)
     check_options(model, ImportOptions(**given))
     options = options_for([schedule], given, talk.note)
-    apply_schedule(model, schedule, output, options, talk.note, force=force)
+    apply_schedule(model, schedule, output, options, talk.note, force=force, overwrite=overwrite)
     if json:
         write(dumps({"model": model, "schedule": schedule, "output": output, "equal": True}))
     else:

@@ -15,10 +15,17 @@ def fit(
         str,
         typer.Argument(metavar="MODEL", help="A CostGraphDef file, or what import takes, such as module:function."),
     ],
-    memory: Annotated[str, typer.Option("--memory", "-m", help="Memory of each device, e.g. 8GiB.")],
+    memory: Annotated[
+        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        typer.Option("--memory", "-m", help="Memory of each device, e.g. 8GiB; this or --sram is needed."),
+    ] = None,
+    sram: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--sram", help="The same as data sheets of microcontrollers write it: 256K is 256 KiB."),
+    ] = None,
     devices: Annotated[int, typer.Option("--devices", "-d", min=1, max=64, help="The most devices to try.")] = 1,
     batch: Annotated[
-        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        Optional[str],  # noqa: UP045
         typer.Option(
             "--batch",
             metavar="NAME",
@@ -51,7 +58,7 @@ def fit(
     with talk.console.status(f"{model}: loading") if talk.shows_progress else nullcontext() as status:
         answer = fit_model(
             model,
-            memory,
+            _memory(memory, sram),
             devices=devices,
             batch=batch,
             **options,
@@ -69,3 +76,17 @@ def fit(
         write(answer.sentence())
     if not answer.fits:
         raise typer.Exit(1)
+
+
+def _memory(memory: str | None, sram: str | None) -> str:
+    """Return the memory that is asked about, in units that the library knows."""
+    import re
+
+    from ...core.errors import UsageError
+
+    if (memory is None) == (sram is None):
+        raise UsageError("give the memory once, as --memory 8GiB or as --sram 256K")
+    if memory is not None:
+        return memory
+    assert sram is not None
+    return re.sub(r"(?<=\d)\s*([kKmM])$", lambda unit: f"{unit[1].upper()}iB", sram.strip())

@@ -19,7 +19,8 @@ def import_model(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="An .onnx file; a PyTorch program: .pt2, or module:function that returns (model, example inputs); "
+            help="An .onnx or .tflite file; a PyTorch program: .pt2 (which can run code when it is loaded: take only "
+            "files that you trust), or module:function that returns (model, example inputs); "
             "PyTorch's execution trace; Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or "
             "networkx node-link JSON graph.",
         ),
@@ -39,7 +40,8 @@ def import_model(
         Literal["roofline", "measured"],
         typer.Option(
             "--costs",
-            help="roofline: time from FLOPs and bytes, no workspace; measured: run each op here. (PyTorch, ONNX)",
+            help="roofline: time from FLOPs and bytes, no workspace; measured: run each op here. "
+            "(PyTorch, ONNX, TFLite)",
         ),
     ] = "roofline",
     flops: Annotated[
@@ -62,7 +64,7 @@ def import_model(
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
-    """Import a model as a graph: ONNX, PyTorch, its traces, Inductor's buffers, DOT, networkx."""
+    """Import a model as a graph: ONNX, TFLite, PyTorch, its traces, Inductor's buffers, DOT, networkx."""
     import dataclasses
     from json import dumps
 

@@ -19,6 +19,7 @@ from ..options import (
 )
 from ..program_options import (
     ModelArgument,
+    OverwriteModelFlag,
     ProgramDeviceOption,
     RepeatsOption,
     ShapeOption,
@@ -27,13 +28,20 @@ from ..program_options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...core.problem import Problem
+    from ...core.programs.pipeline import Job
     from ...core.result import Result
+    from ..console import Talk
 
 
 def optimize(
     model: ModelArgument,
-    output: Annotated[str, typer.Option("--output", "-o", help="The file to write: .onnx for ONNX, .pt2 for PyTorch.")],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", help="The file to write: .onnx or .tflite, as the model is, or .pt2."),
+    ],
     training: TrainingOption = None,
     memory_limit: Annotated[
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
@@ -61,6 +69,7 @@ def optimize(
         Optional[str],  # noqa: UP045
         typer.Option("--schedule", help="Write the schedule as JSON to this file, too."),
     ] = None,
+    overwrite: OverwriteModelFlag = False,
     plot: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--plot", help="Draw both orders: .png or .svg, .html page, .json trace."),
@@ -74,6 +83,7 @@ def optimize(
     """
     from json import dumps
 
+    from ...core.errors import UsageError
     from ...core.graph_builder import GraphBuilder
     from ...core.plots.draw import check_target
     from ...core.problem import Problem
@@ -81,6 +91,7 @@ def optimize(
     from ...core.programs import pipeline
     from ...core.programs.importers import check_options
     from ...core.programs.options import ImportOptions
+    from ...core.programs.range_pipeline import range_in
     from ...core.search.method_spec import check_supported, parse_method
     from ...core.units import parse_seconds
     from ..console import Talk, write
@@ -97,7 +108,7 @@ def optimize(
     options = ImportOptions(**given_options(training, shape, device), costs=costs)
     again = Recompute(recompute, max_overhead)
     settings = ProblemSettings(**problem_settings("memory", 1, memory_limit, None, "0", [spec.name], again))
-    job = pipeline.Job(model, output, options, settings, schedule, repeats if measure else 0)
+    job = pipeline.Job(model, output, options, settings, schedule, repeats if measure else 0, overwrite)
     check_options(model, options)
     if plot is not None:
         check_target(plot)
@@ -105,6 +116,11 @@ def optimize(
     def solve(problem: Problem) -> Result:
         return run_with_progress(talk, problem, spec, **budget, seed=seed, jobs=1, initial=None)
 
+    if range_in(job):
+        if plot is not None:
+            raise UsageError(f"{plot}: a plot is of one size; leave out --plot, or the range")
+        _optimize_range(talk, job, solve, json)
+        return
     with Stages(talk, model, pipeline.SEARCHING) as stages:
         optimized = pipeline.optimize(job, solve, stages.observer())
     if json:
@@ -119,4 +135,27 @@ def optimize(
         talk.note(f"wrote {plot}")
     if optimized.is_interrupted:
         typer.echo("interrupted: the best order so far was taken, and what was measured is shown", err=True)
+        raise typer.Exit(130)
+
+
+def _optimize_range(talk: Talk, job: Job, solve: Callable[[Problem], Result], json: bool) -> None:
+    """Write a model in one order for a range of sizes, and say how good it is at each."""
+    from json import dumps
+
+    from ...core.programs.pipeline import SEARCHING
+    from ...core.programs.range_pipeline import optimize_range
+    from ..console import write
+    from ..progress import Stages
+    from ..reports.size_range import print_range, range_document
+
+    with Stages(talk, job.model, SEARCHING) as stages:
+        optimized = optimize_range(job, solve, stages.observer())
+    if json:
+        write(dumps(range_document(job, optimized)))
+    else:
+        print_range(job, optimized)
+    talk.note(f"wrote {job.output}: its results are bitwise those of {job.model} at both ends of the range")
+    if job.schedule is not None:
+        talk.note(f"wrote {job.schedule}: the names of the ops in order")
+    if optimized.plan.is_interrupted:
         raise typer.Exit(130)

@@ -34,7 +34,7 @@ def plot(
     ] = None,
     kind: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--kind", help="Of picture: memory or gantt. (default: gantt for several devices)"),
+        typer.Option("--kind", help="Of picture: memory, gantt or arena. (default: gantt for several devices)"),
     ] = None,
     force: ForceFlag = False,
     json: JsonFlag = False,
@@ -88,7 +88,7 @@ def _read_timeline(path: str, label: str, graph: CostGraph, force: bool) -> Time
         loaded.verify(enforce_limit=False)
     except ScheduleError as error:
         raise FormatError(f"{path}: not a schedule of {error}") from error
-    return timeline_of(label, loaded.problem, loaded.schedule)
+    return timeline_of(label, loaded.problem, loaded.schedule, loaded.addresses)
 
 
 def _summary(timeline: Timeline) -> dict[str, object]:

@@ -129,9 +129,11 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
     import dataclasses
     from json import dumps
 
+    from ...core.costs.address_verifier import verify_addresses
     from ...core.costs.memory_by_role import memory_shares
     from ...core.costs.peak_holders import alive_at_peak
     from ...core.costs.verifier import verify
+    from ...core.files.schedule_addresses import address_fields
     from ...core.files.schedule_json import read_schedule
     from ...core.programs.reading import read_any
     from ...core.units import format_bytes
@@ -140,15 +142,21 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
 
     loaded = read_schedule(schedule_path, read_any(graph_path, talk.note), force=force)
     verify(loaded.problem, loaded.schedule, enforce_limit=False)
-    peak = alive_at_peak(loaded.problem, loaded.schedule)
+    if loaded.addresses is not None:
+        verify_addresses(loaded.problem, loaded.schedule, loaded.addresses)
+    peak = alive_at_peak(loaded.problem, loaded.schedule, loaded.addresses)
     known = loaded.problem.graph.annotations
     shares = memory_shares(loaded.problem, loaded.schedule) if known else None
     if json:
-        write(dumps({**dataclasses.asdict(peak), **(dataclasses.asdict(shares) if shares else {})}))
+        arenas = address_fields(loaded.addresses)
+        write(dumps({**dataclasses.asdict(peak), **(dataclasses.asdict(shares) if shares else {}), **arenas}))
         return
     where = f"device {peak.device} at step {peak.step + 1:,} of {len(loaded.schedule):,}"
     source = f" ({peak.source})" if peak.source else ""
     show(_peak_table(peak, top), f"peak {format_bytes(peak.memory)} on {where}, running {peak.runs}{source}")
+    for device, arena in enumerate(loaded.addresses.arenas if loaded.addresses else ()):
+        above = "optimal for this order" if arena.is_optimal else f"{format_bytes(arena.bound)} alive at once"
+        write(f"arena of device {device}: {format_bytes(arena.size)} ({arena.size:,} bytes), {above}\n")
     if shares is not None:
         show(role_table(shares), "the peak by role")
         if known.modules:
@@ -163,25 +171,29 @@ def _peak_table(peak: Peak, top: int) -> Table:
 
     from ...core.units import format_bytes
 
+    has_addresses = any(holder.offset is not None for holder in peak.holders)
     named = any(holder.role or holder.source for holder in peak.holders)
     table = Table("held by")
     table.add_column("bytes", justify="right")
     table.add_column("share", justify="right")
+    if has_addresses:
+        table.add_column("address", justify="right")
     if named:
         table.add_column("what")
         table.add_column("made by")
     table.add_column("until")
 
-    def add(name: str, size: int, until: str, role: str = "", source: str = "") -> None:
+    def add(name: str, size: int, until: str, *, role: str = "", source: str = "", offset: int | None = None) -> None:
         share = f"{100 * size / max(1, peak.memory):.1f}%"
+        address = ("" if offset is None else f"{offset:,}",) if has_addresses else ()
         origin = (escape(role), escape(source)) if named else ()
-        table.add_row(escape(name), format_bytes(size), share, *origin, escape(until))
+        table.add_row(escape(name), format_bytes(size), share, *address, *origin, escape(until))
 
     for holder in peak.holders[:top]:
         names = ", ".join(holder.waiting[:_NAMES_SHOWN])
         more = len(holder.waiting) - _NAMES_SHOWN
         until = names + (f" and {more} more" if more > 0 else "") if names else "its end: final, sent or unused"
-        add(holder.name, holder.size, until, holder.role, holder.source)
+        add(holder.name, holder.size, until, role=holder.role, source=holder.source, offset=holder.offset)
     rest = peak.holders[top:]
     if rest:
         add(f"{len(rest)} more", sum(holder.size for holder in rest), "")

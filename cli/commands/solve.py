@@ -9,6 +9,8 @@ import typer
 
 from ...core.search.registry import DEFAULT_METHOD, FLAGS
 from ..options import (
+    AddressesFlag,
+    AlignOption,
     BandwidthOption,
     DevicesOption,
     EvaluationsOption,
@@ -68,6 +70,8 @@ def solve(
     latency: LatencyOption = "0",
     evaluations: EvaluationsOption = None,
     time_limit: TimeLimitOption = None,
+    addresses: AddressesFlag = False,
+    align: AlignOption = None,
     seed: SeedOption = 0,
     jobs: JobsOption = 1,
     initial: Annotated[
@@ -90,6 +94,7 @@ def solve(
     quiet: QuietFlag = False,
 ) -> None:
     """Schedule a graph for least peak memory or least time, and verify the schedule."""
+    from ...core.addresses.alignment import alignment_of
     from ...core.files.atomic import check_writable, write_atomically
     from ...core.plots.draw import check_target
     from ...core.problem_settings import ProblemSettings, Recompute, problem_settings
@@ -105,6 +110,7 @@ def solve(
     spec = parse_method(method, **flags)
     again = Recompute(recompute, max_overhead)
     settings = problem_settings(task, devices, memory_limit, bandwidth, latency, [spec.name], again)
+    alignment = alignment_of(addresses, align)
     seconds = None if time_limit is None else parse_seconds(time_limit)
     if output is not None:
         check_writable(output)
@@ -112,13 +118,9 @@ def solve(
         check_target(plot)
     problem = ProblemSettings(**settings).problem(read_any(graph, talk.note))
     start = _read_initial(initial, problem, force)
-    budget = {"evaluations": evaluations, "time_limit": seconds}
+    budget = {"evaluations": evaluations, "time_limit": seconds, "alignment": alignment}
     result = run_with_progress(talk, problem, spec, **budget, seed=seed, jobs=jobs, initial=start)
     document = result.json()
-    if output is not None:
-        write_atomically(output, document)
-    if plot is not None:
-        draw_result(result, plot)
     if json or format is OutputFormat.json:
         write(document)
     elif format is OutputFormat.order:
@@ -128,8 +130,10 @@ def solve(
         explain(talk, result)
     remark(talk, result)
     if output is not None:
+        write_atomically(output, document)
         talk.note(f"wrote {output}")
     if plot is not None:
+        draw_result(result, plot)
         talk.note(f"wrote {plot}")
     if result.status == "interrupted":
         raise typer.Exit(130)

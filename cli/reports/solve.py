@@ -43,7 +43,7 @@ def draw_result(result: Result, target: str) -> None:
     from ...core.plots.draw import draw
     from ...core.search.registry import INPUT_METHOD
 
-    timelines = [timeline_of(result.method, result.problem, result.schedule)]
+    timelines = [timeline_of(result.method, result.problem, result.schedule, result.addresses)]
     if result.method != INPUT_METHOD:
         timelines.insert(0, input_timeline(result.problem.graph))
     write_atomically(target, draw(timelines, target))

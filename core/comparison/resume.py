@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 
-from ..errors import FormatError
+from ..errors import FormatError, UsageError
 from ..files.json_lines import JsonLines
+from ..search.settings import from_plain
 from .summaries import Cell
 
 
@@ -34,10 +36,16 @@ class ResumeFile(JsonLines):
         record = self.records.get(key)
         if record is None or record.get("status") == "failed":
             return None
+        written = {**record, "graph": graph, "method": method}
         try:
-            return Cell(**{**record, "graph": graph, "method": method})
-        except TypeError as error:
-            raise FormatError(f"{self.path}: a line lacks fields of a comparison ({error}); name a new file") from error
+            from_plain(Cell, written, "a line")
+            if not all(0 <= value < math.inf for value in written.values() if isinstance(value, (int, float))):
+                raise UsageError("a number is negative or not finite")
+            return Cell(**written)
+        except (TypeError, UsageError) as error:
+            raise FormatError(
+                f"{self.path}: a line lacks fields of a comparison, or has others ({error}); name a new file"
+            ) from error
 
     def append(self, key: str, cell: Cell) -> None:
         """Write a finished cell through to the disk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import UsageError
+from ..parallel import end_with
 from ..problem import Problem
 from ..result import Result
 from ..search.method_spec import MethodSpec
@@ -124,8 +126,11 @@ def in_parallel(runs: list[Run], jobs: int | None) -> Generator[Cell, None, None
 
 def _through_joblib(runs: list[Run], jobs: int | None) -> Generator[Cell, None, None]:
     from joblib import Parallel, delayed, effective_n_jobs
+    from joblib.parallel import get_active_backend
 
-    options = {"n_jobs": jobs, "batch_size": 1, "max_nbytes": None}
+    options: dict[str, Any] = {"n_jobs": jobs, "batch_size": 1, "max_nbytes": None}
+    if type(get_active_backend()[0]).__name__ == "LokyBackend":  # processes here, which would outlive a killed parent
+        options |= {"initializer": end_with, "initargs": (os.getpid(),)}
     try:
         parallel = Parallel(**options, return_as="generator_unordered")
         size = len(runs)

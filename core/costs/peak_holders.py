@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..addresses.addresses import Addresses
 from ..problem import Problem
 from ..schedule import Schedule
 from .memory_by_role import tensor_roles
@@ -20,6 +21,8 @@ class Holder:
         The tensor; bytes; names of ops.
     role, source
         What it is, such as `saved activations`, and the module and line that make it; empty if not known.
+    offset
+        Where in the arena it is; None for a schedule without addresses.
     """
 
     name: str
@@ -27,6 +30,7 @@ class Holder:
     waiting: tuple[str, ...]
     role: str = ""
     source: str = ""
+    offset: int | None = None
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,10 @@ class Peak:
     source: str = ""
 
 
-def alive_at_peak(problem: Problem, schedule: Schedule) -> Peak:
+def alive_at_peak(problem: Problem, schedule: Schedule, addresses: Addresses | None = None) -> Peak:
     """List what is alive at a schedule's peak."""
     graph = problem.graph
-    timeline = timeline_of(graph.name, problem, schedule)
+    timeline = timeline_of(graph.name, problem, schedule, addresses)
     step, device = timeline.peak_step, timeline.fullest_device
     item = int(schedule.items[step])
     known = graph.annotations
@@ -69,7 +73,8 @@ def alive_at_peak(problem: Problem, schedule: Schedule) -> Peak:
         names = tuple(graph.op_names[op] for op in readers if op >= 0)
         source = known.source_of(int(graph.tensor_producer[holding.tensor]))
         name = graph.tensor_name(holding.tensor)
-        holders.append(Holder(name, holding.size, names, roles[holding.tensor], source))
+        offset = None if addresses is None else timeline.offset_of(holding)
+        holders.append(Holder(name, holding.size, names, roles[holding.tensor], source, offset))
     return Peak(
         step=step,
         device=device,

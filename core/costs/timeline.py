@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..addresses.addresses import Addresses
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..graph import CostGraph
 from ..problem import Problem
@@ -35,6 +36,8 @@ class Timeline:
         Shape `(devices,)`: bytes that each device holds throughout.
     holdings
         Everything else that a device holds, by first step.
+    addresses
+        Where each step puts what it makes; None where that is not known.
     """
 
     label: str
@@ -44,6 +47,7 @@ class Timeline:
     step_start: FloatArray
     persistent: IntArray
     holdings: tuple[Holding, ...]
+    addresses: Addresses | None = None
 
     @property
     def steps(self) -> int:
@@ -89,6 +93,14 @@ class Timeline:
         held = [h for h in self.holdings if h.device == device and h.first <= step <= h.last]
         return sorted(held, key=lambda holding: (-holding.size, holding.first))
 
+    def offset_of(self, holding: Holding) -> int:
+        """Return where in its device's arena a holding is; -1 where that is not known."""
+        if self.addresses is None:
+            return -1
+        item = int(self.schedule.items[holding.first])
+        output = holding.tensor - int(self.problem.graph.output_ptr[item]) if item >= 0 else 0
+        return self.addresses.made[holding.first][output]
+
     def memory(self, device: int) -> IntArray:
         """Return the bytes on a device while each step runs, shape `(steps,)`.
 
@@ -129,7 +141,7 @@ class Timeline:
         return held
 
 
-def timeline_of(label: str, problem: Problem, schedule: Schedule) -> Timeline:
+def timeline_of(label: str, problem: Problem, schedule: Schedule, addresses: Addresses | None = None) -> Timeline:
     """Step through a schedule and record what is alive when; where ops run several times, of the graph of the runs.
 
     Raises
@@ -151,6 +163,7 @@ def timeline_of(label: str, problem: Problem, schedule: Schedule) -> Timeline:
         step_starts(problem, schedule, simulation),
         persistent,
         holdings_of(problem, schedule),
+        addresses,
     )
 
 

@@ -113,6 +113,7 @@ def _annotations(known: Annotations, order: Sequence[int]) -> Annotations:
             for r in known.residents
         ),
         imported=known.imported,
+        view_offsets={(run, port): size for (op, port), size in known.view_offsets.items() for run in runs_of[op]},
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from pathlib import Path
 
-from ..errors import FormatError
+from ..errors import FormatError, UnwrittenError
 from .reading import path_of
 
 _LONGEST = 200
@@ -23,7 +24,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
     ------
     UsageError
         If it is no path.
-    FormatError
+    UnwrittenError
         If the folder does not exist or cannot be written to, the path is a folder, or the disk is full.
     """
     if isinstance(data, str):
@@ -32,22 +33,45 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
     try:
         _write(file, data)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise FormatError(f"{path}: cannot be written: {reason or error}") from error
+        raise UnwrittenError(_refusal(path, error), os.fspath(file), data) from error
 
 
 def check_writable(path: str | Path) -> None:
-    """Find before the work what would keep its result from being written.
+    """Find before the work what would keep its result from being written, by making a file beside it for a moment.
 
     Raises
     ------
     FormatError
-        If the folder does not exist, or the path is a folder.
+        If the name is empty or too long, the folder does not exist or cannot be written to, or the path is a folder.
     """
-    if not Path(path).absolute().parent.is_dir():
-        raise FormatError(f"{path}: the folder does not exist")
-    if Path(path).is_dir():
-        raise FormatError(f"{path}: cannot be written: Is a directory")
+    if not os.fspath(path):
+        raise FormatError("the name of a file to write is empty")
+    try:
+        file = Path(path)
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "Is a directory")
+        if file.exists() and not file.is_file():
+            if not os.access(file, os.W_OK):
+                raise PermissionError(errno.EACCES, "Permission denied")
+            return
+        target = file.resolve()
+        if not target.parent.is_dir():
+            raise FormatError(f"{path}: the folder does not exist")
+        temporary = _beside(target)
+        temporary.touch(exist_ok=False)
+        temporary.unlink()
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise FormatError(_refusal(path, error)) from error
+
+
+def _refusal(path: str | os.PathLike[str], error: Exception) -> str:
+    reason = error.strerror if isinstance(error, OSError) else None
+    return f"{os.fspath(path)}: cannot be written: {reason or error}"
+
+
+def _beside(target: Path) -> Path:
+    """Return a name for a temporary file in the same folder."""
+    return target.with_name(f".{target.name[:_LONGEST]}.{secrets.token_hex(8)}")
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -55,7 +79,7 @@ def _write(path: Path, data: bytes) -> None:
         path.write_bytes(data)
         return
     target = path.resolve()
-    temporary = target.with_name(f".{target.name[:_LONGEST]}.{secrets.token_hex(8)}")
+    temporary = _beside(target)
     try:
         with temporary.open("xb") as file:
             file.write(data)

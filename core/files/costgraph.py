@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import re
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, count, filterfalse
@@ -18,7 +18,7 @@ from ..graph_builder import GraphBuilder
 from .atomic import write_atomically
 from .costgraph_remarks import REMARKS, remarks_of, rounded_runtimes, with_remarks
 from .costgraph_text import FINAL_MARK, Node, cost_lines, parse_lines, text_lines
-from .reading import read_bytes
+from .reading import read_raw, unzipped
 
 Encoding = Literal["text", "binary"]
 SUFFIXES: dict[str, tuple[Encoding, bool]] = {
@@ -70,8 +70,7 @@ def read_graph(path: str | Path, note: Callable[[str], None] = lambda text: None
     >>> schedopt.read_graph("small.pbtxt")
     CostGraph('small': 1 ops, 1 tensors)
     """
-    data = sys.stdin.buffer.read() if str(path) == "-" else read_bytes(path)
-    return parse_graph(data, graph_name(path), note, str(path))
+    return parse_graph(read_raw(path), graph_name(path), note, str(path))
 
 
 def parse_graph(
@@ -79,11 +78,7 @@ def parse_graph(
 ) -> CostGraph:
     """Parse the bytes of a CostGraphDef; see `read_graph`."""
     where = path or name
-    if data[:2] == b"\x1f\x8b":
-        try:
-            data = gzip.decompress(data)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise FormatError(f"{where}: the gzip data is truncated or damaged ({error})") from error
+    data = unzipped(data, where).removeprefix(codecs.BOM_UTF8)
     if not data.strip():
         raise FormatError(f"{where}: the file is empty")
     dropped: set[str] = set()

@@ -11,6 +11,7 @@ text is JSON in ASCII, with these members, of which only the first two are neede
 - `residents`: `{"persistent": ..., "tensors": [[name, role, size, op, readers, writers], ...]}`, where `persistent` are
   the first 16 digits of the SHA-256 of the persistent bytes per op, as 64-bit little-endian integers;
 - `imported`: how the graph was imported;
+- `views`: `[op, port, bytes]` per view that does not start where what it is a view of starts;
 - `once`: the ops that may not run twice, by their places.
 
 Remarks are no costs: a file whose remarks are damaged, or which was edited so that they may not be true any more, is
@@ -37,7 +38,7 @@ REMARKS = "schedopt/graph "
 
 _VERSION = 1
 _PER_OP = ("modules", "lines", "phases")
-_MEMBERS = frozenset(("version", "ops", "runtimes", *_PER_OP, "residents", "imported", "once"))
+_MEMBERS = frozenset(("version", "ops", "runtimes", *_PER_OP, "residents", "imported", "views", "once"))
 
 
 def rounded_runtimes(graph: CostGraph) -> list[int]:
@@ -69,6 +70,10 @@ def remarks_of(graph: CostGraph) -> str:
         document["residents"] = {"persistent": _persistent_digest(graph), "tensors": tensors}
     if annotations.imported:
         document["imported"] = dict(annotations.imported)
+    if annotations.view_offsets:
+        document["views"] = [
+            [*map(int, view), int(offset)] for view, offset in sorted(annotations.view_offsets.items())
+        ]
     if graph.runs_once.any():
         document["once"] = np.flatnonzero(graph.runs_once).tolist()
     if not document:
@@ -160,7 +165,9 @@ def _once(document: dict[str, Any], graph: CostGraph) -> BoolArray:
 
 
 def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: Callable[[str], None]) -> Annotations:
-    per_op = {member: _per_op(document[member], graph.num_ops) for member in _PER_OP if member in document}
+    per_op: dict[str, Any] = {
+        member: _per_op(document[member], graph.num_ops) for member in _PER_OP if member in document
+    }
     residents: tuple[Resident, ...] = ()
     if "residents" in document:
         written = document["residents"]
@@ -174,9 +181,24 @@ def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: C
     imported = document.get("imported", {})
     if not isinstance(imported, dict):
         raise TypeError(imported)
-    annotations = Annotations(**per_op, residents=residents, imported=imported)
+    annotations = Annotations(
+        **per_op, residents=residents, imported=imported, view_offsets=_view_offsets(document.get("views", []), graph)
+    )
     annotations.check(graph.num_ops, where)
     return annotations or NO_ANNOTATIONS
+
+
+def _view_offsets(written: Any, graph: CostGraph) -> dict[tuple[int, int], int]:
+    """Return how many bytes after its base each view starts; raise ValueError where one is no view any more."""
+    offsets = {}
+    for each in _listed(written):
+        op, port, offset = _listed(each, 3, int)
+        if not (0 <= op < graph.num_ops and 0 <= port < len(graph.outputs(op))):
+            raise ValueError(each)
+        if graph.alias_of[graph.outputs(op)[port]] < 0:
+            raise ValueError(each)
+        offsets[op, port] = offset
+    return offsets
 
 
 def _per_op(written: Any, ops: int) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import FormatError
+from .reading import parse_json
 
 _LINE_START = b'{"key": "'
 
@@ -46,10 +47,13 @@ class JsonLines:
 
     def _read(self, number: int, line: bytes) -> None:
         try:
-            record = json.loads(line)
-            self.records[record.pop("key")] = record
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            record = parse_json(line, lambda what: self.refuse(number))
+            key = record.pop("key")
+        except (KeyError, TypeError, AttributeError):
             self.refuse(number)
+        if not isinstance(key, str):
+            self.refuse(number)
+        self.records[key] = record
 
     def refuse(self, line: int) -> NoReturn:
         """Raise FormatError for a line, numbered from 1."""

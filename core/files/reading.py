@@ -1,11 +1,26 @@
-"""Read a file whole."""
+"""Read what anybody may have written: files whole but not endless, gzip that does not explode, JSON as plain values."""
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
 import os
+import reprlib
+import sys
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NoReturn
 
 from ..errors import FormatError, UsageError
+from ..units import format_bytes, parse_bytes
+
+GZIP = b"\x1f\x8b"
+LARGEST_VARIABLE = "SCHEDOPT_LARGEST_FILE"
+_LARGEST = 2**30
+_SHOWN_LETTERS = 80
+_MOST_BITS = 256
 
 
 def path_of(given: str | os.PathLike[str]) -> Path:
@@ -21,19 +36,127 @@ def path_of(given: str | os.PathLike[str]) -> Path:
     return Path(given)
 
 
+def largest_file() -> int:
+    """Return how many bytes a file may hold, after gzip: those of the environment variable, or 1 GiB."""
+    given = os.environ.get(LARGEST_VARIABLE)
+    return parse_bytes(given, LARGEST_VARIABLE) if given else _LARGEST
+
+
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return what a file holds.
+    """Return what a file holds, after gzip if it is that; `-` is standard input.
 
     Raises
     ------
     UsageError
         If it is no path.
     FormatError
-        If the file cannot be read.
+        If the file cannot be read, is a damaged gzip, or holds more than `largest_file()`.
     """
-    file = path_of(path)
+    return unzipped(read_raw(path), str(path))
+
+
+def read_raw(path: str | os.PathLike[str]) -> bytes:
+    """Return what a file holds as it is; otherwise as `read_bytes`."""
+    file, limit = path_of(path), largest_file()
     try:
-        return file.read_bytes()
+        if str(path) == "-":
+            data = sys.stdin.buffer.read(limit + 1)
+        else:
+            with file.open("rb") as opened:
+                data = opened.read(limit + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         reason = error.strerror if isinstance(error, OSError) else None
         raise FormatError(f"{path}: cannot be read: {reason or error}") from error
+    return _limited(data, str(path))
+
+
+def unzipped(data: bytes, where: str) -> bytes:
+    """Return what a gzip holds, of as many members as it has, or the data themselves if they are none.
+
+    Raises
+    ------
+    FormatError
+        If it is damaged, or holds more than `largest_file()`.
+    """
+    if not data.startswith(GZIP):
+        return data
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            return _limited(file.read(largest_file() + 1), where)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise FormatError(f"{where}: the gzip data is truncated or damaged ({error})") from error
+
+
+def _limited(data: bytes, where: str) -> bytes:
+    if len(data) > (limit := largest_file()):
+        raise FormatError(
+            f"{where}: it holds more than {format_bytes(limit)}; if it is what you think it is, set "
+            f"{LARGEST_VARIABLE}=8GiB or so, in the shell schedopt --largest-file 8GiB"
+        )
+    return data
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a file, without a byte order mark.
+
+    Raises
+    ------
+    FormatError
+        If it cannot be read, is empty, or is not UTF-8.
+    """
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: not UTF-8 text at byte {error.start}") from error
+    if not text.strip():
+        raise FormatError(f"{path}: the file is empty")
+    return text
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Return what a JSON file holds, plain or gzip.
+
+    Raises
+    ------
+    FormatError
+        If it cannot be read, or is no JSON, or truncated; the message says where.
+    """
+
+    def refuse(what: str) -> NoReturn:
+        raise FormatError(f"{path}: {what}")
+
+    return parse_json(read_text(path), refuse)
+
+
+def parse_json(
+    text: str | bytes, refuse: Callable[[str], NoReturn], pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Any:
+    """Return the plain values of a JSON document.
+
+    Parameters
+    ----------
+    text
+        The document.
+    refuse
+        Called with what is wrong; it raises.
+    pairs
+        Makes an object of its fields; by default a dict.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=pairs)
+    except json.JSONDecodeError as error:
+        is_cut = error.pos >= len(error.doc.rstrip()) - 1 or error.msg.startswith("Unterminated string")
+        what = "the JSON is truncated" if is_cut else f"not JSON: {error.msg}"
+        refuse(f"{what} at line {error.lineno}, column {error.colno}")
+    except RecursionError:
+        refuse("the JSON is nested too deeply")
+    except ValueError as error:  # letters that are no UTF-8, numbers of thousands of digits
+        refuse(f"not JSON: {str(error).partition(';')[0]}")
+
+
+def shown(value: Any) -> str:
+    """Return a value as an error shows it: the beginning of a long one, and not all of a deep one."""
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f"a number of {int(value.bit_length() * 0.30103) + 1:,} digits"
+    text = repr(value) if isinstance(value, (str, int, float)) else reprlib.repr(value)
+    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."

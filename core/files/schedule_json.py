@@ -8,12 +8,13 @@ from __future__ import annotations
 import codecs
 import json
 import math
-import reprlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from ..addresses.addresses import Addresses
 from ..arrays import INT64_MAX
+from ..costs.address_verifier import verify_addresses
 from ..costs.lifetimes import freed_after
 from ..costs.simulator import Simulation, step_starts
 from ..costs.verifier import StepClaim, Totals, verify
@@ -22,7 +23,8 @@ from ..graph import CostGraph
 from ..graph_hash import structure_hash
 from ..problem import Problem
 from ..schedule import Schedule
-from .reading import read_bytes
+from .reading import parse_json, read_raw, shown
+from .schedule_addresses import read_addresses
 
 FORMAT = 2
 KNOWN_FORMATS = (1, 2)
@@ -96,6 +98,8 @@ class LoadedSchedule:
         What is claimed of each step.
     lower_bound
         What no schedule is said to beat, bytes or microseconds by the task; None where the file has none.
+    addresses
+        Where each step puts what it makes; None where the file has none.
     """
 
     problem: Problem
@@ -106,6 +110,7 @@ class LoadedSchedule:
     runtime: float | None
     steps: tuple[StepClaim, ...]
     lower_bound: float | None = None
+    addresses: Addresses | None = None
 
     @property
     def claims(self) -> dict[str, Any]:
@@ -129,6 +134,8 @@ class LoadedSchedule:
         limited = self.status != "infeasible" if enforce_limit is None else enforce_limit
         totals = verify(self.problem, self.schedule, **self.claims, enforce_limit=limited)
         self._check_status(totals)
+        if self.addresses is not None:
+            verify_addresses(self.problem, self.schedule, self.addresses)
         return totals
 
     def _check_status(self, totals: Totals) -> None:
@@ -179,15 +186,16 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
     """
     if not isinstance(graph, CostGraph):
         raise UsageError(f"a schedule is read for a CostGraph, not for a {type(graph).__name__}; read_graph reads one")
-    data = read_bytes(path)
+    data = read_raw(path)
     names = _lines(data)
     is_json = data.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
     if names and (not is_json or set(names) <= set(graph.op_names)):  # names may look like JSON
         return _read_order(names, graph, path)
-    try:
-        document = json.loads(data, object_pairs_hook=_fields)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not a JSON file, or truncated: {error}") from error
+
+    def refuse(what: str) -> NoReturn:
+        raise FormatError(f"{path}: not a JSON file, or truncated: {what}")
+
+    document = parse_json(data, refuse, _fields)
     if not isinstance(document, dict):
         raise FormatError(f"{path}: not a schedule JSON, which is an object")
     return _read_document(document, graph, path, force)
@@ -202,7 +210,7 @@ def read_imported(path: str | Path) -> dict[str, Any]:
         If the file cannot be read, or says it in another form.
     """
     try:
-        document = json.loads(read_bytes(path), object_pairs_hook=_fields)
+        document = json.loads(read_raw(path), object_pairs_hook=_fields)
     except (ValueError, RecursionError):  # op names, or damaged, which its reader tells
         return {}
     if not isinstance(document, dict):
@@ -261,7 +269,7 @@ def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path,
     _check_remarks(document, path)
     status = _field(document, "status", str, path, "feasible")
     if status not in _STATUSES:
-        raise FormatError(f"{path}: unknown status {_shown(status)}; one of {', '.join(_STATUSES)} is wanted")
+        raise FormatError(f"{path}: unknown status {shown(status)}; one of {', '.join(_STATUSES)} is wanted")
     tensors = {name: tensor for tensor, name in enumerate(graph.tensor_names)}
     steps = _field(document, "steps", list, path)
     schedule = _read_steps(steps, tensors, graph, path)
@@ -291,6 +299,7 @@ def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path,
         _field(document, "runtime_us", (int, float), path, None),
         _read_claims(steps, tensors, graph, path),
         _field(document, "lower_bound", (int, float), path, None),
+        read_addresses(document, graph, schedule, path),
     )
 
 
@@ -299,13 +308,7 @@ def _check_remarks(document: dict[str, Any], path: str | Path) -> None:
         if name in document:
             value = document[name]
             if type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < math.inf):
-                raise FormatError(f"{path}: the field '{name}' is wrong: {_shown(value)}")
-
-
-def _shown(value: Any) -> str:
-    """Return a value as an error shows it: the beginning of a long one, and not all of a deep one."""
-    text = reprlib.repr(value) if isinstance(value, (list, dict)) else repr(value)
-    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."
+                raise FormatError(f"{path}: the field '{name}' is wrong: {shown(value)}")
 
 
 def _field(document: dict[str, Any], name: str, kind: Any, path: str | Path, default: Any = _NEEDED) -> Any:
@@ -316,16 +319,16 @@ def _field(document: dict[str, Any], name: str, kind: Any, path: str | Path, def
         return default
     value = document[name]
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise FormatError(f"{path}: the field '{name}' has the wrong type: {_shown(value)}")
+        raise FormatError(f"{path}: the field '{name}' has the wrong type: {shown(value)}")
     if isinstance(value, (int, float)) and not abs(value) <= INT64_MAX:
-        raise FormatError(f"{path}: the field '{name}' is out of range: {_shown(value)}")
+        raise FormatError(f"{path}: the field '{name}' is out of range: {shown(value)}")
     return value
 
 
 def _flag(document: dict[str, Any], name: str, path: str | Path) -> bool:
     value = document.get(name, False)
     if not isinstance(value, bool):
-        raise FormatError(f"{path}: the field '{name}' has the wrong type: {_shown(value)}")
+        raise FormatError(f"{path}: the field '{name}' has the wrong type: {shown(value)}")
     return value
 
 
@@ -341,15 +344,15 @@ def _read_steps(steps: list[Any], tensors: dict[str, int], graph: CostGraph, pat
             case _:
                 raise FormatError(
                     f"{path}: step {number} is neither an op with its device nor a tensor with from and to: "
-                    f"{_shown(step)}"
+                    f"{shown(step)}"
                 )
         if name not in known:
             kind = "op" if known is ops else "tensor"
             raise UnknownNameError(
-                f"{path}: step {number} names the {kind} {_shown(name)}, which {graph.name} does not have"
+                f"{path}: step {number} names the {kind} {shown(name)}, which {graph.name} does not have"
             )
         if not all(-1 <= device < 2**31 and not isinstance(device, bool) for device in (source, target)):
-            raise FormatError(f"{path}: step {number} names a device out of range: {_shown(step)}")
+            raise FormatError(f"{path}: step {number} names a device out of range: {shown(step)}")
         items.append(known[name] if known is ops else ~known[name])
         sources.append(source)
         targets.append(target)
@@ -369,9 +372,9 @@ def _read_claims(
         names = _field(step, "frees", list, where, []) if says_what_is_freed else None
         for name in names or ():
             if not isinstance(name, str) or name not in tensors:
-                raise UnknownNameError(f"{where} frees the tensor {_shown(name)}, which {graph.name} does not have")
+                raise UnknownNameError(f"{where} frees the tensor {shown(name)}, which {graph.name} does not have")
         if names is not None and len(set(names)) < len(names):
-            raise FormatError(f"{where} frees a tensor twice: {_shown(names)}")
+            raise FormatError(f"{where} frees a tensor twice: {shown(names)}")
         claims.append(
             StepClaim(
                 start=_field(step, "start_us", (int, float), where, None),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,9 @@ import yaml
 
 from ..errors import FormatError
 from .atomic import write_atomically
+from .reading import read_bytes
+
+_MOST_VALUES, _DEEPEST = 1_000_000, 100
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -20,11 +25,38 @@ def read_yaml(path: str | Path) -> Any:
         If it cannot be read or is not YAML.
     """
     try:
-        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+        text = read_bytes(path).decode("utf-8-sig")
+        _check_depth(text)
+        values = yaml.safe_load(text)
+        _check_size(values)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise FormatError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    return values
+
+
+def _check_depth(text: str) -> None:
+    """Refuse brackets in brackets, of which the parser takes seconds to say that they are too deep."""
+    depth = 0
+    for bracket in re.findall(r"[\[\]{}]", text):
+        depth += 1 if bracket in "[{" else -1
+        if depth > _DEEPEST:
+            raise ValueError(f"brackets are nested more than {_DEEPEST} deep")
+
+
+def _check_size(values: Any) -> None:
+    """Refuse what aliases make large: each time that something is named counts all that it holds."""
+    sizes: dict[int, float] = {}
+
+    def size(value: Any) -> float:
+        if not isinstance(value, (dict, list)):
+            return 1
+        if id(value) not in sizes:
+            sizes[id(value)] = math.inf  # until it is known: what holds itself has no end
+            sizes[id(value)] = 1 + sum(map(size, value.values() if isinstance(value, dict) else value))
+        return sizes[id(value)]
+
+    if size(values) > _MOST_VALUES:
+        raise ValueError(f"with its aliases it stands for more than {_MOST_VALUES:,} values")
 
 
 def write_yaml(path: str | Path, values: Any) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 from ..costs.bounds import memory_bound, recomputation_bound
 from ..costs.simulator import input_peak
@@ -14,6 +15,7 @@ from ..files.costgraph import SUFFIXES, read_graph
 from ..fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, LargestBatch, Way
 from ..graph import CostGraph
 from ..problem import MAX_DEVICES, Problem
+from ..programs.importers import kind_by_name
 from ..result import Result
 from ..search.registry import INPUT_METHOD
 from ..solve import solve
@@ -25,6 +27,9 @@ from .importing import import_model
 if TYPE_CHECKING:
     from torch import nn
     from torch.export import ExportedProgram
+
+    from ..programs.options import Size
+    from ..programs.tflite.runner import TfliteRunner
 
 Progress = Callable[[str], None]
 
@@ -41,7 +46,7 @@ def fit(
     devices: int = 1,
     batch: str | None = None,
     training: str = "none",
-    shapes: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Size] | None = None,
     device: str = "cpu",
     confirm: bool = False,
     time_limit: float | str | None = None,
@@ -51,6 +56,8 @@ def fit(
     progress: Progress = _silent,
 ) -> Fit:
     """Say whether a model fits into a memory, as it is or otherwise, or the largest batch that does.
+
+    Of a TFLite model, what must fit is the whole arena, as TensorFlow Lite for Microcontrollers reports it here.
 
     Parameters
     ----------
@@ -149,6 +156,8 @@ class _Question:
             runner_kind(os.fspath(self.model))
         if batch is not None and (self.is_graph or not isinstance(self.model, (str, os.PathLike))):
             raise UsageError("the largest batch is found for an .onnx or .pt2 file, or module:function")
+        if batch is not None and self.arenas is not None:
+            raise UsageError(f"{self.model}: a TFLite model has fixed sizes; there is no batch to find")
         if batch in self.options["shapes"]:
             raise UsageError(f"the size '{batch}' is what is looked for; do not give it a value")
 
@@ -160,11 +169,24 @@ class _Question:
             return path == "-" or path.endswith(tuple(SUFFIXES))
         return isinstance(self.model, CostGraph)
 
+    @cached_property
+    def arenas(self) -> TfliteRunner | None:
+        """The program, if its runtime keeps all that it has in one arena, which then is what must fit."""
+        if not isinstance(self.model, (str, os.PathLike)) or kind_by_name(os.fspath(self.model)) != "tflite":
+            return None
+        from ..programs.options import ImportOptions
+        from ..programs.runners import load_runner
+
+        return cast("TfliteRunner", load_runner(os.fspath(self.model), ImportOptions(**self.options), self.note))
+
     def fit(self) -> Fit:
         """Try every way."""
         graph = self._graph()
         now = input_peak(graph)
         first = Way(AS_IT_IS, self.memory, now, now)
+        if self.arenas is not None:
+            now = self.arenas.arena(graph)
+            first = Way(AS_IT_IS, self.memory, now, now - self.arenas.tail + int(graph.persistent.sum()))
         order = self._solved(IN_ANOTHER_ORDER, graph, 1)
         first, order = self._confirmed(first, order)
         ways = [first, order]
@@ -209,6 +231,10 @@ class _Question:
     def _imported(self, sizes: Mapping[str, int]) -> CostGraph:
         if isinstance(self.model, CostGraph):
             return self.model
+        if self.arenas is not None:
+            graph = self.arenas.graph("roofline", self.note)
+            self.note(_TAIL.format(self.model, self.arenas.tail))
+            return graph
         if self.is_graph:
             return read_graph(os.fspath(self.model), self.note)
         options = {**self.options, "shapes": {**self.options["shapes"], **sizes}}
@@ -221,16 +247,26 @@ class _Question:
         if devices > 1 and bound > self.memory:
             return Way(name, self.memory, None, bound)
         result = self._result(problem, name)
-        return Way(name, self.memory, result.peak_memory, int(result.lower_bound), result=result)
+        return Way(name, self.memory, self._needed(result), int(result.lower_bound), result=result)
+
+    def _needed(self, result: Result) -> int:
+        """Return what a schedule needs: its peak, or the arena that its order takes."""
+        if self.arenas is None or result.problem.devices > 1:
+            return result.peak_memory
+        return self.arenas.arena(result.problem.graph, result.schedule.op_order().tolist())
 
     def _recomputed(self, graph: CostGraph) -> Way:
         """Look for a schedule in which ops run again, unless none can fit; run it, if that is asked for."""
         least, _ = recomputation_bound(graph)
         if least > self.memory:
             return Way(WITH_RECOMPUTATION, self.memory, None, least)
-        problem = Problem(graph, task="runtime", memory_limit=self.memory, recompute=True)
+        beside = 0 if self.arenas is None else self.arenas.tail - int(graph.persistent.sum())
+        limit = max(least, self.memory - beside)
+        problem = Problem(graph, task="runtime", memory_limit=limit, recompute=True)
         result = self._result(problem, WITH_RECOMPUTATION)
-        way = Way(WITH_RECOMPUTATION, self.memory, result.peak_memory, least, result=result)
+        way = Way(WITH_RECOMPUTATION, self.memory, self._needed(result), least, result=result)
+        if self.arenas is not None and result.is_proven_infeasible:
+            way = replace(way, result=None)  # the proof is of the tail here, which is smaller elsewhere
         if self.confirm and way.verdict == "yes":
             way = replace(way, measured=self._measured(result, {})[-1])
         return way
@@ -285,7 +321,7 @@ class _Question:
         model = os.fspath(self.model)
         options = ImportOptions(**{**self.options, "shapes": {**self.options["shapes"], **sizes}})
         self.progress("running it to measure its peak")
-        runner = load_runner(model, options, self.note)
+        runner = self.arenas or load_runner(model, options, self.note)
         graph = runner.graph("measured", _silent)
         order = result.schedule.op_order().tolist()
         rows = runner.measure(graph, {"the order found": order}, 1, self.note, lambda *_: None)
@@ -293,6 +329,8 @@ class _Question:
             raise KeyboardInterrupt
         if not all(row.is_equal for row in rows):
             raise ProgramError(f"{model}: its results differ from run to run, or in the order that was found")
+        if self.arenas is not None:
+            return [self.arenas.arena(graph), self.arenas.arena(graph, order)]
         return [row.measured_peak for row in rows]
 
 
@@ -309,4 +347,8 @@ def _row(name: str, found: Found, memory: int) -> LargestBatch:
     )
 
 
+_TAIL = (
+    "{0}: what it needs is the whole arena; its tail, which the runtime keeps for itself, has {1:,} bytes here, where "
+    "pointers have 64 bits, and less on a microcontroller; 'at least' is the arena without it"
+)
 _DEFAULTS: dict[str, Any] = {"training": "none", "shapes": {}, "device": "cpu"}

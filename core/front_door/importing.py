@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..graph import CostGraph
 from ..names import unknown
 from ..programs.importers import read_model
-from ..programs.options import DEFAULT_FLOPS, DEFAULT_MEMORY_BANDWIDTH, ImportOptions
+from ..programs.options import DEFAULT_FLOPS, DEFAULT_MEMORY_BANDWIDTH, ImportOptions, Size
 from ..units import parse_bandwidth, parse_bytes, parse_flops
 from .graphs import Note
 
@@ -26,7 +26,7 @@ def import_model(
     inputs: Any = None,
     *,
     training: str = "none",
-    shapes: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Size] | None = None,
     costs: str = "roofline",
     flops: float | str = DEFAULT_FLOPS,
     memory_bandwidth: float | str = DEFAULT_MEMORY_BANDWIDTH,
@@ -41,16 +41,17 @@ def import_model(
     ----------
     model
         A PyTorch module, an exported program, or a function that does a training step, with example `inputs`; or a
-        text: the path of an `.onnx` or `.pt2` file, of an execution trace of PyTorch, Inductor's buffer graph, a DOT or
-        a networkx node-link JSON file; or `module:function`, which returns a PyTorch model or step and its example
-        inputs.
+        text: the path of an `.onnx`, `.tflite` or `.pt2` file, of an execution trace of PyTorch, Inductor's buffer
+        graph, a DOT or a networkx node-link JSON file; or `module:function`, which returns a PyTorch model or step and
+        its example inputs.
     inputs
         What a PyTorch module is called with: a tuple of arguments, a dict of keywords, or one tensor.
     training
         `none` for the forward pass (default); `sgd` or `adam` for a training step, or
         `adam:learning_rate=0.01`. (PyTorch)
     shapes
-        A size for each symbolic dimension, by its name. (ONNX, exported programs)
+        A size for each symbolic dimension, by its name; of ONNX models also all sizes of an input, as
+        `{"image": (1, 3, 320, 320)}`, or its value if it is one whole number. (ONNX, exported programs)
     costs
         `roofline` (default): runtimes from FLOPs and bytes, no workspace; `measured`: each op is run here. (PyTorch,
         ONNX)
@@ -118,8 +119,8 @@ def _import_module(model: Any, inputs: Any, options: ImportOptions, note: Note) 
         example: Any = model.example_inputs
         inputs = max(example, key=len)  # arguments, or keywords
     if isinstance(model, (nn.Module, ExportedProgram)):
-        program = program_of(model, inputs, options.training, options.shapes, note=note)
+        program = program_of(model, inputs, options.training, options.plain_shapes, note=note)
     else:
-        program = step_program(model, inputs, options.training, options.shapes)
+        program = step_program(model, inputs, options.training, options.plain_shapes)
     measured = measured_costs(program, options.device) if options.costs == "measured" else None
     return graph_of(program, Roofline(options.flops, options.memory_bandwidth), measured, note)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ..addresses.alignment import alignment_of
+from ..addresses.solving import solve_with_addresses
 from ..errors import UsageError
 from ..problem import Problem, Task
 from ..problem_settings import ProblemSettings, Recompute, problem_settings
 from ..result import Result
 from ..search.method_spec import MethodSpec, parse_method
 from ..search.registry import DEFAULT_METHOD
-from ..solve import solve as solve_problem
 from ..units import parse_seconds, whole_number
 from .graphs import GraphLike, graph_of
 from .schedules import ScheduleLike, loaded_schedule
@@ -33,6 +34,8 @@ def solve(
     initial: ScheduleLike | None = None,
     recompute: bool = False,
     max_overhead: float | str | None = None,
+    addresses: bool = False,
+    align: int | str | None = None,
 ) -> Result:
     """Schedule a graph for least peak memory or least time, and verify the schedule.
 
@@ -68,6 +71,11 @@ def solve(
         `max_overhead` for the least peak. False by default.
     max_overhead
         With `recompute`, the share of the time of all ops that may be added, as `"10%"` or 0.1.
+    addresses
+        Whether to give everything that the schedule makes an offset in its device's arena, and to choose an order whose
+        arena is small; the time limit is for both. False by default.
+    align
+        With `addresses`, what the offsets are multiples of, as 16 or `"64B"`; 64 bytes by default.
 
     Returns
     -------
@@ -102,10 +110,12 @@ def solve(
     notes: list[str] = []
     if not isinstance(recompute, bool):
         raise UsageError(f"recompute is true or false, not {recompute!r}")
+    alignment = alignment_of(addresses, align)
     problem = _problem(graph, spec, given, Recompute(recompute, max_overhead), notes)
-    result = solve_problem(
+    result = solve_with_addresses(
         problem,
         spec,
+        alignment,
         evaluations=None if evaluations is None else whole_number(evaluations, "evaluations", 1),
         time_limit=None if time_limit is None else parse_seconds(time_limit),
         seed=whole_number(seed, "seed", 0),

@@ -6,9 +6,15 @@ counting costs half the time where a kernel takes its arrays from named tuples.
 
 from __future__ import annotations
 
+import logging
+import os
+import stat
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numba
 from numba import njit
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -16,9 +22,48 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def kernel(function: Function) -> Function:
     """Compile a kernel at its first call."""
-    return cast(Function, njit(cache=True, nogil=True, _nrt=False)(function))
+    return cast(Function, njit(cache=_IS_CACHED, nogil=True, _nrt=False)(function))
 
 
 def inlined(function: Function) -> Function:
     """Compile a function into the kernels that call it."""
-    return cast(Function, njit(cache=True, nogil=True, _nrt=False, inline="always")(function))
+    return cast(Function, njit(cache=_IS_CACHED, nogil=True, _nrt=False, inline="always")(function))
+
+
+def _finds_cache() -> bool:
+    """Whether kernels are kept on disk: beside their files, in the home directory, or else in a temporary folder."""
+    if _has_place():
+        return True
+    folder = _own_folder(Path(tempfile.gettempdir()) / f"schedopt-kernels-{os.getuid()}")
+    if folder is not None:
+        # Worker processes find it there, too.
+        numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = str(folder)
+    kept = "not kept, and compiled again by every command" if folder is None else f"kept in {folder}"
+    logging.getLogger("schedopt").warning(
+        "note: neither the installation nor a home directory can be written to: kernels are %s; set NUMBA_CACHE_DIR "
+        "to a folder of your own",
+        kept,
+    )
+    return folder is not None and _has_place()
+
+
+def _has_place() -> bool:
+    try:
+        njit(cache=True)(_has_place)
+    except (RuntimeError, OSError):  # numba: "no locator available"; a folder in NUMBA_CACHE_DIR cannot be made
+        return False
+    return True
+
+
+def _own_folder(folder: Path) -> Path | None:
+    """Make a folder that nobody else can write to, as what is cached is code; None if it cannot be."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return None
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return folder if is_own else None
+
+
+_IS_CACHED = _finds_cache()

@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..files.atomic import check_writable
 from ..names import unknown
 
-Kind = Literal["memory", "gantt"]
+Kind = Literal["memory", "gantt", "arena"]
 ENDINGS = {
     ".png": "a picture",
     ".svg": "a picture",
@@ -46,12 +46,13 @@ def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> 
     path
         The file that it is for, whose ending chooses what is drawn.
     kind
-        The picture: memory over steps, or a Gantt chart; by default the latter if there are several devices.
+        The picture: memory over steps, a Gantt chart, or the arenas of schedules with addresses; by default a Gantt
+        chart if there are several devices, else memory.
 
     Raises
     ------
     UsageError
-        If the kind is unknown, or given for what is no picture.
+        If the kind is unknown, or given for what is no picture, or no schedule has the addresses for it.
     """
     if kind is not None and kind not in get_args(Kind):
         raise unknown("kind", kind, get_args(Kind))
@@ -68,6 +69,10 @@ def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> 
         return trace(timelines).encode()
     from .figures import render
 
+    if kind == "arena":
+        from .arena_chart import arena_figure
+
+        return render(arena_figure(timelines), suffix)
     several = any(timeline.problem.devices > 1 for timeline in timelines)
     if (kind or ("gantt" if several else "memory")) == "gantt":
         from .gantt import gantt_figure

@@ -57,7 +57,7 @@ def _sources(graph: CostGraph) -> dict[str, Any]:
 
 
 def _schedule_data(timeline: Timeline) -> dict[str, Any]:
-    """Return a schedule's columns; holdings are a row each: tensor, device, size, first, last, final, readers."""
+    """Return a schedule's columns; a row per holding: tensor, device, size, first, last, final, readers, offset."""
     problem, simulation = timeline.problem, timeline.simulation
     return {
         "label": timeline.label,
@@ -73,8 +73,20 @@ def _schedule_data(timeline: Timeline) -> dict[str, Any]:
         "end": _rounded(simulation.step_end),
         "persistent": timeline.persistent.tolist(),
         "memory": [_memory_data(timeline, device) for device in range(problem.devices)],
-        "holdings": [[*holding[:5], int(holding.is_final), holding.readers] for holding in timeline.holdings],
+        "holdings": [
+            [*holding[:5], int(holding.is_final), holding.readers, timeline.offset_of(holding)]
+            for holding in timeline.holdings
+        ],
+        **_arena_data(timeline),
     }
+
+
+def _arena_data(timeline: Timeline) -> dict[str, Any]:
+    """Return the arenas and where workspaces are; nothing for a schedule without addresses."""
+    if timeline.addresses is None:
+        return {}
+    arenas = [[arena.size, arena.bound] for arena in timeline.addresses.arenas]
+    return {"arenas": arenas, "workspaceAt": timeline.addresses.workspace.tolist()}
 
 
 def _memory_data(timeline: Timeline, device: int) -> dict[str, list[int]]:

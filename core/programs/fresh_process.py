@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any
 
 from ..errors import ProgramError
 
+_OWN_ERROR = re.compile(r"^schedopt\.core\.errors\.\w+: ")
 
-def ask(module: str, question: dict[str, Any], about: str | None = None) -> Any:
+
+def ask(module: str, question: dict[str, Any], about: str | None = None, seconds: float | None = None) -> Any:
     """Run `python -m schedopt.core.programs.MODULE` with a JSON value on its standard input; return the one it prints.
 
     Parameters
@@ -22,22 +25,29 @@ def ask(module: str, question: dict[str, Any], about: str | None = None) -> Any:
         The keyword arguments of what it runs; its `path` is the file in question.
     about
         What errors call it; by default the path.
+    seconds
+        How long it may take; by default as long as it does.
 
     Raises
     ------
     ProgramError
-        If the process fails, with the last line of what it says.
+        If the process fails, with the last line of what it says, or takes too long.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", f"schedopt.core.programs.{module}"],
-        input=json.dumps(question),
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"},
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", f"schedopt.core.programs.{module}"],
+            input=json.dumps(question),
+            capture_output=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+            check=False,
+            timeout=seconds,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"},
+        )
+    except subprocess.TimeoutExpired:
+        raise ProgramError(f"{about or question['path']}: the run took more than {seconds:g} s and was ended") from None
     if done.returncode:
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        reason = _OWN_ERROR.sub("", (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
         if done.returncode < 0:
             reason = f"signal {-done.returncode} ended it, perhaps for lack of memory"
         raise ProgramError(f"{about or question['path']}: the run failed: {reason}")

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import FormatError, UsageError
 from ..files.schedule_json import read_imported
 from ..graph import CostGraph
-from .options import ImportOptions
+from .options import ImportOptions, size_text
 
 PROGRAM_OPTIONS = {"training": "--training", "shapes": "--shape", "device": "--device"}
 """The options that say what program it is, and how they are typed."""
@@ -72,11 +72,15 @@ def options_for(schedules: Sequence[str], given: Mapping[str, Any], note: Callab
 def _checked(path: str, name: str, value: Any) -> Any:
     is_right = isinstance(value, _TYPES[name])
     if name == "shapes" and is_right:
-        is_right = all(type(size) is int and size > 0 for size in value.values())
+        value = {key: tuple(size) if isinstance(size, list) else size for key, size in value.items()}
+        sizes = [size for given in value.values() for size in (given if isinstance(given, tuple) else [given])]
+        is_right = all(type(size) is int and size > 0 for size in sizes)
     if not is_right:
         raise FormatError(f"{path}: the field 'imported' has '{name}' {value!r}, which is no value of {name}")
     return value
 
 
 def _text(value: Any) -> str:
-    return " ".join(f"{name}={size}" for name, size in value.items()) if isinstance(value, Mapping) else str(value)
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={size_text(size)}" for name, size in value.items())
+    return str(value)

@@ -7,10 +7,8 @@ since PyTorch and ONNX take seconds to load.
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -18,14 +16,16 @@ from typing import Any
 
 from ..errors import FormatError, UsageError
 from ..files.costgraph import SUFFIXES
+from ..files.reading import read_bytes
 from ..graph import CostGraph
 from .imported import with_imported
-from .options import ImportOptions
+from .options import ImportOptions, size_text
 
 _PACKAGE = "schedopt.core.programs"
 _ROOFLINE = frozenset(("costs", "flops", "memory_bandwidth"))
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _LOOKED_AT = 65536
+_COMMENT = re.compile(rb"\s+|//[^\n]*|#[^\n]*|/\*.*?\*/|\xef\xbb\xbf", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +52,7 @@ IMPORTERS = {
         "a PyTorch model", f"{_PACKAGE}.pytorch.importer:read", _ROOFLINE | {"training", "shapes", "device"}
     ),
     "onnx": Importer("an ONNX model", f"{_PACKAGE}.onnx.importer:read", _ROOFLINE | {"shapes"}),
+    "tflite": Importer("a TFLite model", f"{_PACKAGE}.tflite.importer:read", _ROOFLINE),
     "execution-trace": Importer(
         "an execution trace of PyTorch",
         f"{_PACKAGE}.execution_traces.importer:read",
@@ -64,10 +65,10 @@ IMPORTERS = {
     ),
 }
 _FLAGS = {"shapes": "--shape"}
-_BY_SUFFIX = {".onnx": "onnx", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}
+_BY_SUFFIX = {".onnx": "onnx", ".tflite": "tflite", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}
 _READABLE = (
-    "an .onnx or .pt2 file, module:function, an execution trace of PyTorch, Inductor's buffer JSON or TORCH_TRACE "
-    "folder, networkx node-link .json, or .dot"
+    "an .onnx, .tflite or .pt2 file, module:function, an execution trace of PyTorch, Inductor's buffer JSON or "
+    "TORCH_TRACE folder, networkx node-link .json, or .dot"
 )
 
 
@@ -110,6 +111,11 @@ def check_options(model: str, options: ImportOptions) -> None:
             flag = _FLAGS.get(field.name, f"--{field.name.replace('_', '-')}")
             able = [other.what for other in IMPORTERS.values() if field.name in other.options]
             raise UsageError(f"{model} is {importer.what}, which has no use for {flag}; it is for {' or '.join(able)}")
+    for name, given in options.shapes.items():
+        if importer is not IMPORTERS["onnx"] and not isinstance(given, int):
+            raise UsageError(
+                f"{model}: --shape {name}={size_text(given)} is for ONNX models; here a shape is one number"
+            )
 
 
 def kind_by_name(model: str) -> str | None:
@@ -155,22 +161,27 @@ def _kind_by_content(path: Path) -> str:
         return _kind_of_json(path)
     if re.match(rb"[A-Z]\d{4} \d\d:\d\d:\d\d", head):
         return "inductor"
-    if re.match(rb"\s*((//|#)[^\n]*\s+|/\*.*?\*/\s*)*(strict|digraph|graph)\b", head, re.DOTALL | re.IGNORECASE):
+    if re.match(rb"(strict|digraph|graph)\b", _without_comments(head), re.IGNORECASE):
         return "dot"
     raise FormatError(f"{path}: no model that can be imported; give {_READABLE}")
 
 
+def _without_comments(head: bytes) -> bytes:
+    """Return what follows comments and space, as DOT has them; comment by comment, so that none is looked at twice."""
+    at = 0
+    while found := _COMMENT.match(head, at):
+        at = found.end()
+    return head[at:]
+
+
 def _kind_of_json(path: Path) -> str:
     """Tell apart two kinds of JSON by the names of their members, so that a truncated file is told by its reader."""
+    data = read_bytes(path)
     try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8", errors="replace")
-        document: Any = json.loads(text)
+        document: Any = json.loads(data)
         names = set(document) if isinstance(document, dict) else set()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise FormatError(f"{path}: the gzip data is truncated or damaged ({error})") from error
     except (ValueError, RecursionError):
-        names = set(re.findall(r'"(\w+)"\s*:', text))
+        names = set(re.findall(r'"(\w+)"\s*:', data.decode("utf-8", errors="replace")))
     if "schema" in names and "nodes" in names:
         return "execution-trace"
     if "buffers" in names or "buffer_names" in names:

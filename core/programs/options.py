@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
+Size: TypeAlias = int | Sequence[int]
 DEFAULT_FLOPS = 1e12
 DEFAULT_MEMORY_BANDWIDTH = 100e9
 
@@ -19,7 +21,8 @@ class ImportOptions:
         `none` for the forward pass alone, or the optimizer of a training step: `sgd`, `adam`, or
         `adam:learning_rate=0.01`.
     shapes
-        A size for each symbolic dimension, by its name.
+        A size for each symbolic dimension, by its name. Of ONNX files also all sizes of an input, or its value if it is
+        one whole number, by its name; or, to `optimize`, a range of sizes.
     costs
         `roofline`: runtimes from FLOPs and bytes; `measured`: each op is run on this machine.
     flops
@@ -35,10 +38,22 @@ class ImportOptions:
     """
 
     training: str = "none"
-    shapes: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, Size] = field(default_factory=dict)
     costs: str = "roofline"
     flops: float = DEFAULT_FLOPS
     memory_bandwidth: float = DEFAULT_MEMORY_BANDWIDTH
     device: str = "cpu"
     default_size: int | None = None
     graph: str | None = None
+
+    @property
+    def plain_shapes(self) -> dict[str, int]:
+        """Those of `shapes` that are one number."""
+        return {name: size for name, size in self.shapes.items() if isinstance(size, int)}
+
+
+def size_text(given: Size) -> str:
+    """Return a size, all sizes of an input, or a range of sizes, as `--shape` takes it."""
+    if isinstance(given, range):
+        return f"{given.start}..{given.stop - 1}"
+    return str(given) if isinstance(given, int) else "x".join(map(str, given))

@@ -61,6 +61,8 @@ class Job:
         Where to write the schedule, if anywhere.
     repeats
         Measured runs of each order; 0 measures nothing.
+    overwrite
+        Whether the output may be the model itself.
 
     Raises
     ------
@@ -74,9 +76,10 @@ class Job:
     settings: ProblemSettings = field(default_factory=ProblemSettings)
     schedule: str | None = None
     repeats: int = 5
+    overwrite: bool = False
 
     def __post_init__(self) -> None:
-        check_output(self.model, self.output)
+        check_output(self.model, self.output, overwrite=self.overwrite)
         if self.settings.recompute and not repeats_ops(self.model):
             raise UsageError(f"{self.model}: an ONNX file runs each node once; leave out --recompute")
         if self.schedule is not None:
@@ -149,7 +152,7 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
         rows = runner.measure(graph, {result.method: order}, job.repeats, observer.note, observer.on_run)
         rows = _with_limits(rows, {result.method: result.problem.memory_limit})
         is_interrupted = not is_complete(rows, 2, job.repeats)
-        _check_equal(job.model, rows)
+        check_equal(job.model, rows)
     stage("comparing results, writing the program")
     runner.write(graph, order, job.output, observer.note)
     if job.schedule is not None:
@@ -157,7 +160,16 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
     return Optimized(result, tuple(rows), is_interrupted)
 
 
-def apply(model: str, schedule: str, output: str, options: ImportOptions, note: Note, *, force: bool = False) -> None:
+def apply(
+    model: str,
+    schedule: str,
+    output: str,
+    options: ImportOptions,
+    note: Note,
+    *,
+    force: bool = False,
+    overwrite: bool = False,
+) -> None:
     """Write a model in the order of a schedule, after a run that gave bitwise equal results.
 
     Parameters
@@ -174,6 +186,8 @@ def apply(model: str, schedule: str, output: str, options: ImportOptions, note: 
         Called with each remark worth showing.
     force
         Whether to take a schedule that says that it was made for another graph.
+    overwrite
+        Whether the output may be the model itself.
 
     Raises
     ------
@@ -182,7 +196,7 @@ def apply(model: str, schedule: str, output: str, options: ImportOptions, note: 
     ScheduleError
         If the schedule is no order of this program, or its results would differ; then nothing is written.
     """
-    check_output(model, output)
+    check_output(model, output, overwrite=overwrite)
     runner = load_runner(model, options, note)
     graph = runner.graph("roofline", _nothing)
     runner.write(graph, read_order(schedule, graph, force=force), output, note)
@@ -250,7 +264,8 @@ def _with_limits(rows: Sequence[Measurement], limits: Mapping[str, int | None]) 
     return [replace(row, memory_limit=limits.get(row.order)) for row in rows]
 
 
-def _check_equal(model: str, rows: Sequence[Measurement]) -> None:
+def check_equal(model: str, rows: Sequence[Measurement]) -> None:
+    """Raise `ScheduleError` if results differ from run to run or from program order."""
     for row in rows:
         if not row.is_equal:
             raise ScheduleError(

@@ -42,7 +42,7 @@ def read_any(name: str, note: Callable[[str], None] = lambda text: None) -> Cost
     except UsageError as error:
         remedy = f"; {command} takes options" if "--" in str(error) else ""
         raise UsageError(f"{error}{remedy}") from None
-    kinds = {"pytorch": "--training, --shape, --costs", "onnx": "--shape, --costs"}
+    kinds = {"pytorch": "--training, --shape, --costs", "onnx": "--shape, --costs", "tflite": "--costs"}
     options = kinds.get(kind_by_name(name) or "", "--default-size, --graph")
     note(f"{name} is imported with default options; {command} takes others ({options})")
     return graph

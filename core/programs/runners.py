@@ -70,6 +70,9 @@ class RunnerKind(NamedTuple):
 _PACKAGE = "schedopt.core.programs"
 RUNNERS = {
     "onnx": RunnerKind(f"{_PACKAGE}.onnx.runner:OnnxRunner", ".onnx", "an ONNX model is written as ONNX", False),
+    "tflite": RunnerKind(
+        f"{_PACKAGE}.tflite.runner:TfliteRunner", ".tflite", "a TFLite model is written as TFLite", True
+    ),
     "pytorch": RunnerKind(
         f"{_PACKAGE}.pytorch.runner:TorchRunner", ".pt2", "a PyTorch program is written as an exported program", True
     ),
@@ -86,7 +89,8 @@ def runner_kind(model: str) -> RunnerKind:
     """
     kind = kind_by_name(model)
     if kind not in RUNNERS:
-        raise UsageError(f"{model}: not a program that can be run; name an .onnx or .pt2 file or module:function")
+        what = "an .onnx, .tflite or .pt2 file or module:function"
+        raise UsageError(f"{model}: not a program that can be run; name {what}")
     return RUNNERS[kind]
 
 
@@ -111,19 +115,31 @@ def load_runner(model: str, options: ImportOptions, note: Note) -> Runner:
     return runner
 
 
-def check_output(model: str, output: str) -> None:
+def check_output(model: str, output: str, *, overwrite: bool = False) -> None:
     """Find before the work what would keep a model from being written in another order.
+
+    Parameters
+    ----------
+    model, output
+        What is read, and where it is written.
+    overwrite
+        Whether the output may be the model itself, by this name or another one of the same file.
 
     Raises
     ------
     UsageError
-        If the name does not end as it should, or is the model's own.
+        If the name does not end as it should, or is the model's own and that may not be overwritten.
     FormatError
         If the folder does not exist, or the output is one.
     """
     kind = runner_kind(model)
     if not output.endswith(kind.suffix):
         raise UsageError(f"{output}: {kind.written}; the name must end in {kind.suffix}")
-    if Path(output).resolve() == Path(model).resolve():
-        raise UsageError(f"{output}: is the model itself, which is never overwritten; name another file")
+    if not overwrite and _is_same(Path(output), Path(model)):
+        raise UsageError(f"{output}: is the model itself; name another file, or write over it by --overwrite")
     check_writable(output)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two paths are one file, by links of any kind."""
+    return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))

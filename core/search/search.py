@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,13 @@ from ..costs.bounds import is_met
 from ..costs.simulator import Simulation, simulate
 from ..problem import Problem
 from ..schedule import Schedule
+
+Item = TypeVar("Item")
+_LOOK_EVERY = 64
+
+
+class Stopped(Exception):
+    """The search must stop in the middle of what gives no schedule before its end."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +151,13 @@ class Search:
             self.timed_out = True
         exhausted = self.evaluations_left < 1
         return self.timed_out or exhausted or self.interrupt.is_set() or self.is_optimal
+
+    def heeding(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield items of some work, and raise `Stopped` among them if the search must stop."""
+        for number, item in enumerate(items):
+            if number % _LOOK_EVERY == 0 and self.must_stop():
+                raise Stopped
+            yield item
 
     @contextmanager
     def limited(self, evaluations: float, until: float = math.inf) -> Iterator[None]:

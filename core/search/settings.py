@@ -14,6 +14,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 import yaml
 
 from ..errors import UsageError
+from ..files.reading import shown
 from ..files.yaml_files import read_yaml, write_yaml
 from .parameters import WANTED, types_of
 
@@ -38,7 +39,7 @@ def from_plain(kind: type[T], values: Any, where: str) -> T:
         If a field is unknown, of the wrong type or out of range.
     """
     if not isinstance(values, dict):
-        raise UsageError(f"{where} must be a mapping of settings, not {values!r}")
+        raise UsageError(f"{where} must be a mapping of settings, not {shown(values)}")
     kinds = types_of(kind, values, where, "setting")
     built = {name: _converted(kinds[name], value, f"{where}: {name}") for name, value in values.items()}
     try:
@@ -51,7 +52,7 @@ def _converted(kind: Any, value: Any, where: str) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is typing.Literal:
         if value not in arguments:
-            raise UsageError(f"{where} must be one of {', '.join(map(str, arguments))}, not {value!r}")
+            raise UsageError(f"{where} must be one of {', '.join(map(str, arguments))}, not {shown(value)}")
         return value
     if origin in (Union, types.UnionType):
         if value is None:
@@ -59,7 +60,7 @@ def _converted(kind: Any, value: Any, where: str) -> Any:
         return _converted(next(a for a in arguments if a is not type(None)), value, where)
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
-            raise UsageError(f"{where} must be a list, not {value!r}")
+            raise UsageError(f"{where} must be a list, not {shown(value)}")
         kinds = arguments if arguments[-1] is not Ellipsis else (arguments[0],) * len(value)
         if len(kinds) != len(value):
             raise UsageError(f"{where} must have {len(kinds)} entries, not {len(value)}")
@@ -67,15 +68,15 @@ def _converted(kind: Any, value: Any, where: str) -> Any:
         return tuple(_converted(k, v, f"{where}.{at}") for at, (k, v) in enumerate(pairs))
     if origin is dict:
         if not isinstance(value, dict):
-            raise UsageError(f"{where} must be a mapping, not {value!r}")
+            raise UsageError(f"{where} must be a mapping, not {shown(value)}")
         return {key: _converted(arguments[1], entry, f"{where}: {key}") for key, entry in value.items()}
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return from_plain(kind, value, where)
     if kind is float and isinstance(value, (int, str)) and not isinstance(value, bool):
-        with contextlib.suppress(ValueError):  # YAML reads 1e-4 as a text
+        with contextlib.suppress(ValueError, OverflowError):  # YAML reads 1e-4 as a text
             return float(value)
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise UsageError(f"{where} must be {WANTED[kind]}, not {value!r}")
+        raise UsageError(f"{where} must be {WANTED[kind]}, not {shown(value)}")
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -62,9 +63,18 @@ def digests(files: list[Path]) -> list[str]:
     return [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
 
 
-def described(file: Path) -> dict[str, Any]:
-    """Return the parameters of a network that a file of weights names, as plain values."""
-    return _described_as_of(file, modified(file))
+def described(file: Path, names: Sequence[str]) -> tuple[Any, ...]:
+    """Return some parameters of a network that a file of weights names, as plain values.
+
+    Raises
+    ------
+    FormatError
+        If it is no such file, or lacks one.
+    """
+    parameters = _described_as_of(file, modified(file))
+    if missing := [name for name in names if name not in parameters]:
+        raise FormatError(f"{file}: its network has no {' and no '.join(missing)}; train the weights again")
+    return tuple(parameters[name] for name in names)
 
 
 def modified(file: Path) -> int:
@@ -74,8 +84,11 @@ def modified(file: Path) -> int:
 
 @lru_cache(maxsize=64)
 def _described_as_of(file: Path, changed: int) -> dict[str, Any]:
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
-    with safe_open(str(file), "numpy") as opened:
-        parameters: dict[str, Any] = json.loads(opened.metadata()["network"])
-    return parameters
+    try:
+        with safe_open(str(file), "numpy") as opened:
+            parameters = json.loads((opened.metadata() or {})["network"])
+        return {**parameters}
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise FormatError(f"{file}: is not a file of weights ({type(error).__name__}: {error})") from error

@@ -65,7 +65,7 @@ class Parameters(base.Parameters):
         """
         files = weights_of(self.method, self.weights)
         wanted = (self.encoder, problem.task, problem.devices)
-        found = [tuple(described(file)[name] for name in ("encoder", "task", "devices")) for file in files]
+        found = [described(file, ("encoder", "task", "devices")) for file in files]
         if wanted in found:
             return files[found.index(wanted)]
         remedy = f"schedopt train {self.method} --task {problem.task} --devices {problem.devices} makes some"

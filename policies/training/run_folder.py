@@ -266,7 +266,20 @@ def add_to_curve(
 
 
 def curve_of(folder: str | Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's curve, one per epoch and one before the first; a torn last line is left out."""
+    """Return the lines of a run's curve, one per epoch and one before the first.
+
+    It is a log, which nothing depends on: what is torn or damaged is left out.
+    """
     path = Path(folder) / CURVE
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.is_file() else []
+    return [line for line in map(_curve_line, lines) if line]
+
+
+def _curve_line(text: str) -> dict[str, Any]:
+    """Return a line of a curve, empty if it is none."""
+    try:
+        line = json.loads(text)
+        is_line = isinstance(line, dict) and all(type(value) in (int, float) for value in line.values())
+    except (ValueError, RecursionError):
+        return {}
+    return line if is_line and {"phase", "epoch", "step"} <= line.keys() else {}

@@ -23,7 +23,7 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 from schedopt.core.errors import ProgramError
-from schedopt.core.programs.onnx.program import load_program
+from schedopt.core.programs.onnx.loading import load_program
 from schedopt.core.programs.onnx.session import constant_tensors, random_inputs, runnable
 
 VERSION = 23

@@ -109,3 +109,71 @@ def write_schedule(path, graph, order, devices=1):
     }
     path.write_text(json.dumps(document))
     return str(path)
+
+
+def with_control_flow(size=16):
+    """A loop, and a choice that reads a value from outside; each branch holds a weight of its own."""
+    branches = []
+    for name, op in (("then", "Add"), ("else", "Mul")):
+        weight = numpy_helper.from_array(np.ones((size, size), np.float32), f"{name}_weight")
+        inner = helper.make_node(op, ["a", f"{name}_weight"], [f"{name}_result"], f"{name}_op")
+        branches.append(helper.make_graph([inner], name, [], [value(f"{name}_result", [size, size])], [weight]))
+    condition, step = value("go", [], TensorProto.BOOL), value("step", [], TensorProto.INT64)
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Sin", ["state"], ["next"], "sine")],
+        "body",
+        [step, condition, value("state", [size, size])],
+        [value("on", [], TensorProto.BOOL), value("next", [size, size])],
+    )
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"], "negate"),
+        helper.make_node("If", ["c"], ["b"], "choose", then_branch=branches[0], else_branch=branches[1]),
+        helper.make_node("Loop", ["three", "true", "b"], ["d"], "repeat", body=body),
+        helper.make_node("Add", ["d", "a"], ["y"], "sum"),
+    ]
+    constants = {"three": np.array(3, np.int64), "true": np.array(True)}
+    inputs = [value("x", [size, size]), value("c", [], TensorProto.BOOL)]
+    return model_of(nodes, inputs, [value("y", [size, size])], constants)
+
+
+def with_function(size=16):
+    """Two calls of a function of the model."""
+    add = helper.make_node("Add", ["a", "a"], ["b"])
+    function = helper.make_function("local", "Twice", ["a"], ["b"], [add], [helper.make_opsetid("", OPSET)])
+    calls = [
+        helper.make_node("Twice", ["x"], ["t"], "call", domain="local"),
+        helper.make_node("Twice", ["t"], ["y"], "again", domain="local"),
+    ]
+    return model_of(calls, [value("x", [size])], [value("y", [size])], functions=[function])
+
+
+def quantized(channels=16, width=16):
+    """A convolution with weights of a byte each, between Quantize and Dequantize nodes, as quantisers write it."""
+    random = np.random.default_rng(0)
+    scales = {"xs": np.array(0.05, np.float32), "ws": np.array(0.01, np.float32), "ys": np.array(0.1, np.float32)}
+    weight = random.integers(-100, 100, (channels, channels, 3, 3)).astype(np.int8)
+    constants = {**scales, "w": weight, "zero": np.array(0, np.int8)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "zero"], ["xq"], "quantize"),
+        helper.make_node("DequantizeLinear", ["xq", "xs", "zero"], ["xd"], "dequantize"),
+        helper.make_node("DequantizeLinear", ["w", "ws", "zero"], ["wd"], "dequantize_weight"),
+        helper.make_node("Conv", ["xd", "wd"], ["c"], "conv", pads=[1, 1, 1, 1]),
+        helper.make_node("QuantizeLinear", ["c", "ys", "zero"], ["cq"], "quantize_result"),
+        helper.make_node("DequantizeLinear", ["cq", "ys", "zero"], ["y"], "dequantize_result"),
+    ]
+    shape = [1, channels, width, width]
+    return model_of(nodes, [value("x", shape)], [value("y", shape)], constants)
+
+
+def with_shape_arithmetic():
+    """A reshape to sizes that nodes compute of the input's, and a constant that they fill."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["dims"], "dims"),
+        helper.make_node("Gather", ["dims", "first"], ["batch"], "batch"),
+        helper.make_node("Concat", ["batch", "rest"], ["shape"], "shape", axis=0),
+        helper.make_node("Reshape", ["x", "shape"], ["r"], "reshape"),
+        helper.make_node("ConstantOfShape", ["shape2"], ["ones"], "fill", value=helper.make_tensor("v", 1, [1], [1.0])),
+        helper.make_node("MatMul", ["r", "ones"], ["y"], "product"),
+    ]
+    constants = {"first": np.array([0], np.int64), "rest": np.array([2, -1], np.int64), "shape2": np.array([3, 5])}
+    return model_of(nodes, [value("x", [4, 6])], [value("y", [4, 2, 5])], constants)

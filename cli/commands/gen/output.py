@@ -38,6 +38,7 @@ class Output:
 def resolve_output(ctx: typer.Context, graphs: int) -> Output:
     """Decide where `graphs` graphs go from the command's options, or say why they cannot."""
     from ....core.errors import UsageError
+    from ....core.files.atomic import check_writable
     from ....core.files.costgraph import SUFFIXES
     from ....core.names import unknown
     from ....datasets.split import parse_ratio
@@ -63,6 +64,8 @@ def resolve_output(ctx: typer.Context, graphs: int) -> Output:
         raise UsageError(f"{path}: the name asks for another format than {wanted}; leave --format out")
     if suffix is None:
         suffix = f".{wanted}" if wanted else ".pb.gz" if kind == "folder" else ".pbtxt"
+    if kind == "file":
+        check_writable(path)
     return Output(kind, path, suffix, split)
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...errors import FormatError
-from ...files.reading import read_bytes
+from ...files.reading import read_json
 
-GZIP = b"\x1f\x8b"
 _DEEPEST = 64
 _TENSOR_FIELDS = 6
 
@@ -119,16 +115,7 @@ def read_roots(path: str) -> list[TraceNode]:
     FormatError
         If the file is no execution trace, or one of another schema, or damaged; the message names the node.
     """
-    data = read_bytes(path)
-    if data.startswith(GZIP):
-        try:
-            data = gzip.decompress(data)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise FormatError(f"{path}: the gzip data is truncated or damaged ({error})") from error
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: the JSON is truncated or damaged ({error})") from error
+    document = read_json(path)
     schema = document.get("schema") if isinstance(document, dict) else None
     if not isinstance(schema, str) or not isinstance(document.get("nodes"), list):
         raise FormatError(f"{path}: not an execution trace: it has no schema and nodes")
@@ -138,7 +125,7 @@ def read_roots(path: str) -> list[TraceNode]:
     for place, written in enumerate(document["nodes"]):
         try:
             node = _node(written)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             name = written.get("name") if isinstance(written, dict) else None
             raise FormatError(f"{path}: node {place} ({str(name)[:80]}) is damaged: {error!r}") from error
         if node.id in nodes:

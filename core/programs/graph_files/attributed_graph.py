@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from ...annotations import NO_ANNOTATIONS, PHASES, Annotations
 from ...errors import FormatError, UsageError
+from ...files.reading import shown
 from ...graph import CostGraph
 from ...graph_builder import GraphBuilder
 from ...units import parse_bytes, parse_microseconds
@@ -70,25 +71,6 @@ class AttributedGraph(NamedTuple):
 
     nodes: dict[str, Attributes]
     edges: list[Edge]
-
-
-def read_text(path: str) -> str:
-    """Return the text of a file.
-
-    Raises
-    ------
-    FormatError
-        If it cannot be read, is empty, or is not UTF-8.
-    """
-    try:
-        text = Path(path).read_text("utf-8-sig")
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: not UTF-8 text at byte {error.start}") from error
-    if not text.strip():
-        raise FormatError(f"{path}: the file is empty")
-    return text
 
 
 def cost_graph(written: AttributedGraph, path: str, default_size: int | None, note: Callable[[str], None]) -> CostGraph:
@@ -303,7 +285,8 @@ def _convert(value: Any, name: str, parse: Callable[[Any], Any], where: str) -> 
         return parse(value)
     except (UsageError, ValueError, TypeError, OverflowError) as error:
         expected = _EXPECTED.get(name, "bytes, like 4096 or 4KiB")
-        raise FormatError(f"{where} has the {name} {value!r}, which is not understood; write {expected}") from error
+        text = shown(value)
+        raise FormatError(f"{where} has the {name} {text}, which is not understood; write {expected}") from error
 
 
 def _bytes(value: Any) -> int:

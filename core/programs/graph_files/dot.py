@@ -13,9 +13,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
 from ...errors import FormatError
+from ...files.reading import read_text
 from ...graph import CostGraph
 from ..options import ImportOptions
-from .attributed_graph import AttributedGraph, Attributes, Edge, cost_graph, read_text, written_graph
+from .attributed_graph import AttributedGraph, Attributes, Edge, cost_graph, written_graph
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/|^\#[^\n]*)
@@ -29,6 +30,8 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(\r?\n|[\"\\])")
 _KEYWORDS = frozenset(("strict", "graph", "digraph", "node", "edge", "subgraph"))
+_MOST_EDGES = 1_000_000
+"""Edges in a file that has fewer letters than that."""
 
 
 class _Token(NamedTuple):
@@ -170,6 +173,8 @@ class _Parser:
                 groups.append(self._subgraph(scope))
         attributes = {**scope.edge, **self._attributes()}
         for sources, targets in pairwise(groups):
+            if len(self.edges) + len(sources) * len(targets) > max(_MOST_EDGES, len(self.text)):
+                self._refuse(f"more than {_MOST_EDGES:,} edges between groups; write each by itself")
             self.edges.extend(Edge(source, target, attributes) for source in sources for target in targets)
         return [name for group in groups for name in group]
 

@@ -24,13 +24,13 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from ...errors import FormatError
+from ...files.reading import parse_json, read_json
 from ...graph import CostGraph
 from ...graph_builder import GraphBuilder
 from ..options import ImportOptions
-from .node_link import read_json
 
 _SUFFIX = "_fused"
 
@@ -139,16 +139,16 @@ def _artifact_name(line: str) -> str:
     match = re.match(r"[VDIWE]\d{4} [^\]]*\] (\{\"artifact\".*\})\s*$", line)
     try:
         name = str(json.loads(match[1])["artifact"]["name"]) if match else ""
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
     return name if name.endswith(_SUFFIX) else ""
 
 
 def _parsed_payload(lines: list[str], where: str) -> Any:
-    try:
-        return json.loads("".join(lines))
-    except json.JSONDecodeError as error:
-        raise FormatError(f"{where}: the log is truncated or damaged there ({error.msg})") from error
+    def refuse(what: str) -> NoReturn:
+        raise FormatError(f"{where}: the log is truncated or damaged there ({what})")
+
+    return parse_json("".join(lines), refuse)
 
 
 def buffer_graph(document: Any, name: str, where: str, after: Mapping[str, Collection[str]] | None = None) -> CostGraph:
@@ -243,7 +243,7 @@ def _wholes(nodes: Mapping[str, list[str]], buffers: Mapping[str, _Buffer], wher
     for name, buffer in buffers.items():
         if not buffer.is_part:
             continue
-        candidates = [other for other in {*buffer.reads, *made_with[name]} if buffers[other].is_whole]
+        candidates = [other for other in {*buffer.reads, *made_with.get(name, ())} if buffers[other].is_whole]
         if len(candidates) != 1:
             raise FormatError(
                 f"{where}: buffer '{name}' is freed but never allocated, and is a part of {len(candidates)} buffers"
@@ -270,13 +270,16 @@ def _parsed(document: Any, where: str) -> tuple[dict[str, list[str]], dict[str, 
                 int(entry["size_free"]),
                 bool(entry["is_input"]),
                 bool(entry["is_output"]),
-                tuple(entry["deps"]),
+                tuple(map(str, entry["deps"])),
             )
             for entry in document["buffers"]
         }
-        nodes = {str(entry["name"]): [b for b in entry["buffer_names"] if b in buffers] for entry in document["nodes"]}
+        nodes = {
+            str(entry["name"]): [name for name in map(str, entry["buffer_names"]) if name in buffers]
+            for entry in document["nodes"]
+        }
         is_unique = len(nodes) == len(document["nodes"]) and len(buffers) == len(document["buffers"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise FormatError(f"{where}: not a buffer graph of Inductor, or of another version: {reason}") from error
     made = [buffer for each in nodes.values() for buffer in each]

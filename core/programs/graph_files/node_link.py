@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import FormatError
+from ...files.reading import read_json
 from ...graph import CostGraph
 from ..options import ImportOptions
-from .attributed_graph import AttributedGraph, Edge, cost_graph, read_text, written_graph
+from .attributed_graph import AttributedGraph, Edge, cost_graph, written_graph
 
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
@@ -26,25 +27,6 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
         If the graph has a cycle.
     """
     return cost_graph(parse_node_link(read_json(model), model), model, options.default_size, note)
-
-
-def read_json(path: str) -> Any:
-    """Return what a JSON file holds.
-
-    Raises
-    ------
-    FormatError
-        If it cannot be read, or is not JSON, or truncated; the message says where.
-    """
-    text = read_text(path)
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        is_cut = error.pos >= len(text.rstrip()) - 1 or error.msg.startswith("Unterminated string")
-        problem = "the JSON is truncated" if is_cut else f"not JSON: {error.msg}"
-        raise FormatError(f"{path}: {problem} at line {error.lineno}, column {error.colno}") from error
-    except RecursionError as error:
-        raise FormatError(f"{path}: not a graph: the JSON is nested too deeply") from error
 
 
 def parse_node_link(document: Any, where: str) -> AttributedGraph:

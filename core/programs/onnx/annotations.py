@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ...annotations import Annotations, Resident
-from .nodes import reads
+from .nodes import functions_of, node_tensors, reads
+from .shapes import bytes_of
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import FunctionProto, NodeProto, TensorProto
 
     from .program import OnnxProgram
 
@@ -32,7 +34,8 @@ def annotations_of(program: OnnxProgram) -> Annotations:
 def residents_of(program: OnnxProgram) -> tuple[Resident, ...]:
     """Return constants and inputs, each with the first op that reads it; an unread input counts with op 0.
 
-    So does a constant that is an output and that no op reads; what else nobody reads is left out.
+    So does a constant that is an output and that no op reads; what else nobody reads is left out. Constants inside of
+    an op, as in the branches of an If, are one resident, named `OP/constants`.
     """
     readers: dict[str, list[int]] = {name: [] for name in (*program.inputs, *program.constants)}
     for op, node in enumerate(program.nodes):
@@ -46,7 +49,20 @@ def residents_of(program: OnnxProgram) -> tuple[Resident, ...]:
         role = "input" if name in program.inputs else "parameter" if name in initializers else "constant"
         if ops or name in outputs:
             found.append(Resident(name, role, program.types[name].bytes, min(ops, default=0), tuple(ops)))
+    functions = functions_of(program.model)
+    for op, (node, label) in enumerate(zip(program.nodes, program.names, strict=True)):
+        if held := sum(bytes_of(tensor.data_type, tensor.dims) for tensor in _inside(node, functions)):
+            found.append(Resident(f"{label}/constants", "constant", held, op, (op,)))
     return tuple(sorted(found, key=lambda resident: (resident.role != "input", resident.op, resident.name)))
+
+
+def _inside(node: NodeProto, functions: Mapping[tuple[str, str], FunctionProto]) -> Iterator[TensorProto]:
+    """Yield the tensors in the graphs of a node, and in the function that it calls."""
+    yield from node_tensors(node)
+    others = {key: function for key, function in functions.items() if key != (node.domain, node.op_type)}
+    if len(others) < len(functions):
+        for inner in functions[node.domain, node.op_type].node:
+            yield from _inside(inner, others)
 
 
 def _module(node: NodeProto) -> str:
@@ -55,7 +71,7 @@ def _module(node: NodeProto) -> str:
     if scopes:
         try:
             names = ast.literal_eval(scopes)
-        except (ValueError, SyntaxError):
+        except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
             names = []
         return str(names[-2]) if isinstance(names, list) and len(names) > 1 else ""
     path: list[str] = []

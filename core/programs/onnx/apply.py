@@ -13,8 +13,8 @@ from ...errors import FormatError, ProgramError, ScheduleError
 from ...files.atomic import write_atomically
 from ...graph import CostGraph
 from ..schedule_order import check_order, refuse_repeats
-from .nodes import is_random
-from .program import OnnxProgram, external_files
+from .model_file import external_files
+from .program import OnnxProgram
 from .run import digests
 from .session import named, random_inputs, run_model
 
@@ -113,7 +113,7 @@ def check_equal(program: OnnxProgram, reordered: ModelProto) -> None:
 
 def _reason(program: OnnxProgram) -> str:
     for node, name in zip(program.nodes, program.names, strict=True):
-        if is_random(node):
+        if name in program.random:
             return f": node '{name}' ({node.op_type}) draws random numbers by its place in the file"
     return ""
 

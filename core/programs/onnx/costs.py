@@ -14,9 +14,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..fresh_process import ask
+from ..options import Size
 from ..system_allocator import SystemAllocator
 from .nodes import reads
-from .program import OnnxProgram, load_program
+from .program import OnnxProgram, read_program
 from .session import constant_tensors, kernel_times, one_node, random_inputs, session_of, session_options
 
 REPEATS = 5
@@ -39,48 +40,75 @@ def measured_costs(program: OnnxProgram) -> dict[str, tuple[float, int]]:
     ProgramError
         If ONNX Runtime cannot run a node.
     """
-    costs = ask("onnx.costs", {"path": program.path, "shapes": dict(program.sizes)})
+    costs = ask("onnx.costs", program.question)
     return {name: (microseconds, workspace) for name, (microseconds, workspace) in costs.items()}
 
 
-def run_each(path: str, shapes: Mapping[str, int]) -> dict[str, tuple[float, int]]:
+def run_each(
+    path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any] | None = None
+) -> dict[str, tuple[float, int]]:
     """Measure in this process, all times first: counting memory makes allocation slow."""
-    program = load_program(path, shapes)
-    times = _for_each_node(program, _time)
+    program = read_program(path, shapes, observed)
+    times = for_each_node(program, lambda name, session, inputs: _time(session, inputs), has_profile=True)
     allocator = SystemAllocator()
-
-    def workspace(session: Any, inputs: Values) -> tuple[int, list[NDArray[Any]]]:
-        allocator.restart()
-        before = allocator.held()
-        outputs = session.run(None, inputs)
-        results = allocator.held() - before
-        return max(0, allocator.peak() - results), outputs
-
-    workspaces = _for_each_node(program, workspace)
+    workspaces = for_each_node(program, lambda name, session, inputs: workspace_of(allocator, session, inputs))
     return {name: (times[name], workspaces[name]) for name in program.names}
 
 
-def _for_each_node(
-    program: OnnxProgram, measure: Callable[[Any, Values], tuple[Any, list[NDArray[Any]]]]
+def for_each_node(
+    program: OnnxProgram,
+    measure: Callable[[str, Any, Values], tuple[Any, list[NDArray[Any]]]],
+    keep: Callable[[str, NDArray[Any]], None] = lambda name, value: None,
+    *,
+    has_profile: bool = False,
 ) -> dict[str, Any]:
-    """Run the nodes one after the other, each in a session of its own; return what `measure` says of each, by name."""
+    """Run the nodes one after the other, each in a session of its own, on what it gets when the program runs.
+
+    Parameters
+    ----------
+    program
+        Its types may be incomplete.
+    measure
+        Told a node's name, its session and its inputs; returns what it has to say of it, and its outputs.
+    keep
+        Told each value that a node gives, before the next one runs.
+    has_profile
+        Whether the sessions write a profile.
+
+    Returns
+    -------
+    dict
+        What `measure` says of each node, by name.
+    """
     constants = constant_tensors(program)
     values: Values = random_inputs(program)
     uses = Counter(name for node in program.nodes for name in dict.fromkeys(reads(node)))
     measured = {}
     with tempfile.TemporaryDirectory() as profiles:
         for node, name in zip(program.nodes, program.names, strict=True):
-            options = session_options(profiles if measure is _time else None)
-            session = session_of(one_node(program, name, constants), Path(program.path).parent, options)
             inputs = {value: values[value] for value in dict.fromkeys(reads(node)) if value not in constants}
-            measured[name], outputs = measure(session, inputs)
-            values.update(zip(filter(None, node.output), outputs, strict=True))
-            del outputs, session
+            options = session_options(profiles if has_profile else None)
+            session = session_of(one_node(program, name, constants, inputs), Path(program.path).parent, options)
+            measured[name], outputs = measure(name, session, inputs)
+            given = dict(zip(filter(None, node.output), outputs, strict=True))
+            for value, array in given.items():
+                keep(value, array)
+            values.update(given)
+            del outputs, given, session
             for value in inputs:
                 uses[value] -= 1
                 if not uses[value]:
                     del values[value]
     return measured
+
+
+def workspace_of(allocator: SystemAllocator, session: Any, inputs: Values) -> tuple[int, list[NDArray[Any]]]:
+    """Return what a session holds at most beyond its results, in bytes, and these."""
+    allocator.restart()
+    before = allocator.held()
+    outputs = session.run(None, inputs)
+    results = allocator.held() - before
+    return max(0, allocator.peak() - results), outputs
 
 
 def _time(session: Any, inputs: Values) -> tuple[float, list[NDArray[Any]]]:

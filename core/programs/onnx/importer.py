@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnx import TensorProto
+
 from ...annotations import Resident
 from ...graph import CostGraph
 from ...graph_builder import GraphBuilder
@@ -15,8 +17,9 @@ from ...units import format_bytes
 from ..options import ImportOptions
 from ..roofline import Roofline
 from .annotations import annotations_of
-from .nodes import is_random, reads
-from .program import OnnxProgram, load_program
+from .loading import load_program
+from .nodes import OFFICIAL_DOMAINS, reads
+from .program import OnnxProgram
 from .shapes import ValueType
 
 if TYPE_CHECKING:
@@ -27,8 +30,9 @@ IN_PLACE = {
     *("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "Identity", "LeakyRelu", "LogSoftmax", "Relu", "Selu", "Sigmoid"),
     *("Softmax", "Softplus", "Softsign", "Tanh", "ThresholdedRelu", "Trilu"),
 }
-CONVOLUTIONS = {"Conv", "ConvInteger", "QLinearConv"}
+CONVOLUTIONS = {"Conv", "ConvInteger", "FusedConv", "QLinearConv"}
 PRODUCTS = {"MatMul", "MatMulInteger", "QLinearMatMul"}
+FUSED_DOMAINS = {"com.microsoft", "com.microsoft.nchwc"}
 RECURRENT = {"GRU", "LSTM", "RNN"}
 POOLS = {"AveragePool", "LpPool", "MaxPool"}
 
@@ -81,20 +85,20 @@ def graph_of(
     - The ops of `IN_PLACE` write over their input where nobody needs it any more. That is a view too where it happens
       in every order, since the op is the buffer's only reader. Where it depends on the order the output counts in full,
       so that the prediction is on the safe side.
-    - Random ops keep their order, and may not run twice; nor may ops that write over their input.
+    - Random ops keep their order. They, ops that write over their input and opaque ops may not run twice.
 
     Parameters
     ----------
     program
         The model.
     roofline
-        Tells the ops' times, by default those of a desktop processor. Then no op has a workspace.
+        Tells the ops' times, by default those of a desktop processor. Then only opaque ops have a workspace.
     measured
         Microseconds and workspace bytes by name of the node, instead of the roofline.
     note
         Called with each remark worth showing.
     """
-    roofline = roofline or Roofline()
+    costs = measured or _costs(program, roofline or Roofline())
     builder, annotations = GraphBuilder(Path(program.path).stem, program.path), annotations_of(program)
     persistent = _persistent_bytes(program, annotations.residents, note)
     uses = Counter(name for node in program.nodes for name in reads(node)) + Counter(program.outputs)
@@ -110,21 +114,21 @@ def graph_of(
         elif source:
             sizes[0] = 0
         replaceable.update(_replaceable_outputs(node, uses, not source or source in replaceable))
-        runtime, workspace = measured[name] if measured else (_microseconds(program, node, roofline), 0)
+        is_random = name in program.random
         builder.add_op(
             name,
             inputs=[producers[value] for value in arguments],
-            control=last_random if is_random(node) else (),
+            control=last_random if is_random else (),
             outputs=sizes,
             aliases=aliases,
             is_final=_kept_outputs(program, node, uses, aliases),
-            runtime=runtime,
-            workspace=workspace,
+            runtime=costs[name][0],
+            workspace=costs[name][1],
             persistent=persistent[op],
-            runs_once=is_random(node) or bool(source and node.op_type not in VIEWS),
+            runs_once=is_random or name in program.opaque or bool(source and not is_view(node)),
         )
         producers.update((value, (op, port)) for port, value in enumerate(node.output) if value)
-        last_random = [op] if is_random(node) else last_random
+        last_random = [op] if is_random else last_random
     return builder.build(annotations)
 
 
@@ -143,12 +147,12 @@ def _kept_outputs(program: OnnxProgram, node: NodeProto, uses: Mapping[str, int]
 
 def _reused_input(program: OnnxProgram, node: NodeProto, replaceable: Collection[str]) -> str:
     """Return the input whose buffer the first output is in, whatever the order; empty if it has a buffer of its own."""
-    source, result = node.input[0] if node.input else "", node.output[0]
+    source, result = next(iter(node.input), ""), next(iter(node.output), "")
     if not result or result in program.outputs:
         return ""
-    if node.op_type in VIEWS:
+    if is_view(node):
         return source
-    if node.op_type not in IN_PLACE or source not in replaceable:
+    if node.domain not in OFFICIAL_DOMAINS or node.op_type not in IN_PLACE or source not in replaceable:
         return ""
     before, after = program.types[source], program.types[result]
     return source if before.shape == after.shape and before.bytes == after.bytes else ""
@@ -157,26 +161,42 @@ def _reused_input(program: OnnxProgram, node: NodeProto, replaceable: Collection
 def _persistent_bytes(program: OnnxProgram, residents: Iterable[Resident], note: Callable[[str], None]) -> list[int]:
     """Return the bytes of constants and inputs that count with each op."""
     persistent = [0] * len(program.nodes)
+    unread = [resident for resident in residents if resident.role == "input" and not resident.readers]
     for resident in residents:
         persistent[resident.op] += resident.size
-        if resident.role == "input" and not resident.readers:
-            held = format_bytes(resident.size)
-            note(f"{program.path}: no node reads the input '{resident.name}', {held} that the caller holds")
+    if unread:
+        held = format_bytes(sum(resident.size for resident in unread))
+        more = f" and {len(unread) - 1} other inputs" if len(unread) > 1 else ""
+        note(f"{program.path}: no node reads the input '{unread[0].name}'{more}, {held} that the caller holds")
     return persistent
+
+
+def _costs(program: OnnxProgram, roofline: Roofline) -> dict[str, tuple[float, int]]:
+    """Return microseconds by the roofline, and the workspace of what was seen in a run, by name of the node."""
+    seen = (program.observed or {}).get("workspaces", {})
+    nodes = zip(program.names, program.nodes, strict=True)
+    return {name: (_microseconds(program, node, roofline), seen.get(name, 0)) for name, node in nodes}
 
 
 def _microseconds(program: OnnxProgram, node: NodeProto, roofline: Roofline) -> float:
     """Return the time of a node by the roofline; a view takes none."""
-    if node.op_type in VIEWS:
+    if is_view(node):
         return 0.0
     values = dict.fromkeys([*reads(node), *filter(None, node.output)])
     return roofline.microseconds(node_flops(program.types, node), sum(program.types[value].bytes for value in values))
 
 
+def is_view(node: NodeProto) -> bool:
+    """Whether the output of a node is its input's buffer."""
+    return node.op_type in VIEWS and node.domain in OFFICIAL_DOMAINS
+
+
 def node_flops(types: Mapping[str, ValueType], node: NodeProto) -> int:
     """Return the floating-point operations of a node: two per multiply-add, else one per element."""
     inputs = [types[name] for name in reads(node)]
-    output = next(types[name] for name in node.output if name)
+    output = next((types[name] for name in node.output if name), ValueType(TensorProto.FLOAT, (0,)))
+    if node.domain not in OFFICIAL_DOMAINS | FUSED_DOMAINS:
+        return output.elements
     if node.op_type in CONVOLUTIONS:
         weight = inputs[3 if node.op_type == "QLinearConv" else 1]
         return 2 * output.elements * math.prod(weight.shape[1:])
@@ -184,7 +204,10 @@ def node_flops(types: Mapping[str, ValueType], node: NodeProto) -> int:
         return 2 * inputs[0].elements * math.prod(inputs[1].shape[1:])
     if node.op_type in PRODUCTS:
         return 2 * output.elements * inputs[0].shape[-1]
-    if node.op_type == "Gemm":
+    if node.op_type == "FusedMatMul":
+        is_transposed = any(entry.i for entry in node.attribute if entry.name == "transA")
+        return 2 * output.elements * inputs[0].shape[-2 if is_transposed else -1]
+    if node.op_type in ("Gemm", "FusedGemm"):
         is_transposed = any(entry.i for entry in node.attribute if entry.name == "transA")
         return 2 * output.elements * inputs[0].shape[0 if is_transposed else 1]
     if node.op_type in RECURRENT:
@@ -193,6 +216,6 @@ def node_flops(types: Mapping[str, ValueType], node: NodeProto) -> int:
     if node.op_type in POOLS:
         kernel = next(list(entry.ints) for entry in node.attribute if entry.name == "kernel_shape")
         return output.elements * int(math.prod(kernel))
-    if node.op_type.startswith(("Reduce", "Global", "Arg")):
+    if node.op_type.startswith(("Reduce", "Global", "Arg")) and inputs:
         return inputs[0].elements
     return output.elements

@@ -56,10 +56,9 @@ def measure_orders(
         refuse_repeats(program.path, graph, order)
         check_order(graph, order)
     every = {PROGRAM_ORDER: range(graph.num_ops), **orders}
-    question = {"path": program.path, "shapes": dict(program.sizes)}
 
     def run(order: str) -> Any:
-        return ask("onnx.run", {**question, "order": [program.names[op] for op in every[order]]})
+        return ask("onnx.run", {**program.question, "order": [program.names[op] for op in every[order]]})
 
     reports = run_rounds(run, list(every), repeats, on_run)
     if not_run := reports[PROGRAM_ORDER][0]["not_run"]:

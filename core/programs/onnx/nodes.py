@@ -1,12 +1,14 @@
-"""Nodes of an ONNX graph: their names, what they read, and which of them draw random numbers."""
+"""Nodes of an ONNX graph: their names, what they read, what is inside of them, and which draw random numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from onnx import AttributeProto, defs
+
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 RANDOM_OPS = {
     "Bernoulli",
@@ -16,6 +18,8 @@ RANDOM_OPS = {
     "RandomUniform",
     "RandomUniformLike",
 }
+_LATEST = 10_000
+OFFICIAL_DOMAINS = {"", "ai.onnx", "ai.onnx.ml"}
 
 
 def node_names(graph: GraphProto) -> list[str]:
@@ -33,10 +37,97 @@ def node_names(graph: GraphProto) -> list[str]:
 
 
 def reads(node: NodeProto) -> Iterator[str]:
-    """Yield the values that a node reads, repeats included; an optional input left out is no value."""
-    return (name for name in node.input if name)
+    """Yield the values that a node reads, repeats included; an optional input left out is no value.
+
+    What the graphs inside of it take from outside comes after its inputs, once.
+    """
+    yield from (name for name in node.input if name)
+    captured = dict.fromkeys(name for graph in subgraphs(node) for name in _captured(graph))
+    yield from (name for name in captured if name not in node.input)
 
 
-def is_random(node: NodeProto) -> bool:
-    """Whether a node draws random numbers; a Dropout may, if it has a `training_mode`."""
-    return node.op_type in RANDOM_OPS or (node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2]))
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the graphs that are attributes of a node: the branches of an If, the body of a Loop or Scan."""
+    for entry in node.attribute:
+        if entry.type == AttributeProto.GRAPH:
+            yield entry.g
+        elif entry.type == AttributeProto.GRAPHS:
+            yield from entry.graphs
+
+
+def tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    """Yield the tensors that a graph and those inside of its nodes hold."""
+    yield from graph.initializer
+    for node in graph.node:
+        yield from node_tensors(node)
+
+
+def node_tensors(node: NodeProto) -> Iterator[TensorProto]:
+    """Yield the tensors that a node holds, inner graphs included."""
+    for entry in node.attribute:
+        if entry.type == AttributeProto.TENSOR:
+            yield entry.t
+        elif entry.type == AttributeProto.TENSORS:
+            yield from entry.tensors
+    for graph in subgraphs(node):
+        yield from tensors(graph)
+
+
+def opaque_in(model: ModelProto) -> Callable[[NodeProto], bool]:
+    """Return what tells whether ONNX does not say what a node does: control flow, functions, custom and unknown ops."""
+    functions = set(functions_of(model))
+    versions = {opset.domain: opset.version for opset in model.opset_import}
+
+    def is_opaque(node: NodeProto) -> bool:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if (
+            (domain, node.op_type) in functions
+            or domain not in OFFICIAL_DOMAINS
+            or next(subgraphs(node), None) is not None
+        ):
+            return True
+        return not is_known(node, versions)
+
+    return is_opaque
+
+
+def is_known(node: NodeProto, versions: Mapping[str, int]) -> bool:
+    """Whether ONNX has an op of this name and domain, at the version that a model imports."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    version = versions.get(domain, versions.get(node.domain, 1))
+    return bool(defs.has(node.op_type, max_inclusive_version=max(1, min(version, _LATEST)), domain=domain))
+
+
+def functions_of(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
+    """Return a model's own functions, by domain and name."""
+    return {(function.domain, function.name): function for function in model.functions}
+
+
+def random_in(model: ModelProto) -> Callable[[NodeProto], bool]:
+    """Return what tells whether a node draws random numbers, in its graphs or functions perhaps.
+
+    A Dropout may, if it has a `training_mode`.
+    """
+    functions = functions_of(model)
+    seen: set[tuple[str, str]] = set()
+
+    def is_random(node: NodeProto) -> bool:
+        key = (node.domain, node.op_type)
+        if key in functions and key not in seen:
+            seen.add(key)
+            found = any(map(is_random, functions[key].node))
+            seen.remove(key)
+            return found
+        inner = any(is_random(other) for graph in subgraphs(node) for other in graph.node)
+        drops = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
+        return inner or drops or node.op_type in RANDOM_OPS
+
+    return is_random
+
+
+def _captured(graph: GraphProto) -> Iterator[str]:
+    """Yield what a graph inside of a node takes from outside."""
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own.update(name for node in graph.node for name in node.output)
+    yield from (name for node in graph.node for name in reads(node) if name not in own)
+    yield from (value.name for value in graph.output if value.name not in own)

@@ -13,21 +13,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import ProgramError
+from ..options import Size
 from ..system_allocator import SystemAllocator
 from ..timing import time_runs
-from .program import load_program
+from .nodes import subgraphs
+from .program import OnnxProgram, read_program
 from .session import constant_tensors, kernel_times, random_inputs, runnable, session_of, session_options
 
 PEAK_REPEATS = 2
 
 
-def run_order(path: str, shapes: Mapping[str, int], order: Sequence[str] | None) -> dict[str, Any]:
+def run_order(
+    path: str,
+    shapes: Mapping[str, Size],
+    order: Sequence[str] | None,
+    observed: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Run the program in a file on random inputs: with a profile, to warm up, for time, and for memory.
 
     Parameters
     ----------
-    path, shapes
-        As `load_program`.
+    path, shapes, observed
+        As `read_program`.
     order
         Names of the nodes in the order they shall run; None is the file's.
 
@@ -38,12 +46,10 @@ def run_order(path: str, shapes: Mapping[str, int], order: Sequence[str] | None)
         fits into a hole of the heap that opens meanwhile is not counted; `digests` of the outputs; what
         `time_runs` says; `not_run`: nodes without a kernel, whose definition's ops ran when no other node was ready.
     """
-    program = load_program(path, shapes)
-    model = runnable(program, order or program.names, constant_tensors(program))
+    program = read_program(path, shapes, observed)
     inputs = random_inputs(program)
     with tempfile.TemporaryDirectory() as profiles:
-        session = session_of(model, Path(path).parent, session_options(profiles))
-        del model
+        session = _session(program, order or program.names, profiles)
         expected = digests(session.run(None, inputs))
         ran = {name for name, _ in kernel_times(session)}
     times = time_runs(lambda: session.run(None, inputs))
@@ -56,6 +62,17 @@ def run_order(path: str, shapes: Mapping[str, int], order: Sequence[str] | None)
         del outputs
     not_run = [name for name in program.names if name not in ran]
     return {"peak": peak, **times, "digests": expected, "not_run": not_run}
+
+
+def _session(program: OnnxProgram, order: Sequence[str], profiles: str) -> Any:
+    """Load the program in an order, with sizes declared if it can be loaded so."""
+    constants, folder = constant_tensors(program), Path(program.path).parent
+    try:
+        return session_of(runnable(program, order, constants), folder, session_options(profiles))
+    except ProgramError:
+        if not any(True for node in program.nodes for _ in subgraphs(node)):
+            raise
+    return session_of(runnable(program, order, constants, has_sizes=False), folder, session_options(profiles))
 
 
 def digests(values: Sequence[NDArray[Any]]) -> list[str]:

@@ -9,8 +9,8 @@ from ..measurement import Measurement, OnRun
 from ..options import ImportOptions
 from .apply import write_in_order
 from .importer import costed_graph
+from .loading import load_program
 from .measure import measure_orders
-from .program import load_program
 
 
 class OnnxRunner:

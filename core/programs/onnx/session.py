@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ProgramError, UsageError
-from .nodes import reads
-from .program import OnnxProgram, is_small_external, load_small
+from .model_file import is_small_external, load_small
+from .nodes import reads, subgraphs
+from .program import OnnxProgram
 
 try:
     import onnx
@@ -118,7 +119,10 @@ def first_line(error: Exception) -> str:
 
 
 def random_inputs(program: OnnxProgram) -> dict[str, NDArray[Any]]:
-    """Return a value for each input: standard normal numbers, or 0 and 1 where the type is whole or logical."""
+    """Return a value for each input: standard normal numbers, or 0 and 1 where the type is whole or logical.
+
+    An input of which the caller gave the value has that.
+    """
     generator = np.random.default_rng(SEED)
     values = {}
     for name in program.inputs:
@@ -126,7 +130,7 @@ def random_inputs(program: OnnxProgram) -> dict[str, NDArray[Any]]:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
         is_whole = np.issubdtype(dtype, np.integer) or dtype == np.bool_
         numbers = generator.integers(0, 2, shape) if is_whole else generator.standard_normal(shape)
-        values[name] = np.asarray(numbers).astype(dtype)
+        values[name] = np.asarray(program.values.get(name, numbers)).astype(dtype)
     return values
 
 
@@ -153,22 +157,28 @@ def constant_tensors(program: OnnxProgram) -> dict[str, TensorProto]:
 
 def model_of(program: OnnxProgram, graph: onnx.GraphProto) -> ModelProto:
     """Return a model of the program's versions with another graph."""
-    return ModelProto(ir_version=max(4, program.model.ir_version), opset_import=program.model.opset_import, graph=graph)
+    model, version = program.model, max(4, program.model.ir_version)
+    return ModelProto(ir_version=version, opset_import=model.opset_import, graph=graph, functions=model.functions)
 
 
-def runnable(program: OnnxProgram, order: Sequence[str], constants: Mapping[str, TensorProto]) -> ModelProto:
+def runnable(
+    program: OnnxProgram, order: Sequence[str], constants: Mapping[str, TensorProto], *, has_sizes: bool = True
+) -> ModelProto:
     """Return the program in an order of its names, all sizes fixed, and constants stored instead of computed.
 
-    ONNX Runtime writes over an input only where it knows that the sizes are the same, so every size is declared.
+    ONNX Runtime writes over an input only where it knows that the sizes are the same, so every size is declared; not so
+    without `has_sizes`, for a model with a branch that does not fit them and is not taken.
     """
     nodes = dict(zip(program.names, program.nodes, strict=True))
     graph = onnx.helper.make_graph(
         [named(nodes[name], name) for name in order],
         "program",
-        [_declared(program, name) for name in program.inputs],
-        [_declared(program, name) for name in program.outputs],
+        [_declared(program, name, has_shape=has_sizes) for name in program.inputs],
+        [_declared(program, name, has_shape=has_sizes) for name in program.outputs],
     )
     graph.initializer.extend(constants.values())
+    if not has_sizes:
+        return model_of(program, graph)
     inner = [name for node in program.nodes for name in node.output if name and name not in program.outputs]
     graph.value_info.extend(_declared(program, name) for name in inner)
     return model_of(program, graph)
@@ -182,20 +192,29 @@ def named(node: NodeProto, name: str) -> NodeProto:
     return copy
 
 
-def one_node(program: OnnxProgram, name: str, constants: Mapping[str, TensorProto]) -> ModelProto:
-    """Return a model of one node alone, which gets what is no constant and gives all its outputs."""
+def one_node(program: OnnxProgram, name: str, constants: Mapping[str, TensorProto], inputs: Values) -> ModelProto:
+    """Return a model of one node alone, which gets `inputs` and constants, and gives all its outputs."""
     node = program.nodes[program.names.index(name)]
     values = dict.fromkeys(reads(node))
+    has_shape = not any(True for _ in subgraphs(node))  # a branch that is not taken need not fit them
     graph = onnx.helper.make_graph(
         [named(node, name)],
         "node",
-        [_declared(program, value) for value in values if value not in constants],
-        [_declared(program, value) for value in node.output if value],
+        [
+            onnx.helper.make_tensor_value_info(
+                value, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape if has_shape else None
+            )
+            for value, array in inputs.items()
+        ],
+        [_declared(program, value, has_shape=has_shape) for value in node.output if value],
     )
     graph.initializer.extend(constants[value] for value in values if value in constants)
     return model_of(program, graph)
 
 
-def _declared(program: OnnxProgram, name: str) -> onnx.ValueInfoProto:
+def _declared(program: OnnxProgram, name: str, *, has_shape: bool = True) -> onnx.ValueInfoProto:
+    """Return a value with its type, or without where that is not known."""
+    if name not in program.types:
+        return onnx.ValueInfoProto(name=name)
     element, shape = program.types[name]
-    return onnx.helper.make_tensor_value_info(name, element, shape)
+    return onnx.helper.make_tensor_value_info(name, element, shape if has_shape else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 from onnx.reference import ReferenceEvaluator
 
-from ...errors import FormatError, ProgramError, UsageError
+from ...errors import FormatError, ProgramError
+from .dimensions import kind_of_type
 from .nodes import node_names, reads
 
 SHAPE_ARITHMETIC = {
@@ -34,7 +35,9 @@ SHAPE_ARITHMETIC = {
     *("Or", "Pow", "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Sqrt", "Squeeze"),
     *("Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
 }
-PACKED = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1}
+PACKED = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
+"""Bits of the elements that share a byte."""
+_LONGEST = 300
 LARGEST_EVALUATED = 1024
 
 
@@ -52,35 +55,54 @@ class ValueType(NamedTuple):
     @property
     def bytes(self) -> int:
         """Size in bytes; elements of less than a byte are packed."""
-        bits = 4 if self.element in PACKED else 8 * onnx.helper.tensor_dtype_to_np_dtype(self.element).itemsize
-        return int(self.elements * bits + 7) // 8
+        return bytes_of(self.element, self.shape)
 
 
-def give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, int]) -> None:
-    """Write the sizes of symbolic dimensions into the inputs' types."""
-    wanted: dict[str, None] = {}
-    for value in graph.input:
-        if not value.type.HasField("tensor_type"):
-            raise ProgramError(f"{path}: input '{value.name}' is no tensor but {_kind(value.type)}, which has no size")
-        if not value.type.tensor_type.HasField("shape"):
-            raise ProgramError(f"{path}: input '{value.name}' has no shape; export the model with one")
-        for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
-            if dimension.HasField("dim_value"):
-                continue
-            name = dimension.dim_param or f"{value.name}.{axis}"
-            wanted[name] = None
-            if name in shapes:
-                dimension.dim_value = shapes[name]
-    if unknown := [name for name in shapes if name not in wanted]:
-        have = f"it has {', '.join(wanted)}" if wanted else "all its dimensions have sizes"
-        raise UsageError(f"{path}: the model has no symbolic dimension '{unknown[0]}'; {have}")
-    if missing := [name for name in wanted if name not in shapes]:
-        options = " ".join(f"--shape {name}=VALUE" for name in missing)
-        raise UsageError(f"{path}: some dimensions have no size; give {options}")
+def is_element(number: int) -> bool:
+    """Whether a number stands for a type of elements in `TensorProto`."""
+    return number != TensorProto.UNDEFINED and number in TensorProto.DataType.values()
 
 
-def infer(path: str, skeleton: ModelProto) -> dict[str, TypeProto]:
-    """Infer the type of every value, evaluating what shapes depend on until that tells no more."""
+def bits_of(element: int) -> int:
+    """Return the bits of an element of a type of `TensorProto`."""
+    packed = PACKED.get(TensorProto.DataType.Name(element))
+    return packed or 8 * int(onnx.helper.tensor_dtype_to_np_dtype(element).itemsize)
+
+
+def bytes_of(element: int, shape: Sequence[int]) -> int:
+    """Return the bytes of a tensor of an element type of `TensorProto`."""
+    return int(math.prod(shape) * bits_of(element) + 7) // 8
+
+
+def one_line(error: Exception) -> str:
+    """Return the first thing that an error of ONNX says, which may list all nodes, one after the other."""
+    text = " ".join(str(error).split())
+    second = text.find("(op_type:", text.find("(op_type:") + 1)
+    text = text[:second].strip(" ,;") if second > 0 else text
+    context = text.find("==> Context:", 1)
+    text = text[:context].strip() if context > 0 else text
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def infer(path: str, skeleton: ModelProto, *, is_strict: bool) -> dict[str, TypeProto]:
+    """Infer the type of every value that can be, evaluating what shapes depend on until that tells no more.
+
+    Parameters
+    ----------
+    path
+        The file, for messages.
+    skeleton
+        The model without large initialisers; what is evaluated becomes an initialiser of it.
+    is_strict
+        Whether ONNX is to say why where types stay unknown; not where it does not know all ops.
+
+    Raises
+    ------
+    FormatError
+        If types contradict each other.
+    ProgramError
+        If what a shape depends on cannot be computed.
+    """
     graph = skeleton.graph
     values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     while True:
@@ -92,7 +114,8 @@ def infer(path: str, skeleton: ModelProto) -> dict[str, TypeProto]:
         nodes = list(graph.node)
         evaluated = [index for index, node in enumerate(nodes) if _evaluate(path, node, skeleton, types, values)]
         if not evaluated:
-            _inferred(path, skeleton, is_strict=True)
+            if is_strict:
+                _inferred(path, skeleton, is_strict=True)
             return types
         graph.ClearField("node")
         graph.node.extend(node for index, node in enumerate(nodes) if index not in set(evaluated))
@@ -104,8 +127,8 @@ def infer(path: str, skeleton: ModelProto) -> dict[str, TypeProto]:
 def _inferred(path: str, model: ModelProto, is_strict: bool = False) -> ModelProto:
     try:
         return onnx.shape_inference.infer_shapes(model, data_prop=True, strict_mode=is_strict)
-    except onnx.shape_inference.InferenceError as error:
-        raise FormatError(f"{path}: shapes cannot be inferred: {' '.join(str(error).split())}") from None
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError) as error:
+        raise FormatError(f"{path}: shapes cannot be inferred: {one_line(error)}") from None
 
 
 def _values(graph: GraphProto) -> Iterator[ValueInfoProto]:
@@ -120,8 +143,9 @@ def _is_known(type_: TypeProto) -> bool:
     tensor = type_.tensor_type
     return (
         type_.HasField("tensor_type")
+        and is_element(tensor.elem_type)
         and tensor.HasField("shape")
-        and all(dimension.HasField("dim_value") for dimension in tensor.shape.dim)
+        and all(dimension.HasField("dim_value") and dimension.dim_value >= 0 for dimension in tensor.shape.dim)
     )
 
 
@@ -129,7 +153,7 @@ def _evaluate(
     path: str, node: NodeProto, model: ModelProto, types: Mapping[str, TypeProto], values: dict[str, NDArray[Any]]
 ) -> bool:
     """Add to `values` what a node of shape arithmetic gives, if that is small and all that it needs is there."""
-    name = node.output[0]
+    name = next(iter(node.output), "")
     if name in types and _is_known(types[name]) and _value_type(types[name]).elements > LARGEST_EVALUATED:
         return False
     given = {}
@@ -140,7 +164,7 @@ def _evaluate(
             given[source] = values[source]
         else:
             return False
-    if node.op_type not in ("Shape", "Size", *SHAPE_ARITHMETIC):
+    if not name or node.op_type not in ("Shape", "Size", *SHAPE_ARITHMETIC) or _grows_large(node, given):
         return False
     inputs = [ValueInfoProto(name=source) for source in given]
     graph = onnx.helper.make_graph([node], "one", inputs, [ValueInfoProto(name=name)])
@@ -153,21 +177,53 @@ def _evaluate(
     return True
 
 
+def _grows_large(node: NodeProto, given: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether what a node gives is larger than shapes are, as far as the values that it reads tell."""
+    inputs = [given[name] for name in reads(node)]
+    elements = float(max((value.size for value in inputs), default=0))
+    if node.op_type in ("ConstantOfShape", "Expand") and inputs:
+        elements = math.prod(abs(float(size)) for size in inputs[-1].ravel())
+    elif node.op_type == "Tile" and inputs:
+        elements *= math.prod(abs(float(size)) for size in inputs[-1].ravel())
+    elif node.op_type == "Range" and len(inputs) == 3:
+        start, limit, step = (float(value.ravel()[0]) if value.size else 0.0 for value in inputs)
+        elements = abs(limit - start) / abs(step) if step else 0.0
+    return not elements <= LARGEST_EVALUATED and node.op_type not in ("Shape", "Size")
+
+
 def _value_type(type_: TypeProto) -> ValueType:
     tensor = type_.tensor_type
     return ValueType(tensor.elem_type, tuple(dimension.dim_value for dimension in tensor.shape.dim))
 
 
-def _kind(type_: TypeProto) -> str:
-    return (type_.WhichOneof("value") or "unknown").removesuffix("_type").replace("_", " ")
-
-
 def known_types(
-    path: str, graph: GraphProto, types: Mapping[str, TypeProto], initializers: Mapping[str, ValueType]
+    path: str,
+    graph: GraphProto,
+    types: Mapping[str, TypeProto],
+    initializers: Mapping[str, ValueType],
+    observed: Mapping[str, Sequence[Any]],
 ) -> dict[str, ValueType]:
-    """Return every value's type; the first whose size cannot be told is an error that names its node."""
+    """Return the type of each value that is known: inferred, or in the file, or seen in a run of the model.
+
+    Parameters
+    ----------
+    path, graph
+        The file, for messages, and what it has.
+    types
+        What was inferred.
+    initializers
+        Those of the file.
+    observed
+        Element type and shape of values, as a run had them.
+
+    Raises
+    ------
+    ProgramError
+        If a value is no tensor, or is text; it names its node.
+    """
     known = {name: _value_type(type_) for name, type_ in types.items() if _is_known(type_)}
     known.update(initializers)
+    known.update((name, ValueType(element, tuple(shape))) for name, (element, shape) in observed.items())
     for value in (*graph.value_info, *graph.output):  # what the file says, where ONNX cannot infer it
         if _is_known(value.type):
             known.setdefault(value.name, _value_type(value.type))
@@ -175,11 +231,11 @@ def known_types(
         for name in filter(None, node.output):
             what = f"{path}: node '{label}' ({node.op_type})"
             if name in types and not types[name].HasField("tensor_type") and types[name].WhichOneof("value"):
-                raise ProgramError(f"{what} gives no tensor but {_kind(types[name])} '{name}', which has no size")
-            if node.op_type == "Dropout":  # before opset 10 ONNX does not infer the type of the mask
+                raise ProgramError(
+                    f"{what} gives no tensor but {kind_of_type(types[name])} '{name}', which has no size"
+                )
+            if node.op_type == "Dropout" and node.output[0] in known:  # before opset 10 ONNX does not infer the mask
                 known.setdefault(name, known[node.output[0]])
-            if name not in known:
-                raise ProgramError(f"{what}: only a run tells the size of '{name}'; export with fixed shapes")
-            if known[name].element == TensorProto.STRING:
+            if name in known and known[name].element == TensorProto.STRING:
                 raise ProgramError(f"{what} gives text '{name}', which has no fixed size; leave it out of the model")
     return known

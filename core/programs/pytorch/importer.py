@@ -7,7 +7,7 @@ Parameters, buffers and inputs are the caller's: persistent bytes, and a view of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import getitem
 from typing import Any
 
@@ -53,7 +53,7 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
     UsageError
         If an option does not fit the model.
     """
-    program = load_program(model, options.training, options.shapes, note, options.device)
+    program = load_program(model, options.training, options.plain_shapes, note, options.device)
     return costed_graph(program, options, options.costs, note)
 
 
@@ -124,7 +124,13 @@ def _annotations(program: TorchProgram, ops: Sequence[ImportedOp], residents: tu
     sources = sources_of(program.module.graph, program.names, program.roles)
     found = [sources.get(op.name, ("", "", "")) for op in ops]  # that for what is given away is no node
     modules, lines, phases = map(tuple, zip(*found, strict=True)) if found else ((), (), ())
-    return Annotations(modules if any(modules) else (), lines if any(lines) else (), phases, residents)
+    return Annotations(
+        modules if any(modules) else (),
+        lines if any(lines) else (),
+        phases,
+        residents,
+        view_offsets={view: offset for op in ops for view, offset in op.view_offsets.items()},
+    )
 
 
 @dataclass
@@ -140,6 +146,7 @@ class ImportedOp:
     runtime: float
     workspace: int
     runs_once: bool
+    view_offsets: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
 
 class Import:
@@ -162,6 +169,7 @@ class Import:
         self.residents = Residents()
         self.allocated: set[int] = set()
         self.storage_of: dict[tuple[int, int], int] = {}
+        self.start_of: dict[tuple[int, int], int] = {}  # bytes from the start of the storage
         self.maker_of: dict[int, int] = {}
         self.last_random: int | None = None
         nodes = program.module.graph.nodes
@@ -245,7 +253,9 @@ class Import:
             runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
         final = [False] * len(sizes)
         runs_once = bool(written) or draws or target.namespace not in _KNOWN
-        self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, runtime, workspace, runs_once))
+        views = self._view_offsets(op, inputs, aliases)
+        costs = (runtime, workspace, runs_once)
+        self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, *costs, views))
         self.residents.access(op, read, written, is_view)
 
     def _run(self, target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -286,6 +296,7 @@ class Import:
                     readable = new[storage]
                 elif storage in self.allocated:
                     alias = next(at for at, source in enumerate(inputs) if self.storage_of.get(source) == storage)
+                    self.start_of[op, port] = int(leaf.storage_offset()) * leaf.element_size()
                 elif storage not in self.residents:
                     size = leaf.untyped_storage().nbytes()
                     new[storage] = port
@@ -296,6 +307,12 @@ class Import:
             self.ports[node].append((op, readable))
         self.allocated.update(new.keys())
         return sizes, aliases
+
+    def _view_offsets(self, op: int, inputs: list[tuple[int, int]], aliases: list[int]) -> dict[tuple[int, int], int]:
+        """Return the bytes from the start of what each view is a view of, where there are any; a buffer starts at 0."""
+        views = [((op, port), inputs[alias]) for port, alias in enumerate(aliases) if alias >= 0]
+        offsets = {view: self.start_of[view] - self.start_of.get(base, 0) for view, base in views}
+        return {view: offset for view, offset in offsets.items() if offset}
 
     def _roofline(
         self,

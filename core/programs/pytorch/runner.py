@@ -29,7 +29,7 @@ class TorchRunner:
 
     def __init__(self, model: str, options: ImportOptions, note: Callable[[str], None]) -> None:
         self.model, self.options = model, options
-        self.program = load_program(model, options.training, options.shapes, note, options.device)
+        self.program = load_program(model, options.training, options.plain_shapes, note, options.device)
 
     def graph(self, costs: str, note: Callable[[str], None]) -> CostGraph:
         """Return the program's graph; see `graph_of`."""

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
 
 from ...arrays import IndexArray
-from ...buffers import Buffers, unread_bytes
-from ...kernels.one_device.lpmf import least_peak_memory_first
+from ...buffers import Buffers
+from ...kernels.one_device.lpmf import least_peak_memory_first, new_greedy
 from ...search.parameters import Parameters
 from ...search.search import Search
 
+CHUNK = 20_000
+"""Steps between two looks at the clock."""
+
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Offer the greedy order, all ops on device 0."""
-    search.offer_order(greedy_order(search.problem.graph.buffers))
+    """Offer the greedy order, all ops on device 0; nothing if it has no time for all of it."""
+    order = greedy_order(search.problem.graph.buffers, search.must_stop)
+    if order is not None:
+        search.offer_order(order)
 
 
-def greedy_order(buffers: Buffers) -> IndexArray:
-    """Return the order that always takes the ready op that keeps the peak lowest, then frees most."""
+def greedy_order(buffers: Buffers, stop: Callable[[], bool] = lambda: False) -> IndexArray | None:
+    """Return the order that always takes the ready op that keeps the peak lowest, then frees most; None if stopped."""
     ops = len(buffers.own)
-    users = np.diff(buffers.user_ptr).astype(np.int64)
-    # What running an op frees at once: outputs that nobody reads, and buffers of which it is the only user.
-    freed = unread_bytes(buffers)
-    sole = (users == 1) & ~buffers.is_final
-    np.add.at(freed, buffers.users[buffers.user_ptr[:-1][sole]], buffers.size[sole])
-    order = np.empty(ops, np.int32)
-    least_peak_memory_first(
-        buffers,
-        np.diff(buffers.predecessor_ptr).astype(np.int64),
-        users,
-        freed,
-        np.zeros(ops, np.bool_),
-        np.empty(ops, np.int32),
-        order,
-    )
-    return order
+    greedy = new_greedy(buffers)
+    for start in range(0, ops, CHUNK):
+        if stop():
+            return None
+        least_peak_memory_first(buffers, greedy, start, min(ops, start + CHUNK))
+    return greedy.order

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 import numpy as np
 
 from ...arrays import IndexArray, frozen
 from ...graph import CostGraph
 from ...search.parameters import Parameters
-from ...search.search import Search
+from ...search.search import Search, Stopped
+
+Heed = Callable[[Iterable[int]], Iterator[int]]
+"""What goes through the ops and may raise `Stopped`: a search's `heeding`."""
 
 
 def input_order(search: Search, parameters: Parameters) -> None:
@@ -19,20 +24,23 @@ def input_order(search: Search, parameters: Parameters) -> None:
 
 def dfs(search: Search, parameters: Parameters) -> None:
     """Offer the depth-first sequence."""
-    search.offer_order(kahn_order(search.problem.graph, last_in_first_out=True))
+    with suppress(Stopped):
+        search.offer_order(kahn_order(search.problem.graph, last_in_first_out=True, heed=search.heeding))
 
 
 def bfs(search: Search, parameters: Parameters) -> None:
     """Offer the breadth-first sequence."""
-    search.offer_order(kahn_order(search.problem.graph, last_in_first_out=False))
+    with suppress(Stopped):
+        search.offer_order(kahn_order(search.problem.graph, last_in_first_out=False, heed=search.heeding))
 
 
 def dfs_postorder(search: Search, parameters: Parameters) -> None:
     """Offer the reverse postorder of a depth-first search."""
-    search.offer_order(reverse_postorder(search.problem.graph))
+    with suppress(Stopped):
+        search.offer_order(reverse_postorder(search.problem.graph, heed=search.heeding))
 
 
-def kahn_order(graph: CostGraph, *, last_in_first_out: bool) -> IndexArray:
+def kahn_order(graph: CostGraph, *, last_in_first_out: bool, heed: Heed = iter) -> IndexArray:
     """Return Kahn's order with a stack (depth first) or a queue (breadth first).
 
     Of ops that become ready together the one of smallest index comes first. The paper takes both orders
@@ -43,7 +51,7 @@ def kahn_order(graph: CostGraph, *, last_in_first_out: bool) -> IndexArray:
     ready: deque[int] = deque()
     became_ready = [op for op in range(graph.num_ops) if waiting[op] == 0]
     order = []
-    while became_ready or ready:
+    for _ in heed(range(graph.num_ops)):
         ready.extend(reversed(became_ready) if last_in_first_out else became_ready)
         op = ready.pop() if last_in_first_out else ready.popleft()
         order.append(op)
@@ -55,15 +63,17 @@ def kahn_order(graph: CostGraph, *, last_in_first_out: bool) -> IndexArray:
     return frozen(order, np.int32)
 
 
-def reverse_postorder(graph: CostGraph) -> IndexArray:
+def reverse_postorder(graph: CostGraph, *, heed: Heed = iter) -> IndexArray:
     """Return the reverse postorder of a depth-first search that visits sources and successors by index."""
     pointers, successors = (a.tolist() for a in graph.successors)
     visited = bytearray(graph.num_ops)
-    postorder = []
+    postorder: list[int] = []
+    steps = heed(range(2 * graph.num_ops))  # an op is on top of the stack when it is entered and after each child
     for source in np.flatnonzero(np.diff(graph.predecessors[0]) == 0).tolist():
         stack = [(source, pointers[source])]
         visited[source] = 1
         while stack:
+            next(steps)
             op, at = stack.pop()
             while at < pointers[op + 1] and visited[successors[at]]:
                 at += 1

@@ -27,7 +27,7 @@ DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": Lazy
 class Parameters(base.Parameters):
     """Symbols of REGAL 3.2 in brackets; the defaults give the paper's improvement from 1K to 10K evaluations."""
 
-    chromosomes: int = parameter(100, "chromosomes per population [pi]", low=2)
+    chromosomes: int = parameter(100, "chromosomes per population [pi]", low=2, high=10**6)
     elites: int = parameter(20, "best chromosomes, copied unchanged [pi_e]", low=1)
     mutants: int = parameter(10, "new random chromosomes per generation [pi - pi_e - pi_c]", low=0)
     bias: float = parameter(0.7, "probability to take a gene from the elite parent [rho]", low=0.5, high=1.0)

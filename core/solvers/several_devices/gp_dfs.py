@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import suppress
 
 import numpy as np
 
@@ -13,48 +13,60 @@ from ...graph import CostGraph
 from ...problem import Problem
 from ...schedule import Schedule
 from ...search.parameters import Parameters
-from ...search.search import Search
+from ...search.search import Search, Stopped
+from ..one_device.sequences import Heed
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Offer one schedule: partition, order each device, merge.
+    """Offer one schedule: partition, order each device, merge; nothing if it has no time for all of it.
 
     The random start of the partition is drawn from the run's generator, so `--seed` gives others.
     """
     problem = search.problem
-    placement = partition(problem.graph, problem.devices, search.rng, search.must_stop)
-    search.evaluations += 1
-    search.offer(merge(problem, placement, device_orders(problem.graph, placement, problem.devices)))
+    with suppress(Stopped):
+        placement = partition(problem.graph, problem.devices, search.rng, search.must_stop, search.heeding)
+        orders = device_orders(problem.graph, placement, problem.devices, search.heeding)
+        schedule = merge(problem, placement, orders, search.heeding)
+        search.evaluations += 1
+        search.offer(schedule)
 
 
 # Placement ----------------------------------------------------------------------------------------------------
 
+Network = list[dict[int, int]]
+"""Per op the bytes that it shares with each op that reads it or that it reads."""
 
-def partition(graph: CostGraph, devices: int, rng: np.random.Generator, stop: Callable[[], bool]) -> IndexArray:
+
+def partition(
+    graph: CostGraph, devices: int, rng: np.random.Generator, stop: Callable[[], bool], heed: Heed = iter
+) -> IndexArray:
     """Return the device of each op, shape `(ops,)`, so that few bytes cross between devices.
 
     Kernighan-Lin bisection of the ops into as many per device as are due, then of each half: `d` devices are
     split into `d // 2` and the rest, ops in proportion. Each edge weighs the bytes that its consumer reads
     from its producer. XLA's modified Kernighan-Lin, which the paper uses, is not published in detail; this
-    is networkx's, which swaps pairs until a pass brings nothing.
+    one swaps pairs until a pass brings nothing, as networkx does. `stop` is asked before each pass.
     """
-    import networkx as nx
-
-    network = nx.Graph()
-    network.add_nodes_from(range(graph.num_ops))
-    pointers, tensors = graph.inputs
-    readers = np.repeat(np.arange(graph.num_ops), np.diff(pointers))
-    producers, sizes = graph.tensor_producer[tensors], graph.tensor_size[tensors]
-    for producer, reader, size in zip(producers.tolist(), readers.tolist(), sizes.tolist(), strict=True):
-        known = network.get_edge_data(producer, reader, {"weight": 0})["weight"]
-        network.add_edge(producer, reader, weight=known + size)
+    network: Network = [{} for _ in range(graph.num_ops)]
+    pointers, tensors = (a.tolist() for a in graph.inputs)
+    producers, sizes = graph.tensor_producer.tolist(), graph.tensor_size.tolist()
+    for reader in heed(range(graph.num_ops)):
+        for tensor in sorted(tensors[pointers[reader] : pointers[reader + 1]]):
+            one, two = network[producers[tensor]], network[reader]
+            one[reader] = two[producers[tensor]] = one.get(reader, 0) + sizes[tensor]
     placement = np.zeros(graph.num_ops, np.int32)
-    _split(network, rng.permutation(graph.num_ops).tolist(), 0, devices, placement, stop)
+    _split(network, rng.permutation(graph.num_ops).tolist(), 0, devices, placement, stop, heed)
     return placement
 
 
 def _split(
-    network: Any, ops: Sequence[int], first: int, devices: int, placement: IndexArray, stop: Callable[[], bool]
+    network: Network,
+    ops: Sequence[int],
+    first: int,
+    devices: int,
+    placement: IndexArray,
+    stop: Callable[[], bool],
+    heed: Heed,
 ) -> None:
     """Place `ops`, which are in random order, on `devices` devices from `first` on."""
     if devices == 1 or len(ops) < 2:
@@ -62,28 +74,58 @@ def _split(
         return
     left = devices // 2
     cut = len(ops) * left // devices
-    halves = _bisect(network.subgraph(ops).copy(), set(ops[:cut]), set(ops[cut:]), stop)
-    sides = [[op for op in ops if op in half] for half in halves]
-    _split(network, sides[0], first, left, placement, stop)
-    _split(network, sides[1], first + left, devices - left, placement, stop)
+    side = dict.fromkeys(ops[:cut], 0) | dict.fromkeys(ops[cut:], 1)
+    while 0 < cut < len(ops) and not stop() and _improve(network, side, heed):
+        pass
+    for number, part in enumerate(((first, left), (first + left, devices - left))):
+        _split(network, [op for op in ops if side[op] == number], *part, placement, stop, heed)
 
 
-def _bisect(network: Any, one: set[int], two: set[int], stop: Callable[[], bool]) -> tuple[set[int], set[int]]:
-    """Swap ops between two parts, pass by pass, until one brings nothing; the parts keep their sizes."""
-    from networkx.algorithms.community import kernighan_lin_bisection
+def _improve(network: Network, side: dict[int, int], heed: Heed) -> bool:
+    """Swap ops between two parts, which keep their sizes, in one pass; returns whether fewer bytes cross.
 
-    while one and two and not stop():
-        after_two, after_one = kernighan_lin_bisection(network, (one, two), max_iter=1)
-        if after_one == one:
-            break
-        one, two = after_one, after_two
-    return one, two
+    Pair after pair that saves most, or costs least, is swapped tentatively; of these the first so many are kept with
+    which most is saved.
+    """
+    from networkx.utils import BinaryHeap
+
+    costs = (BinaryHeap(), BinaryHeap())
+    for op in heed(sorted(side)):
+        there, here = 0, 0
+        for other, size in network[op].items():
+            if other in side:
+                if side[other] == side[op]:
+                    here += size
+                else:
+                    there += size
+        costs[side[op]].insert(op, here - there)
+
+    def swap(op: int) -> None:
+        for other, size in network[op].items():
+            if other in side and (cost := costs[side[other]].get(other)) is not None:
+                change = -2 * size if side[other] == side[op] else 2 * size
+                costs[side[other]].insert(other, cost + change, True)
+
+    total, least, kept = 0, 0, 0
+    swapped: list[int] = []
+    second = sum(side.values())
+    for _ in heed(range(min(second, len(side) - second))):
+        for heap in reversed(costs):
+            op, cost = heap.pop()
+            swap(op)
+            swapped.append(op)
+            total += cost
+        if total < least:
+            least, kept = total, len(swapped)
+    for op in swapped[:kept]:
+        side[op] = 1 - side[op]
+    return kept > 0
 
 
 # Order --------------------------------------------------------------------------------------------------------
 
 
-def device_orders(graph: CostGraph, placement: IndexArray, devices: int) -> list[list[int]]:
+def device_orders(graph: CostGraph, placement: IndexArray, devices: int, heed: Heed = iter) -> list[list[int]]:
     """Return per device the postorder of a depth-first search from its last ops over what they wait for.
 
     As in XLA's DFS memory scheduler, of the ops that an op waits for on its device the one with most extra
@@ -95,7 +137,7 @@ def device_orders(graph: CostGraph, placement: IndexArray, devices: int) -> list
     device = placement.tolist()
     before = [
         [p for p in predecessors[pointers[op] : pointers[op + 1]] if device[p] == device[op]]
-        for op in range(graph.num_ops)
+        for op in heed(range(graph.num_ops))
     ]
     users = [0] * graph.num_ops
     for waits in before:
@@ -103,14 +145,14 @@ def device_orders(graph: CostGraph, placement: IndexArray, devices: int) -> list
             users[op] += 1
     size = graph.buffers.own.tolist()
     bytes_below, extra_users, so_far = [0] * graph.num_ops, [0] * graph.num_ops, 0
-    for op in graph.input_order.tolist():
+    for op in heed(graph.input_order.tolist()):
         so_far += size[op]
         bytes_below[op] = min(so_far, size[op] + sum(bytes_below[p] for p in before[op]))
         extra_users[op] = min(graph.num_ops, max(0, users[op] - 1) + sum(extra_users[p] for p in before[op]))
         before[op].sort(key=lambda p: (-extra_users[p], -bytes_below[p], p))
     orders: list[list[int]] = [[] for _ in range(devices)]
     visited = bytearray(graph.num_ops)
-    for last in range(graph.num_ops):
+    for last in heed(range(graph.num_ops)):
         if not users[last]:
             orders[device[last]] += _postorder(last, before, visited)
     return orders
@@ -136,7 +178,7 @@ def _postorder(last: int, before: list[list[int]], visited: bytearray) -> list[i
 # Merge --------------------------------------------------------------------------------------------------------
 
 
-def merge(problem: Problem, placement: IndexArray, orders: list[list[int]]) -> Schedule:
+def merge(problem: Problem, placement: IndexArray, orders: list[list[int]], heed: Heed = iter) -> Schedule:
     """Return one schedule of all devices' orders, with the transfers that they need.
 
     The device whose clock lags, of equals the one that ran fewest ops, runs the first op of its order whose
@@ -156,7 +198,7 @@ def merge(problem: Problem, placement: IndexArray, orders: list[list[int]]) -> S
     clock, count = [0.0] * problem.devices, [0] * problem.devices
     sent: set[tuple[int, int]] = set()
     steps: list[tuple[int, int, int]] = []
-    for _ in range(graph.num_ops):
+    for _ in heed(range(graph.num_ops)):
         here = min((d for d in range(problem.devices) if ready[d]), key=lambda d: (clock[d], count[d], d))
         op = orders[here][heapq.heappop(ready[here])]
         for tensor in inputs[input_ptr[op] : input_ptr[op + 1]]:

@@ -19,6 +19,8 @@ from ...schedule import Schedule
 from ...search.search import Search
 
 Population = NDArray[np.float32]
+_MOST_READS = 10**6
+"""Reads of ops that are priced between two looks at the clock, some hundredths of a second."""
 
 
 def ranked(fitness: FloatArray) -> NDArray[np.intp]:
@@ -66,8 +68,18 @@ class Chromosomes:
         """Price each row, count the evaluations, offer the best, and return the fitness of each.
 
         Fitness has shape `(rows, 2)`: excess bytes over the memory limit, then the task's value; less is
-        better, so every feasible schedule ranks before every infeasible one (REGAL 3.2).
+        better, so every feasible schedule ranks before every infeasible one (REGAL 3.2). On large graphs rows that
+        there was no time for are infinite.
         """
+        fitness = np.full((len(population), 2), np.inf)
+        rows = max(1, _MOST_READS // (self.graph.num_ops + len(self.arrays.inputs)))
+        for start in range(0, len(population), rows):
+            if start and self.search.must_stop():
+                break
+            fitness[start : start + rows] = self._price_rows(population[start : start + rows])
+        return fitness
+
+    def _price_rows(self, population: Population) -> FloatArray:
         count = len(population)
         prices = new_prices(count)
         if self._pool is None:

@@ -6,7 +6,8 @@ from ...search.parameters import Parameters
 from ...search.search import Search
 from .random_keys import Chromosomes
 
-_BATCH = 64
+_BATCH, _MOST_GENES = 64, 10**7
+"""Schedules drawn at once, and the random numbers that they may take together."""
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -18,5 +19,6 @@ def solve(search: Search, parameters: Parameters) -> None:
     """
     with Chromosomes(search) as chromosomes:
         while not search.must_stop():
-            count = int(min(_BATCH, search.evaluations_left))
+            rows = max(1, min(_BATCH, _MOST_GENES // chromosomes.genes))
+            count = int(min(rows, search.evaluations_left))
             chromosomes.price(search.rng.random((count, chromosomes.genes), dtype="float32"))

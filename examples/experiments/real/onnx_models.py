@@ -1,16 +1,17 @@
 """ONNX models before and after `auto`: what ONNX Runtime takes in the file's order and in the schedule's.
 
-usage: python examples/experiments/real/onnx_models.py [FILE.onnx...] [--export MODULE:FUNCTION]...
-       [--time-limit SECONDS, default 10] [--repeats N, default 1] [--folder FOLDER, default a temporary one]
+usage: python examples/experiments/real/onnx_models.py [FILE.onnx[@NAME=VALUE]...] [--export MODULE:FUNCTION]...
+       [--offline] [--time-limit SECONDS, default 10] [--repeats N, default 1] [--folder FOLDER, default temporary]
 
-Without files, the light models that the onnx package ships. `--export` makes a file of a PyTorch model first, by
-`torch.onnx.export`; MODULE:FUNCTION returns the model and its inputs, as those of models.py do (`--export
-models:pnasnet5large` needs `pip install timm onnxscript`). Each model is imported with measured costs, solved,
-applied (FOLDER keeps the new file and its schedule) and run in processes of their own. Prints a row per model: nodes
-that run; peaks in MiB, predicted and measured, before and after; how much less is measured, in all and beside weights
-and inputs, which no order changes; the larger error of the two predictions; and whether results, node names and opset
-are what they were. Needs `pip install 'schedopt[onnx]'`. The light models take five minutes on one core, pnasnet5large
-as long again.
+Without files, the light models that the onnx package ships. `net.onnx@x=1x3x320x320` gives sizes as `--shape` does.
+`--offline` has ONNX Runtime optimise each model and save it first, as it is deployed. `--export` makes a file of a
+PyTorch model first, by `torch.onnx.export`; MODULE:FUNCTION returns the model and its inputs, as those of models.py do
+(`--export models:pnasnet5large` needs `pip install timm onnxscript`). Each model is imported with measured costs,
+solved, applied (FOLDER keeps the new file and its schedule) and run in processes of their own. Prints a row per model:
+nodes that run; peaks in MiB, predicted and measured, before and after; how much less is measured; the bound that no
+order is below; how much less beside weights and inputs, which no order changes; the larger error of the two
+predictions; milliseconds of a run before and after; and whether results, node names and opset are what they were.
+Needs `pip install 'schedopt[onnx]'`. The light models take five minutes on one core, pnasnet5large as long again.
 """
 
 import argparse
@@ -19,7 +20,21 @@ import tempfile
 from importlib import import_module
 from pathlib import Path
 
-COLUMNS = ("model", "nodes", "predicted", "", "measured", "", "saved", "beside weights", "error", "kept")
+COLUMNS = (
+    "model",
+    "nodes",
+    "predicted",
+    "",
+    "measured",
+    "",
+    "saved",
+    "bound",
+    "beside weights",
+    "error",
+    "ms",
+    "",
+    "kept",
+)
 
 
 def light_models():
@@ -45,18 +60,30 @@ def export(entry, folder):
     return path
 
 
-def compare(path, folder, time_limit, repeats):
+def optimised(path, folder):
+    """Have ONNX Runtime optimise a model and save it; return the new file."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4  # it warns that the file is for this kind of processor
+    options.optimized_model_filepath = str(folder / f"{path.stem}_offline.onnx")
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return folder / f"{path.stem}_offline.onnx"
+
+
+def compare(path, shapes, folder, time_limit, repeats):
     """Import, solve, apply and measure one model; return its row."""
     import onnx
     from schedopt.core.problem import Problem
     from schedopt.core.programs.onnx.apply import write_in_order
     from schedopt.core.programs.onnx.costs import measured_costs
     from schedopt.core.programs.onnx.importer import graph_of
+    from schedopt.core.programs.onnx.loading import load_program
     from schedopt.core.programs.onnx.measure import measure_orders
-    from schedopt.core.programs.onnx.program import load_program
     from schedopt.core.solve import solve
 
-    program = load_program(str(path), {}, note)
+    program = load_program(str(path), shapes, note)
     graph = graph_of(program, measured=measured_costs(program))
     result = solve(Problem(graph), time_limit=time_limit)
     schedule = folder / f"{path.stem}.json"
@@ -80,8 +107,10 @@ def compare(path, folder, time_limit, repeats):
         f"{graph.num_ops:,}",
         *(f"{peak / 2**20:,.2f}" for peak in peaks),
         f"{100 * (1 - after.measured_peak / before.measured_peak):.1f}%",
+        f"{result.lower_bound / 2**20:,.2f}",
         f"{100 * (1 - (after.measured_peak - held) / (before.measured_peak - held)):.1f}%",
         f"{100 * max(abs(before.error), abs(after.error)):.2f}%",
+        *(f"{row.median_microseconds / 1000:,.2f}" for row in (before, after)),
         "yes" if is_kept else "NO",
     )
 
@@ -92,13 +121,16 @@ def note(text):
 
 def show(row):
     print(
-        f"{row[0]:<16}" + "".join(f"{cell:>11}" for cell in row[1:7]), *(f"{cell:>15}" for cell in row[7:]), flush=True
+        f"{row[0]:<24}" + "".join(f"{cell:>10}" for cell in row[1:8]), *(f"{cell:>14}" for cell in row[8:]), flush=True
     )
 
 
 def main():
+    from schedopt.cli.program_options import given_options
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--offline", action="store_true")
     parser.add_argument("--export", action="append", default=[])
     parser.add_argument("--time-limit", type=float, default=10)
     parser.add_argument("--repeats", type=int, default=1)
@@ -107,10 +139,13 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        files = [*arguments.files, *(export(entry, folder) for entry in arguments.export)] or light_models()
+        files = [*arguments.files, *(str(export(entry, folder)) for entry in arguments.export)] or light_models()
         show(COLUMNS)
-        for path in files:
-            show(compare(path, folder, arguments.time_limit, arguments.repeats))
+        for file in map(str, files):
+            name, *sizes = file.split("@")
+            path = optimised(Path(name), folder) if arguments.offline else Path(name)
+            shapes = given_options(None, sizes, None).get("shapes", {})
+            show(compare(path, shapes, folder, arguments.time_limit, arguments.repeats))
 
 
 if __name__ == "__main__":

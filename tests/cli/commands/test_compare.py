@@ -268,7 +268,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, diamond, tm
     file, output = tmp_path / "runs.jsonl", tmp_path / "runs.csv"
     methods = "input,brkga:evaluations=100000000"
     slow = ["compare", folder, "--task", "runtime", "--methods", methods, "--resume", file]
-    command = [sys.executable, "-c", "from schedopt.cli.main import main; main()", *map(str, slow)]
+    command = [sys.executable, "-c", "from schedopt.cli.start import main; main()", *map(str, slow)]
     command += ["--jobs", str(jobs), "--output", str(output), "--bandwidth", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         for _ in range(1200):

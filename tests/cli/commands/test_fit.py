@@ -80,7 +80,7 @@ def test_a_run_confirms_it(run):
         ([MODEL, "--memory", "1GiB", "--batch", "bach"], "no keyword argument 'bach' for a size; it has batch, width"),
         ([MODEL, "--memory", "1GiB", "--shape", "bach=3"], "no keyword argument 'bach'"),
         (["NET", "--memory", "1GiB", "--batch", "bach"], "no symbolic dimension 'bach'; it has batch"),
-        (["NET", "--memory", "1GiB"], "some dimensions have no size; give --shape batch=VALUE"),
+        (["NET", "--memory", "1GiB"], "have no size; give --shape batch=VALUE"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(run, diamond_file, symbolic, arguments, words):

@@ -67,7 +67,7 @@ def test_both_orders_are_run(run, net, folder):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("-o", "net.onnx"), 2, "net.onnx: is the model itself, which is never overwritten"),
+        (("-o", "net.onnx"), 2, "net.onnx: is the model itself; name another file, or write over it by --overwrite"),
         (("-o", "out.pt2"), 2, "must end in .onnx"),
         (("-o", "out.onnx", "--training", "sgd"), 2, "no use for --training"),
         (("-o", "out.onnx", "--memory-limit", "1KiB"), 1, "the memory limit of 1.00 KiB is not kept: no order needs"),

@@ -201,7 +201,7 @@ def test_quiet_silences_notes(run, diamond_file, tmp_path):
 
 
 SAYS_WHEN_IT_SEARCHES = """
-from schedopt.cli.main import main
+from schedopt.cli.start import main
 import schedopt.core.solve as module
 
 lower_bound = module.lower_bound

@@ -258,3 +258,21 @@ def test_unwritable_and_unreadable_paths(tmp_path):
     for path in (tmp_path, tmp_path / "none.pb"):
         with pytest.raises(FormatError, match=f"{path.name}: cannot be read"):
             read_graph(path)
+
+
+@pytest.mark.parametrize("change", [lambda data: b"\xef\xbb\xbf" + data, lambda data: data.replace(b"\n", b"\r\n")])
+def test_a_byte_order_mark_and_line_ends_of_windows_change_nothing(change):
+    graph, _ = naive.random_graph(np.random.default_rng(3), 9)
+    assert parse_graph(change(format_graph(graph, "text")), graph.name) == graph
+
+
+def test_a_file_that_holds_too_much_is_refused_and_may_be_allowed(tmp_path, monkeypatch):
+    graph, _ = naive.random_graph(np.random.default_rng(3), 9)
+    path = tmp_path / "bomb.pb.gz"
+    path.write_bytes(gzip.compress(format_graph(graph, "binary")))
+    assert path.stat().st_size > 256
+    monkeypatch.setenv("SCHEDOPT_LARGEST_FILE", "256")
+    with pytest.raises(FormatError, match=r"bomb.pb.gz: it holds more than 256 B; .*--largest-file"):
+        read_graph(path)
+    monkeypatch.setenv("SCHEDOPT_LARGEST_FILE", "1MiB")
+    assert read_graph(path) == graph

@@ -36,7 +36,6 @@ from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
         "node {\n output_info {\n size: 1\n }",
         "node {\n input_info {\n preceding_node: 0\n size: 1\n }\n}",
         'node {\n device: "x"\n is_final: TRUE\n}',
-        "\ufeffnode {\n}",
         'node {\n name: "\u00a0a"\u00a0\n}',
     ],
 )

@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.kernels.one_device.lpmf import least_peak_memory_first
+from schedopt.core.kernels.one_device.lpmf import least_peak_memory_first, new_greedy
 from schedopt.core.solvers.one_device.lpmf import greedy_order
 
 SEEDS = range(25)
@@ -12,24 +12,22 @@ SEEDS = range(25)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_least_peak_memory_first(seed):
     rng = np.random.default_rng(seed)
-    graph, plain = naive.random_graph(rng, int(rng.integers(1, 18)))
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 25)))
     order, peak = naive.least_peak_memory_first(plain)
     assert greedy_order(graph.buffers).tolist() == order
     assert peak + sum(plain.persistent) == naive.order_peak(plain, order)
 
 
-def test_least_peak_memory_first_returns_its_peak():
+@pytest.mark.parametrize("cut", [0, 1, 5, 12])
+def test_it_goes_on_from_any_step_and_knows_its_peak(cut):
     rng = np.random.default_rng(7)
     graph, plain = naive.random_graph(rng, 12)
-    b = graph.buffers
-    users = np.diff(b.user_ptr).astype(np.int64)
-    freed = np.zeros(12, np.int64)
-    for root, group in plain.members.items():
-        if root[1] != naive.CONTROL and not plain.is_kept(root):
-            readers = set().union(*(plain.readers[t] for t in group))
-            if len(readers) <= 1:
-                freed[readers.pop() if readers else root[0]] += plain.size[root]
-    waiting = np.diff(b.predecessor_ptr).astype(np.int64)
-    order = np.empty(12, np.int32)
-    peak = least_peak_memory_first(b, waiting, users, freed, np.zeros(12, np.bool_), np.empty(12, np.int32), order)
-    assert (order.tolist(), peak) == naive.least_peak_memory_first(plain)
+    greedy = new_greedy(graph.buffers)
+    least_peak_memory_first(graph.buffers, greedy, 0, cut)
+    least_peak_memory_first(graph.buffers, greedy, cut, 12)
+    assert (greedy.order.tolist(), greedy.memory[0]) == naive.least_peak_memory_first(plain)
+
+
+def test_it_stops_when_asked_to():
+    graph, _ = naive.random_graph(np.random.default_rng(0), 9)
+    assert greedy_order(graph.buffers, lambda: True) is None

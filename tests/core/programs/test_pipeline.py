@@ -128,7 +128,7 @@ def test_a_search_that_is_cut_short_is_not_measured(runner, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "kind", "message"),
     [
-        ({"output": "net.onnx"}, UsageError, "is the model itself, which is never overwritten"),
+        ({"output": "net.onnx"}, UsageError, "is the model itself; name another file, or write over it by --overwrite"),
         ({"output": "./net.onnx"}, UsageError, "is the model itself"),
         ({"output": "link.onnx"}, UsageError, "is the model itself"),
         ({"output": "out.pt2"}, UsageError, r"must end in \.onnx"),

@@ -163,7 +163,7 @@ def test_ctrl_c_keeps_what_is_done(folders, tmp_path, jobs):
     file, output = tmp_path / "runs.jsonl", tmp_path / "tuned.yaml"
     arguments = ["train", "brkga", folders[0], "--task", "runtime", "--evaluations", 2000, "--bandwidth", 1]
     arguments += ["--resume", file, "--output", output, "--jobs", jobs]
-    command = [sys.executable, "-c", "from schedopt.cli.main import main; main()", *map(str, arguments)]
+    command = [sys.executable, "-c", "from schedopt.cli.start import main; main()", *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         for _ in range(1200):
             if process.poll() is not None or (file.exists() and file.read_bytes().count(b"\n")):

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from schedopt.core.errors import FormatError, ProgramError, UsageError  # noqa: E402
 from schedopt.core.files.costgraph import read_graph, write_graph  # noqa: E402
 from schedopt.core.programs.onnx.importer import node_flops, read  # noqa: E402
-from schedopt.core.programs.onnx.program import load_program  # noqa: E402
+from schedopt.core.programs.onnx.loading import load_program  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -125,7 +125,8 @@ def test_symbolic_dimensions_take_sizes(tmp_path):
     model = model_of(nodes, [value("x", ["batch", None, 4])], [value("y", ["batch", None, 6])], constants)
     graph = graph_of_model(tmp_path, model, shapes={"batch": 2, "x.1": 5})
     assert graph.tensor_size.tolist() == [FLOAT * 2 * 5 * 6]
-    with pytest.raises(UsageError, match=r"no size; give --shape batch=VALUE --shape x\.1=VALUE$"):
+    missing = r"of x: \[batch, \?, 4\] have no size; give --shape batch=VALUE --shape x\.1=VALUE, or all .* x=1x1x4$"
+    with pytest.raises(UsageError, match=missing):
         graph_of_model(tmp_path, model)
     with pytest.raises(UsageError, match=r"no symbolic dimension 'time'; it has batch, x.1"):
         graph_of_model(tmp_path, model, shapes={"batch": 2, "time": 5})
@@ -245,25 +246,18 @@ def bad_models(tmp_path):
     (tmp_path / "short.bin").write_bytes(data[:5000])
     yield str(short), FormatError, r"ends at byte \d+ of .*short.bin, which has 5000: it is truncated"
     custom = helper.make_node("Fast", ["x"], ["y"], "mine", domain="com.example")
-    yield write("custom", model_of([custom], x, y)), ProgramError, r"node 'mine' \(Fast\) .*custom domain 'com.example'"
-    function = helper.make_function(
-        "local", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 17)]
+    model = model_of([custom], x, [value("y", [None])])
+    yield (
+        write("custom", model),
+        ProgramError,
+        r"only a run tells the size of 'y' \(Fast\), and .*cannot load",
     )
-    call = helper.make_node("Twice", ["x"], ["y"], "call", domain="local")
-    yield write("function", model_of([call], x, y, functions=[function])), ProgramError, "node 'call'.*inline"
-    branch = helper.make_graph([helper.make_node("Neg", ["x"], ["n"])], "then", [], [value("n", [4])])
-    condition = helper.make_node("If", ["c"], ["y"], "choose", then_branch=branch, else_branch=branch)
-    inputs = [*x, value("c", [], TensorProto.BOOL)]
-    yield write("if", model_of([condition], inputs, y)), ProgramError, r"node 'choose' \(If\) is control flow"
     sequence = [helper.make_node("SequenceConstruct", ["x"], ["s"], "pack"), helper.make_node("Neg", ["x"], ["y"])]
     yield write("sequence", model_of(sequence, x, y)), ProgramError, "node 'pack'.* no tensor but sequence 's'"
     many = helper.make_tensor_sequence_value_info("q", TensorProto.FLOAT, None)
     nodes = [helper.make_node("SequenceAt", ["q", "i"], ["y"], "at")]
     model = model_of(nodes, [many], y, {"i": np.array(0, np.int64)})
     yield write("sequence_input", model), ProgramError, "input 'q' is no tensor but sequence"
-    nodes = [helper.make_node("NonZero", ["x"], ["n"], "find"), helper.make_node("Cast", ["n"], ["y"], to=1)]
-    model = model_of(nodes, x, [value("y", [1, None])])
-    yield write("nonzero", model), ProgramError, r"node 'find' \(NonZero\): only a run tells the size of 'n'"
     cycle = [helper.make_node("Neg", ["b"], ["a"], "one"), helper.make_node("Neg", ["a"], ["b"], "two")]
     yield write("cycle", model_of(cycle, x, [value("b", [4])])), FormatError, "not a valid ONNX model"
     wrong = helper.make_node("MatMul", ["x", "w"], ["y"], "product")

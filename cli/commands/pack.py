@@ -1,0 +1,87 @@
+"""`schedopt pack`: buffers with lifetimes in, offsets in an arena out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from ..options import JsonFlag, QuietFlag, SeedOption
+
+
+def pack(
+    buffers: Annotated[
+        str,
+        typer.Argument(
+            metavar="BUFFERS",
+            help="CSV with the columns id, lower, upper (exclusive), size, maybe alignment and offset.",
+        ),
+    ],
+    align: Annotated[
+        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        typer.Option(
+            "--align", help="What every offset is a multiple of, e.g. 64. (default: the file's alignment, or 1)"
+        ),
+    ] = None,
+    time_limit: Annotated[str, typer.Option("--time-limit", "-t", help="Wall time, e.g. 2s.")] = "10s",
+    seed: SeedOption = 0,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only verify the offsets that the file has: exit 0 if they hold, else 1.")
+    ] = False,
+    output: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--output", "-o", help="Write the buffers with their offsets as CSV to this file."),
+    ] = None,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Give buffers with lifetimes offsets in an arena that is as small as possible, and verify them."""
+    from json import dumps
+
+    from ...core.files.atomic import check_writable
+    from ...core.front_door.packing import pack as pack_buffers
+    from ..console import Talk, show, write
+
+    talk = Talk(quiet)
+    if check:
+        _check(buffers, json)
+        return
+    if output is not None:
+        check_writable(output)
+    packed = pack_buffers(buffers, align=align, time_limit=time_limit, seed=seed)
+    if output is not None:
+        packed.save(output)
+    if json:
+        write(dumps(packed.document()))
+    else:
+        show(packed.table(), buffers)
+    if not packed.packing.is_repeatable:
+        talk.note("time steered the search, so the same seed may give other offsets")
+    if output is not None:
+        talk.note(f"wrote {output}")
+
+
+def _check(path: str, json: bool) -> None:
+    """Verify the offsets of a file."""
+    from json import dumps
+
+    from ...core.addresses.buffers_csv import read_buffers
+    from ...core.addresses.lifetimes import rounded_up
+    from ...core.errors import FormatError
+    from ...core.front_door.packing import verify_buffers
+    from ...core.units import format_bytes
+    from ..console import write
+
+    buffers = read_buffers(path)
+    if buffers.offsets is None:
+        raise FormatError(f"{path}: there is no column offset to check; pack without --check gives offsets")
+    known = buffers.lifetimes
+    arena = int(rounded_up(buffers.offsets + known.size, known.unit).max(initial=0))
+    verify_buffers(path, buffers, buffers.offsets.tolist(), arena)
+    if json:
+        write(dumps({"buffers": len(buffers.ids), "valid": True, "arena": arena, "bound": known.live}))
+    else:
+        write(
+            f"{path}: valid, {len(buffers.ids):,} buffers in {format_bytes(arena)} ({arena:,} bytes); "
+            f"{known.live:,} bytes live at once"
+        )

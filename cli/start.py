@@ -1,0 +1,96 @@
+"""Entry of the `schedopt` script and of `python -m schedopt`: what has to hold before, around and after a command.
+
+It imports nothing heavy, so that Ctrl-C is answered from the start on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+UNFORESEEN, UNWRITTEN, INTERRUPTED = 70, 74, 130
+"""Exit codes: a bug in schedopt; standard output cannot be written; Ctrl-C."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def main() -> None:
+    """Run the command line; an exception that nobody foresaw becomes one sentence, and its traceback a file."""
+    _prepare_streams()
+    try:
+        from .main import app
+
+        app(prog_name="schedopt")
+    except KeyboardInterrupt:
+        _leave("interrupted", INTERRUPTED)
+    except MemoryError:
+        _leave("error: memory ran out; give the machine more, or the command a smaller graph or fewer --jobs", 2)
+    except OSError as error:
+        _leave(*(_full(error) if error.errno in _FULL else (_bug(error), UNFORESEEN)))
+    except SystemExit as leaving:
+        _leave("", _flushed(leaving.code))
+    except Exception as error:
+        _leave(_bug(error), UNFORESEEN)
+    _leave("", _flushed(0))
+
+
+def _prepare_streams() -> None:
+    r"""Stand in for streams that are closed, and show what an encoding lacks as `\u2026`."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - open until the end
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _flushed(code: str | int | None) -> int:
+    """Return the exit code, or another one if standard output cannot be written, as where a disk is full."""
+    number = code if isinstance(code, int) else 0 if code is None else 1
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return number
+    except OSError as error:
+        said, number = _full(error)
+        print(said, file=sys.stderr)
+    return number
+
+
+def _full(error: OSError) -> tuple[str, int]:
+    where = error.filename or "standard output or a temporary file"
+    return f"error: {where}: cannot be written: {error.strerror or error}", UNWRITTEN
+
+
+def _bug(error: Exception) -> str:
+    """Write the traceback to a file, and return what to say."""
+    import platform
+    import tempfile
+    import traceback
+
+    from ..version import VERSION
+    from .escapes import visible
+
+    text = "".join(traceback.format_exception(error))
+    about = f"schedopt {VERSION}, Python {platform.python_version()}, {platform.platform()}\n{sys.argv}\n\n{text}"
+    what = visible(" ".join(f"{type(error).__name__}: {error}".split()))[:200]
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="schedopt-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
+        ) as file:
+            file.write(about)
+        where = f"report it with {file.name}, which has the traceback"
+    except OSError:
+        where = f"report it with this traceback, for which there is no room in a file:\n{text}"
+    return f"error: {what}; this is a bug in schedopt, please {where}"
+
+
+def _leave(said: str, code: int) -> None:
+    if said:
+        print(said, file=sys.stderr)
+    # What could not be written once would be tried again, and complained of, when Python ends.
+    try:
+        sys.stdout.flush()
+    except OSError:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    sys.exit(code)

@@ -1,0 +1,174 @@
+"""Addresses for the steps of a schedule: lifetimes per device, packed one by one; views lie within what they share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..arrays import frozen
+from ..costs.lifetimes import holdings_of
+from ..costs.unrolled import unrolled
+from ..errors import UsageError
+from ..graph import CostGraph
+from ..problem import Problem
+from ..schedule import Schedule
+from .addresses import Addresses, Arena
+from .alignment import DEFAULT_ALIGNMENT
+from .lifetimes import LARGEST_ALIGNMENT, Lifetimes
+from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Packer
+
+WORKSPACE = -1
+
+
+def place_schedule(
+    problem: Problem,
+    schedule: Schedule,
+    alignment: int = DEFAULT_ALIGNMENT,
+    time_limit: float = DEFAULT_SECONDS,
+    seed: int = 0,
+) -> Addresses:
+    """Give every tensor, copy and workspace of a schedule an offset in the arena of its device.
+
+    Parameters
+    ----------
+    problem, schedule
+        A valid schedule, as `simulate` or `verify` finds it; where ops run several times, each run has its own.
+    alignment
+        What the offsets are multiples of; 64 by default.
+    time_limit
+        Seconds for all devices together; 3 by default. Packing ends before as soon as every arena equals its bound.
+    seed
+        Of the orders in which pieces are placed; 0 by default.
+
+    Raises
+    ------
+    UsageError
+        If the alignment is not from 1 to 2^31.
+    """
+    placer = Placer(problem, schedule, alignment)
+    placer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(seed))
+    placer.search_targets((1 - IMPROVED_SHARE) * time_limit)
+    return placer.addresses()
+
+
+class Placer:
+    """Addresses in the making: the pieces of each device, and their packing."""
+
+    def __init__(self, problem: Problem, schedule: Schedule, alignment: int) -> None:
+        if not 1 <= alignment <= LARGEST_ALIGNMENT:
+            raise UsageError(f"the alignment must be from 1 to 2^31 bytes, not {alignment}")
+        self.problem, self.schedule, self.alignment = problem, schedule, alignment
+        self.pieces = pieces_of(problem, schedule)
+        self.packers = [Packer(own.lifetimes(alignment)) for own in self.pieces]
+
+    @property
+    def arena(self) -> int:
+        """Bytes of the largest arena."""
+        return max(packer.arena for packer in self.packers)
+
+    @property
+    def bound(self) -> int:
+        """The most bytes alive at once on a device, each piece rounded up."""
+        return max(packer.lifetimes.live for packer in self.packers)
+
+    def improve(self, time_limit: float, rng: np.random.Generator) -> None:
+        """Pack for so many seconds, or until every arena meets its bound."""
+        for packer, seconds in self._shares(time_limit):
+            packer.improve(seconds, rng)
+
+    def search_targets(self, time_limit: float) -> None:
+        """Search below several targets at once for so many seconds, or until every arena meets its bound."""
+        for packer, seconds in self._shares(time_limit):
+            packer.search_targets(seconds)
+
+    def _shares(self, time_limit: float) -> Iterator[tuple[Packer, float]]:
+        """Yield those that do not meet their bound, and an equal share of the time left."""
+        deadline = time.monotonic() + time_limit
+        left = [packer for packer in self.packers if not packer.is_done]
+        for number, packer in enumerate(left):
+            yield packer, (deadline - time.monotonic()) / (len(left) - number)
+
+    def addresses(self) -> Addresses:
+        """Return the best so far."""
+        offsets: dict[tuple[int, int], int] = {}
+        for own, packer in zip(self.pieces, self.packers, strict=True):
+            offsets.update(zip(own.makers, packer.offsets.tolist(), strict=True))
+        workspace = [offsets.get((step, WORKSPACE), 0) for step in range(len(self.schedule))]
+        return Addresses(
+            self.alignment,
+            tuple(Arena(packer.arena, packer.lifetimes.live) for packer in self.packers),
+            _made(self.problem.graph, self.schedule, offsets),
+            frozen(workspace, np.int64),
+            all(packer.is_repeatable for packer in self.packers),
+        )
+
+
+@dataclass
+class Pieces:
+    """What one device needs in its arena; a row per piece.
+
+    Parameters
+    ----------
+    lower, upper, size
+        The step that makes it, the first that does not need it any more, and bytes.
+    makers
+        The step again, and which of its data outputs it is; `WORKSPACE` for its workspace.
+    """
+
+    lower: list[int] = field(default_factory=list)
+    upper: list[int] = field(default_factory=list)
+    size: list[int] = field(default_factory=list)
+    makers: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, lower: int, upper: int, size: int, output: int) -> None:
+        """Add a row."""
+        self.lower.append(lower)
+        self.upper.append(upper)
+        self.size.append(size)
+        self.makers.append((lower, output))
+
+    def lifetimes(self, alignment: int) -> Lifetimes:
+        """Return them to be packed."""
+        lower, upper, size = (np.array(column, np.int64) for column in (self.lower, self.upper, self.size))
+        return Lifetimes.of(lower, upper, size, alignment)
+
+
+def pieces_of(problem: Problem, schedule: Schedule) -> list[Pieces]:
+    """Return what each device needs in its arena: buffers with their views, copies sent to it, workspaces."""
+    if problem.recompute:  # the graph of the runs has their outputs in the same order
+        graph = unrolled(problem.graph, schedule.items.tolist())
+        problem, schedule = Problem(graph), Schedule.single_device(graph.input_order)
+    graph, items = problem.graph, schedule.items.tolist()
+    pieces = [Pieces() for _ in range(problem.devices)]
+    for held in holdings_of(problem, schedule):
+        item = items[held.first]
+        output = held.tensor - int(graph.output_ptr[item]) if item >= 0 else 0
+        pieces[held.device].add(held.first, held.last + 1, held.size, output)
+    for step, (item, device) in enumerate(zip(items, schedule.targets.tolist(), strict=True)):
+        if item >= 0 and graph.workspace[item]:
+            pieces[device].add(step, step + 1, int(graph.workspace[item]), WORKSPACE)
+    return pieces
+
+
+def _made(graph: CostGraph, schedule: Schedule, offsets: dict[tuple[int, int], int]) -> tuple[tuple[int, ...], ...]:
+    """Return the offsets of what each step makes: of buffers as packed, of views within them."""
+    aliases, is_control, within = graph.alias_of.tolist(), graph.is_control.tolist(), graph.annotations.view_offsets
+    at: list[dict[int, int]] = [{} for _ in range(int(schedule.targets.max(initial=0)) + 1)]
+    made = []
+    for step, (item, device) in enumerate(zip(schedule.items.tolist(), schedule.targets.tolist(), strict=True)):
+        tensors = [~item] if item < 0 else graph.outputs(item)
+        own = []
+        for output, tensor in enumerate(tensors):
+            if is_control[tensor]:
+                continue
+            base = aliases[tensor] if item >= 0 else -1
+            if base >= 0:
+                at[device][tensor] = at[device][base] + within.get((item, output), 0)
+            else:
+                at[device][tensor] = offsets[step, output]
+            own.append(at[device][tensor])
+        made.append(tuple(own))
+    return tuple(made)

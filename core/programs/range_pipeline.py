@@ -1,0 +1,118 @@
+"""From a program to the same one in one order for a range of sizes: what `optimize` does with `--shape batch=1..32`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ..errors import UsageError
+from ..files.atomic import write_atomically
+from ..graph import CostGraph
+from ..problem import Problem
+from ..result import Result
+from .imported import with_imported
+from .measurement import Measurement
+from .options import size_text
+from .pipeline import SEARCHING, Job, Observer, check_equal
+from .runners import Runner, load_runner
+from .size_range import RangePlan, SizedGraph, plan_range
+
+
+@dataclass(frozen=True)
+class OptimizedRange:
+    """What came of it.
+
+    Parameters
+    ----------
+    dimension
+        Which size has a range.
+    plan
+        The order, its peaks and bounds.
+    method
+        Who found it.
+    measured
+        By size, at both ends: program order, then the order found; empty if nothing was measured.
+    """
+
+    dimension: str
+    plan: RangePlan
+    method: str
+    measured: Mapping[int, tuple[Measurement, ...]]
+
+
+def range_in(job: Job) -> tuple[str, range] | None:
+    """Return the one dimension of a job that has a range of sizes, and that; None if none has.
+
+    Raises
+    ------
+    UsageError
+        If several have, or the job asks for what is of one size.
+    """
+    ranges = [(name, given) for name, given in job.options.shapes.items() if isinstance(given, range)]
+    if not ranges:
+        return None
+    name, sizes = ranges[0]
+    if len(ranges) > 1:
+        raise UsageError(f"--shape {ranges[1][0]}={size_text(ranges[1][1])}: '{name}' has a range already; give one")
+    if job.settings.recompute or job.settings.memory_limit or job.settings.memory_limit_share:
+        raise UsageError(f"--shape {name}={size_text(sizes)}: a memory limit is kept at one size; leave one out")
+    return name, sizes
+
+
+def optimize_range(job: Job, solve: Callable[[Problem], Result], observer: Observer) -> OptimizedRange:
+    """Import a program at several sizes, find one order for all of a range, run it at both ends, and write it.
+
+    Parameters
+    ----------
+    job
+        What to do; one of its shapes is a range. Its schedule file gets the names of the ops, one per line.
+    solve
+        Solves the problem that the program poses at one size.
+    observer
+        Who is told how it goes.
+
+    Raises
+    ------
+    FormatError, ProgramError, UsageError
+        As `pipeline.optimize`.
+    ScheduleError
+        If results differ at one end of the range.
+    """
+    found = range_in(job)
+    if found is None:
+        raise UsageError(f"{job.model}: no shape has a range")
+    name, sizes = found
+    runners: dict[int, Runner] = {}
+
+    def read(size: int) -> CostGraph:
+        options = replace(job.options, shapes={**job.options.shapes, name: size})
+        runners[size] = load_runner(job.model, options, observer.note if not runners else lambda text: None)
+        return with_imported(runners[size].graph(options.costs, lambda text: None), job.model, options)
+
+    total = 3 + (job.repeats > 0)
+    observer.on_stage(1, total, f"importing the program at {name} {sizes[0]} and {sizes[-1]}")
+    graph = SizedGraph(read, sizes)
+    observer.on_stage(2, total, SEARCHING)
+    methods: list[str] = []
+
+    def solve_and_name(problem: Problem) -> Result:
+        result = solve(problem)
+        methods.append(result.method)
+        return result
+
+    plan = plan_range(graph, solve_and_name)
+    measured: dict[int, tuple[Measurement, ...]] = {}
+    ends = (sizes[0], sizes[-1])
+    if job.repeats and not plan.is_interrupted:
+        observer.on_stage(3, total, f"running both orders at {name} {ends[0]} and {ends[1]}")
+        for size in ends:
+            orders = {methods[0]: list(plan.order)}
+            rows = runners[size].measure(graph.at(size), orders, job.repeats, observer.note, observer.on_run)
+            check_equal(f"{job.model} at {name}={size}", rows)
+            measured[size] = tuple(rows)
+    observer.on_stage(total, total, "comparing results, writing the program")
+    for size in ends if not measured else ends[1:]:  # each compares results before it writes
+        runners[size].write(graph.at(size), list(plan.order), job.output, observer.note)
+    if job.schedule is not None:
+        write_atomically(job.schedule, "".join(f"{graph.high.op_names[op]}\n" for op in plan.order))
+    return OptimizedRange(name, plan, methods[0], measured)

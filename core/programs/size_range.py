@@ -1,0 +1,285 @@
+"""One order for a range of sizes: its peak and a bound at every size, and how far it is from the bound at the worst."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..arrays import IntArray
+from ..costs.bounds import lower_bound
+from ..costs.simulator import simulate
+from ..errors import ProgramError
+from ..graph import CostGraph
+from ..problem import Problem
+from ..result import Result
+from ..schedule import Schedule
+
+CLOSE = 0.03
+"""An order this near to each size's own bound is good at all of them."""
+MOST_SIZES = 128
+_SAMPLES = 6
+_SCALE = 1 << 40
+LARGEST = 2**63 - 1
+
+Solve = Callable[[Problem], Result]
+
+
+class SizedGraph:
+    """The graph of a program as a function of one size.
+
+    Where every tensor's bytes are a linear form of the size, as those of three imports tell, the others are not
+    imported. Workspace, which is measured, is then taken as linear between both ends.
+
+    Parameters
+    ----------
+    read
+        Imports the program at a size.
+    sizes
+        The range.
+
+    Raises
+    ------
+    ProgramError
+        If the program has other ops at another size.
+    """
+
+    def __init__(self, read: Callable[[int], CostGraph], sizes: range) -> None:
+        self._read, self.sizes, self.imported = read, sizes, dict[int, CostGraph]()
+        self._computed: dict[int, CostGraph] = {}
+        self.low, self.high = self.at(sizes[0]), self.at(sizes[-1])
+        self.is_linear = self.is_same_kind(self.low) and self.agrees(sizes[len(sizes) // 2])
+
+    @property
+    def examined(self) -> list[int]:
+        """The sizes at which peaks are told: all that the range has, up to `MOST_SIZES` of them, if it is linear."""
+        count = min(len(self.sizes), MOST_SIZES if self.is_linear else _SAMPLES)
+        return sorted({self.sizes[round(i * (len(self.sizes) - 1) / (count - 1))] for i in range(count)})
+
+    def at(self, size: int) -> CostGraph:
+        """Return the graph at a size, imported."""
+        if size not in self.imported:
+            graph = self._read(size)
+            other = next(iter(self.imported.values()), graph)
+            if graph.op_names != other.op_names:
+                raise ProgramError(f"{graph.name}: it has other ops at size {size}; give a range in which it has not")
+            self.imported[size] = graph
+        return self.imported[size]
+
+    def near(self, size: int) -> CostGraph:
+        """Return the graph at a size, not imported where the sizes are linear."""
+        if not self.is_linear or size in self.imported:
+            return self.at(size)
+        if size not in self._computed:
+            self._computed[size] = self._between(size)
+        return self._computed[size]
+
+    def agrees(self, size: int) -> bool:
+        """Whether an import gives what the linear forms say."""
+        true, guess = self.at(size), self._between(size)
+        return (
+            self.is_same_kind(true)
+            and np.array_equal(true.tensor_size, guess.tensor_size)
+            and np.array_equal(true.persistent, guess.persistent)
+        )
+
+    def is_same_kind(self, graph: CostGraph) -> bool:
+        """Whether tensors are views of the same ones, and kept, as at the largest size."""
+        same = ("alias_of", "is_final", "output_ptr", "read_ptr", "read_tensor")
+        return all(np.array_equal(getattr(graph, name), getattr(self.high, name)) for name in same)
+
+    def _between(self, size: int) -> CostGraph:
+        first, last = self.sizes[0], self.sizes[-1]
+
+        fields: dict[str, Any] = {}
+        for name in _SIZES:
+            low, high = getattr(self.low, name), getattr(self.high, name)
+            fields[name] = low + (high - low) * (size - first) // (last - first)
+        return replace(self.high, **fields)
+
+
+_SIZES = ("tensor_size", "persistent", "workspace")
+
+
+@dataclass(frozen=True)
+class AtSize:
+    """One order at one size.
+
+    Parameters
+    ----------
+    size
+        Of the dimension.
+    program_order, peak, bound
+        Bytes: in program order, in this order, and what no order is below.
+    """
+
+    size: int
+    program_order: int
+    peak: int
+    bound: int
+
+    @property
+    def gap(self) -> float:
+        """How far the peak is above the bound, as a share of that."""
+        return self.peak / self.bound - 1 if self.bound else 0.0
+
+
+@dataclass(frozen=True)
+class RangePlan:
+    """One order for a range of sizes.
+
+    Parameters
+    ----------
+    order
+        The ops.
+    rows
+        At the smallest size, at the worst of those between, and at the largest.
+    examined
+        How many sizes were examined; all of the range if `is_whole`.
+    is_linear
+        Whether the sizes between those imported follow from linear forms.
+    is_whole
+        Whether every size of the range was examined.
+    is_interrupted
+        Whether Ctrl-C ended the search.
+    """
+
+    order: tuple[int, ...]
+    rows: tuple[AtSize, ...]
+    examined: int
+    is_linear: bool
+    is_whole: bool
+    is_interrupted: bool
+
+    @property
+    def worst_gap(self) -> float:
+        """The largest gap of all sizes."""
+        return max(row.gap for row in self.rows)
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the order is within `CLOSE` of the bound at every size."""
+        return self.worst_gap <= CLOSE
+
+
+@dataclass
+class _Search:
+    """The orders and bounds that the problems of single sizes gave."""
+
+    graph: SizedGraph
+    solve: Solve
+    orders: list[tuple[int, ...]] = field(default_factory=list)
+    bounds: dict[int, int] = field(default_factory=dict)
+    peaks: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
+    is_interrupted: bool = False
+
+    def run(self, size: int) -> None:
+        """Solve one size, imported."""
+        self.bounds[size] = int(self._add(self.graph.at(size)).lower_bound)
+
+    def blend(self) -> None:
+        """Solve the mean of all sizes so far, each as a share of its bound: an order between theirs."""
+        weights = {size: _SCALE / len(self.bounds) / max(1, bound) for size, bound in self.bounds.items()}
+        if not all(self.graph.is_same_kind(self.graph.at(size)) for size in weights):
+            return
+        means: dict[str, Any] = {}
+        for name in _SIZES:
+            total = sum(weight * getattr(self.graph.at(size), name) for size, weight in weights.items())
+            means[name] = np.floor(total).astype(np.int64)
+        self._add(replace(self.graph.high, **means))
+
+    def bound(self, size: int, graph: CostGraph) -> int:
+        """Return what no order is below at a size: solved there, or by needing no search, or by other sizes' bounds."""
+        if size in self.bounds:
+            return self.bounds[size]
+        best = int(lower_bound(Problem(graph)))
+        for other, bound in self.bounds.items():
+            part = (size, other) if other > size else (1, 1)  # a larger one's tensors, scaled down, or a smaller one's
+            if _covers(graph, self.graph.at(other), *part):
+                best = max(best, bound * part[0] // part[1])
+        return best
+
+    def best(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], list[AtSize]]:
+        """Return the order whose worst gap is the least, and what it needs at each size."""
+        graphs = {size: self.graph.near(size) for size in sizes}
+        bounds = {size: self.bound(size, graph) for size, graph in graphs.items()}
+        first = tuple(self.graph.high.input_order.tolist())
+        found = []
+        for order in dict.fromkeys(self.orders):
+            rows = [AtSize(n, self._peak(g, n, first), self._peak(g, n, order), bounds[n]) for n, g in graphs.items()]
+            found.append((max(row.gap for row in rows), sum(row.gap for row in rows), order, rows))
+        _, _, order, rows = min(found, key=lambda entry: entry[:2])
+        return order, rows
+
+    def _peak(self, graph: CostGraph, size: int, order: tuple[int, ...]) -> int:
+        if (size, order) not in self.peaks:
+            self.peaks[size, order] = peak_of(graph, order)
+        return self.peaks[size, order]
+
+    def _add(self, graph: CostGraph) -> Result:
+        result = self.solve(Problem(graph))
+        self.is_interrupted |= result.status == "interrupted"
+        self.orders.append(tuple(result.schedule.op_order().tolist()))
+        return result
+
+
+def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
+    """Find one order that is near to the bound of every size of a range.
+
+    Both ends are solved, and then the size at which the best order so far is the farthest from what is proven; so are
+    the means of all of them. The order is the one whose worst gap is the least.
+
+    Parameters
+    ----------
+    graph
+        The program at every size.
+    solve
+        Solves one problem on one device for least peak memory.
+    """
+    sizes = graph.examined
+    search = _Search(graph, solve)
+    search.orders.append(tuple(graph.high.input_order.tolist()))
+    for size in (sizes[0], sizes[-1]):
+        search.run(size)
+    search.blend()
+    while len(search.bounds) < _SAMPLES and not search.is_interrupted:
+        order, rows = search.best(sizes)
+        worst = max(rows, key=lambda row: row.gap)
+        if worst.size in search.bounds or worst.gap <= 0:
+            break
+        if graph.is_linear and not graph.agrees(worst.size):
+            graph.is_linear = False
+            sizes = graph.examined
+        search.run(worst.size)
+        search.blend()
+    sizes = sorted({*sizes, *search.bounds})
+    order, rows = search.best(sizes)
+    between = [row for row in rows if row.size not in (sizes[0], sizes[-1])]
+    worst_between = [max(between, key=lambda row: row.gap)] if between else []
+    return RangePlan(
+        order,
+        (rows[0], *worst_between, rows[-1]),
+        len(sizes),
+        graph.is_linear,
+        len(sizes) == len(graph.sizes),
+        search.is_interrupted,
+    )
+
+
+def peak_of(graph: CostGraph, order: Sequence[int]) -> int:
+    """Return the peak of an order on one device, bytes."""
+    return int(simulate(Problem(graph), Schedule.single_device(np.array(order))).peak)
+
+
+def _covers(graph: CostGraph, other: CostGraph, numerator: int, denominator: int) -> bool:
+    """Whether no size of a graph is below a fraction of that of another one of the same kind."""
+
+    def is_above(mine: IntArray, its: IntArray) -> bool:
+        if max(mine.max(), its.max()) >= LARGEST // max(numerator, denominator):
+            return False
+        return bool((mine * denominator >= its * numerator).all())
+
+    same = np.array_equal(graph.alias_of, other.alias_of) and np.array_equal(graph.is_final, other.is_final)
+    return same and all(is_above(getattr(graph, name), getattr(other, name)) for name in _SIZES)

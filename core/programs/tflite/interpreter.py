@@ -1,0 +1,118 @@
+"""TensorFlow Lite for Microcontrollers in this process, and the arena that it says a model takes."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ProgramError
+
+_ROOM = 1 << 20
+"""Bytes of the arena beside tensors and weights, for what the runtime keeps of the model."""
+
+_LARGEST = 1 << 31
+_ALIGNMENT = 64
+_PART = re.compile(r"Arena allocation (head|tail) (\d+) bytes")
+
+
+class MicroInterpreter:
+    """A model, allocated.
+
+    Parameters
+    ----------
+    data
+        The bytes of the `.tflite` file.
+    arena
+        Bytes that suffice for its tensors.
+
+    Raises
+    ------
+    ProgramError
+        If the runtime refuses the model, with what it says.
+    """
+
+    def __init__(self, data: bytes, arena: int) -> None:
+        from tflite_micro import runtime
+
+        said: list[str] = []
+        if arena > _LARGEST:
+            raise ProgramError(f"tflite-micro has arenas of up to {_LARGEST:,} bytes; this one may need {arena:,}")
+        room = arena + 10 * len(data) + _ROOM
+        room += -room % _ALIGNMENT  # else the tail, which begins at the end, takes a few bytes more
+        try:
+            with _captured(said):
+                self._interpreter = runtime.Interpreter.from_bytes(data, arena_size=room)
+        except (RuntimeError, ValueError, TypeError) as error:
+            reason = next((line for line in said if line.strip()), str(error))
+            raise ProgramError(f"tflite-micro refuses it: {reason.strip()}") from None
+
+    def arena(self) -> dict[str, int]:
+        """Return the bytes of the arena's `head` and `tail`."""
+        said: list[str] = []
+        with _captured(said):
+            self._interpreter.print_allocations()
+        return {name: int(size) for name, size in _PART.findall("\n".join(said))}
+
+    def invoke(self) -> None:
+        """Run the model once.
+
+        Raises
+        ------
+        ProgramError
+            If it fails, with what the runtime says.
+        """
+        said: list[str] = []
+        try:
+            with _captured(said):
+                self._interpreter.invoke()
+        except RuntimeError as error:
+            raise ProgramError(f"tflite-micro fails: {next(iter(said), str(error))}") from None
+
+    def invoke_quietly(self) -> None:
+        """Run the model once, without looking at what the runtime says: to be timed."""
+        self._interpreter.invoke()
+
+    def set_inputs(self, given: Sequence[bool], rng: np.random.Generator) -> None:
+        """Give those inputs random values that are said to be given; the others are constants."""
+        for number in np.flatnonzero(given).tolist():
+            details = self._interpreter.get_input_details(number)
+            self._interpreter.set_input(_random(details["shape"], np.dtype(details["dtype"]), rng), number)
+
+    def outputs(self, outputs: int) -> list[NDArray[Any]]:
+        """Return the first `outputs` outputs."""
+        return [np.array(self._interpreter.get_output(number)) for number in range(outputs)]
+
+
+def _random(shape: Any, kind: np.dtype[Any], rng: np.random.Generator) -> NDArray[Any]:
+    """Return random values: all that a small integer can be, 0 and 1 of a large one, which may be an index."""
+    values: NDArray[Any] = rng.integers(0, 2, shape)
+    if kind.kind == "f":
+        values = rng.standard_normal(shape)
+    elif kind.kind in "iu" and kind.itemsize <= 2:
+        limits = np.iinfo(kind)
+        values = rng.integers(limits.min, limits.max, shape, endpoint=True)
+    return values.astype(kind)
+
+
+@contextmanager
+def _captured(said: list[str]) -> Iterator[None]:
+    """Append the lines to `said` that C++ writes to standard error meanwhile."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as file:
+        before = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            file.seek(0)
+            said += file.read().decode("utf-8", errors="replace").splitlines()

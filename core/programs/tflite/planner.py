@@ -1,0 +1,134 @@
+"""The arena of TensorFlow Lite for Microcontrollers: when each tensor is needed, and where its planner puts it.
+
+Follows `micro_allocation_info.cc` (lifetimes) and `greedy_memory_planner.cc` (places) of tensorflow/tflite-micro.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .program import ONLINE, TfliteProgram
+
+ALIGNMENT = 16
+
+Scratch = Mapping[tuple[int, int], Sequence[int]]
+"""Bytes of each scratch buffer of an operator, by its subgraph and its place in it."""
+
+
+def aligned(size: int) -> int:
+    """Return bytes rounded up to the alignment of the arena."""
+    return size + (-size) % ALIGNMENT
+
+
+@dataclass
+class Request:
+    """What the planner finds a place for.
+
+    Parameters
+    ----------
+    size
+        Bytes, aligned.
+    first, last
+        The steps in which it is needed, both included; a tensor that no operator touches is there before all of them.
+    offset
+        Where an offline plan puts it, or `ONLINE`.
+    """
+
+    size: int
+    first: int = -1
+    last: int = -1
+    offset: int = ONLINE
+
+
+def head_of(program: TfliteProgram, scratch: Scratch) -> int:
+    """Return the bytes of the arena's head, in which tensors and scratch buffers lie, in the order of the file."""
+    return _end([request for request in requests_of(program, scratch) if request.size])
+
+
+def called_head(program: TfliteProgram, scratch: Scratch, subgraph: int) -> int:
+    """Return the bytes of the arena that a subgraph would take alone, with those that it runs."""
+    requests = requests_of(replace(program, offsets=()), scratch, subgraph)
+    return _end([request for request in requests if request.size and request.first >= 0])
+
+
+def _end(requests: Sequence[Request]) -> int:
+    return max((at + r.size for at, r in zip(places(requests), requests, strict=True)), default=0)
+
+
+def requests_of(program: TfliteProgram, scratch: Scratch, start: int = 0) -> list[Request]:
+    """Return a request per tensor of all subgraphs, of 0 bytes where it takes none, and then per scratch buffer.
+
+    The subgraph `start` runs, and those that it calls.
+    """
+    requests: list[Request] = []
+    begins = []
+    for subgraph in program.subgraphs:
+        begins.append(len(requests))
+        for tensor in subgraph.tensors:
+            takes = not (tensor.is_constant or tensor.is_variable)
+            offset = program.offsets[len(requests)] if program.offsets else ONLINE
+            requests.append(Request(aligned(tensor.bytes) if takes else 0, offset=offset))
+    lifetimes = _Lifetimes(program, requests, begins, scratch, [])
+    lifetimes.mark(start)
+    return requests + lifetimes.scratch_requests
+
+
+@dataclass
+class _Lifetimes:
+    """Marks the steps of tensors, subgraph after subgraph as control flow runs them."""
+
+    program: TfliteProgram
+    requests: list[Request]
+    begins: list[int]
+    scratch: Scratch
+    scratch_requests: list[Request]
+    step: int = 0
+
+    def mark(self, number: int) -> None:
+        """Mark the tensors of a subgraph that runs from this step on."""
+        subgraph, begin = self.program.subgraphs[number], self.begins[number]
+        self._create(begin, (*subgraph.inputs, *subgraph.outputs))
+        for at, operator in enumerate(subgraph.operators):
+            self.step += 1
+            start = self.step
+            self._create(begin, operator.outputs)
+            for called in operator.calls:
+                self.step += 1
+                self.mark(called)
+            for tensor in (*operator.reads, *operator.outputs):
+                self.requests[begin + tensor].last = self.step
+            for size in self.scratch.get((number, at), ()):
+                self.scratch_requests.append(Request(aligned(size), start, self.step))
+        for tensor in subgraph.outputs:
+            self.requests[begin + tensor].last = self.step
+
+    def _create(self, begin: int, tensors: Sequence[int]) -> None:
+        for tensor in tensors:
+            request = self.requests[begin + tensor]
+            request.first = request.last = self.step
+
+
+def places(requests: Sequence[Request]) -> list[int]:
+    """Return where TFLM's greedy planner puts each request: those of an offline plan first, then the largest.
+
+    Of equal sizes the later one is placed first. Each goes to the lowest gap between those that are needed with it.
+    """
+    offline = [n for n, request in enumerate(requests) if request.offset != ONLINE]
+    online = [n for n in reversed(range(len(requests))) if requests[n].offset == ONLINE]
+    online.sort(key=lambda n: -requests[n].size)
+    found = [request.offset for request in requests]
+    placed: list[int] = []
+    for n in (*offline, *online):
+        wanted = requests[n]
+        if wanted.offset == ONLINE:
+            place = 0
+            for other in placed:
+                if requests[other].first <= wanted.last and wanted.first <= requests[other].last:
+                    if found[other] - place >= wanted.size:
+                        break
+                    place = max(place, found[other] + requests[other].size)
+            found[n] = place
+        at = next((k for k, other in enumerate(placed) if found[other] > found[n]), len(placed))
+        placed.insert(at, n)
+    return found

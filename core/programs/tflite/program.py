@@ -1,0 +1,334 @@
+"""A TFLite file as what TensorFlow Lite for Microcontrollers sees of it: subgraphs, tensors, operators."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import tflite
+
+from ...errors import FormatError, UsageError
+from ...files.reading import read_bytes
+from .flatbuffer import FlatBuffer, Table
+
+IDENTIFIER = b"TFL3"
+OFFLINE_PLAN = "OfflineMemoryAllocation"
+ONLINE = -1
+"""The offset of a tensor for which the runtime itself finds a place."""
+
+_COMPRESSION = "COMPRESSION_METADATA"
+_MOST_DIMENSIONS = 64
+_KINDS = {value: name for name, value in vars(tflite.BuiltinOperator).items() if isinstance(value, int)}
+_TYPES = {value: name for name, value in vars(tflite.TensorType).items() if isinstance(value, int)}
+_BYTES = {
+    **dict.fromkeys(("BOOL", "INT8", "UINT8", "INT4"), 1),
+    **dict.fromkeys(("FLOAT16", "BFLOAT16", "INT16", "UINT16"), 2),
+    **dict.fromkeys(("FLOAT32", "INT32", "UINT32", "RESOURCE"), 4),
+    **dict.fromkeys(("FLOAT64", "INT64", "UINT64", "COMPLEX64"), 8),
+    "COMPLEX128": 16,
+}
+"""Bytes of an element, by its type in the schema."""
+
+_CALLS = {"IF": (0, 1), "WHILE": (0, 1), "CALL_ONCE": (0,), "CALL": (0,)}
+"""The fields of an operator's options that name subgraphs, by its kind."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a subgraph.
+
+    Parameters
+    ----------
+    name, kind, shape
+        As the file has them; `kind` is a name of `tflite.TensorType`.
+    bytes
+        Its size in memory.
+    is_constant
+        Whether the file has its values, so that it stays in the file and takes no memory.
+    is_variable
+        Whether it keeps its values from run to run.
+    position
+        Of its table in the file.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    bytes: int
+    is_constant: bool
+    is_variable: bool
+    position: int
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator of a subgraph.
+
+    Parameters
+    ----------
+    kind
+        Such as `CONV_2D`, or the name of a custom operator.
+    is_custom
+        Whether it is one, of which nothing is known.
+    inputs, outputs
+        Tensors by their index in the subgraph; -1 is an optional input left out.
+    calls
+        Subgraphs that it runs.
+    intermediates
+        Tensors that give the quantisation of what it computes inside, as an LSTM has them.
+    position
+        Of its table in the file.
+    """
+
+    kind: str
+    is_custom: bool
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    calls: tuple[int, ...]
+    intermediates: tuple[int, ...]
+    position: int
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """Inputs without those left out."""
+        return tuple(tensor for tensor in self.inputs if tensor >= 0)
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """A subgraph: its tensors, operators in the order they run, and which tensors the caller gives and gets."""
+
+    tensors: tuple[Tensor, ...]
+    operators: tuple[Operator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TfliteProgram:
+    """A file, read and checked; the first subgraph is the model.
+
+    Parameters
+    ----------
+    path
+        The file.
+    data
+        What it holds.
+    subgraphs
+        At least one.
+    offsets
+        The arena offset of each tensor, those of all subgraphs one after the other, as the metadata
+        `OfflineMemoryAllocation` gives them; empty if there is none.
+    """
+
+    path: str
+    data: bytes = field(repr=False)
+    subgraphs: tuple[Subgraph, ...]
+    offsets: tuple[int, ...] = ()
+
+    @property
+    def main(self) -> Subgraph:
+        """The subgraph that is the model."""
+        return self.subgraphs[0]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """A unique name per operator of the model: that of its first output, which is the same in every order.
+
+        What a converter merged into it is left out of the name where that leaves it unique; an operator whose output
+        has no name is called `KIND_INDEX`.
+        """
+        full = [
+            (self.main.tensors[operator.outputs[0]].name if operator.outputs else "") or f"{operator.kind}_{index}"
+            for index, operator in enumerate(self.main.operators)
+        ]
+        short = [name.partition(";")[0] or name for name in full]
+        times = Counter(short)
+        chosen = [brief if times[brief] == 1 else name for brief, name in zip(short, full, strict=True)]
+        seen: set[str] = set()
+        for index, name in enumerate(chosen):
+            if name in seen:
+                chosen[index] = f"{name}#{index}"
+            seen.add(chosen[index])
+        return chosen
+
+
+def load_program(path: str) -> TfliteProgram:
+    """Read a TFLite file.
+
+    Raises
+    ------
+    FormatError
+        If it cannot be read, or is no whole and consistent TFLite model; the message says what is wrong.
+    """
+    return parse_program(read_bytes(path), path)
+
+
+def parse_program(data: bytes, path: str) -> TfliteProgram:
+    """Read a TFLite model from its bytes; `path` is what errors call it. Raises as `load_program`."""
+    if data[4:8] != IDENTIFIER:
+        raise FormatError(f"{path}: not a TFLite model: bytes 4 to 8 are {data[4:8]!r}, not {IDENTIFIER!r}")
+    buffer = FlatBuffer(data, path)
+    model = buffer.root()
+    version = model.number(0, "<I")
+    if version != 3:
+        raise FormatError(f"{path}: TFLite schema version {version}; only version 3 is known")
+    buffers = [_data_size(path, number, table) for number, table in enumerate(model.tables(4, "buffer"))]
+    metadata = {entry.text(0): entry.number(1, "<I") for entry in model.tables(6, "metadata entry")}
+    codes = [_operator_code(table) for table in model.tables(1, "operator code")]
+    reader = _Reader(path, tuple(codes), tuple(buffers), _COMPRESSION in metadata)
+    subgraphs = tuple(reader.subgraph(table) for table in model.tables(2, "subgraph"))
+    if not subgraphs:
+        raise FormatError(f"{path}: the model has no subgraph")
+    if not subgraphs[0].operators:
+        raise UsageError(f"{path}: the model has no operators; there is nothing to order")
+    for number in range(len(subgraphs)):
+        _check_calls(path, subgraphs, number)
+    return TfliteProgram(path, data, subgraphs, _offline_plan(path, model, metadata, subgraphs))
+
+
+def _data_size(path: str, number: int, table: Table) -> int:
+    """Return the bytes of a buffer's data; one outside the file's tables is refused."""
+    if table.number(1, "<Q") > 1:
+        raise FormatError(f"{path}: buffer {number} stands behind the FlatBuffer, as in files above 2 GiB")
+    return table.span(0, 1, f"data of buffer {number}").count
+
+
+def _operator_code(table: Table) -> tuple[str, bool]:
+    """Return the name of an operator code, and whether it is a custom one."""
+    code = max(table.number(3, "<i"), table.number(0, "<b"))
+    if code == tflite.BuiltinOperator.CUSTOM:
+        return table.text(1) or "CUSTOM", True
+    return _KINDS.get(code, f"BUILTIN_{code}"), code not in _KINDS
+
+
+@dataclass
+class _Reader:
+    """Reads subgraphs, given what the model says for all of them."""
+
+    path: str
+    codes: tuple[tuple[str, bool], ...]
+    buffers: tuple[int, ...]
+    is_compressed: bool
+
+    def subgraph(self, table: Table) -> Subgraph:
+        """Read one, and check what it says against itself."""
+        tensors = tuple(self._tensor(entry) for entry in table.tables(0, "tensor"))
+        subgraph = Subgraph(
+            tensors,
+            tuple(self._operator(entry, len(tensors)) for entry in table.tables(3, "operator")),
+            *(self._tensors_of(table, field, len(tensors), 0) for field in (1, 2)),
+        )
+        self._check_order(subgraph, table.what)
+        return _without_handles(subgraph)
+
+    def _tensor(self, table: Table) -> Tensor:
+        name = table.text(3)
+        label = f"{table.what} '{name}'" if name else table.what
+        number = table.number(1, "<b")
+        kind = _TYPES.get(number)
+        if kind is None:
+            raise FormatError(f"{self.path}: {label} is of the unknown type {number}")
+        shape = table.numbers(0, f"shape of {label}")
+        if len(shape) > _MOST_DIMENSIONS:
+            raise FormatError(f"{self.path}: {label} has {len(shape)} dimensions")
+        if min(shape, default=0) < 0:
+            raise FormatError(f"{self.path}: {label} has the negative shape {list(shape)}")
+        at = table.number(2, "<I")
+        if at >= len(self.buffers):
+            raise FormatError(f"{self.path}: {label} is in buffer {at} of {len(self.buffers)}")
+        held = self.buffers[at]
+        if kind not in _BYTES and not held:
+            raise FormatError(f"{self.path}: {label} is of type {kind}, whose size in memory is not known")
+        size = math.prod(shape) * _BYTES.get(kind, 0)
+        least = (size + 1) // 2 if kind == "INT4" else size
+        if held and held < least and not self.is_compressed and table.place(6) is None:
+            raise FormatError(f"{self.path}: {label} has {held:,} bytes of data; its shape and type take {least:,}")
+        return Tensor(name, kind, shape, size, held > 0, bool(table.number(5, "<B")), table.position)
+
+    def _operator(self, table: Table, tensors: int) -> Operator:
+        code = table.number(0, "<I")
+        if code >= len(self.codes):
+            raise FormatError(f"{self.path}: {table.what} has the code {code} of {len(self.codes)}")
+        if table.number(9, "<Q") > 1:
+            raise FormatError(f"{self.path}: the options of {table.what} stand behind the FlatBuffer")
+        kind, is_custom = self.codes[code]
+        inputs = self._tensors_of(table, 1, tensors, -1)
+        outputs = self._tensors_of(table, 2, tensors, 0)
+        intermediates = self._tensors_of(table, 8, tensors, 0)
+        options = None if is_custom or kind not in _CALLS else table.table(4, f"options of {table.what}")
+        calls = tuple(options.number(number, "<i") for number in _CALLS[kind]) if options else ()
+        return Operator(kind, is_custom, inputs, outputs, calls, intermediates, table.position)
+
+    def _tensors_of(self, table: Table, field: int, tensors: int, least: int) -> tuple[int, ...]:
+        found = table.numbers(field, f"tensors of {table.what}")
+        for tensor in found:
+            if not least <= tensor < tensors:
+                raise FormatError(f"{self.path}: {table.what} names tensor {tensor} of {tensors}")
+        return found
+
+    def _check_order(self, subgraph: Subgraph, what: str) -> None:
+        """Check that every tensor is written once, by one operator, and before it is read."""
+        writer = {tensor: at for at, operator in enumerate(subgraph.operators) for tensor in operator.outputs}
+        written: set[int] = set()
+        given = {*subgraph.inputs, *(n for n, tensor in enumerate(subgraph.tensors) if tensor.is_constant)}
+        for at, operator in enumerate(subgraph.operators):
+            for tensor in operator.reads:
+                if writer.get(tensor, -1) >= at:
+                    raise FormatError(
+                        f"{self.path}: operator {at} ({operator.kind}) of {what} reads tensor {tensor}, which operator "
+                        f"{writer[tensor]} writes later: a cycle, or no order in which it can run"
+                    )
+            for tensor in operator.outputs:
+                if tensor in written or tensor in given or subgraph.tensors[tensor].is_variable:
+                    raise FormatError(
+                        f"{self.path}: operator {at} ({operator.kind}) of {what} writes tensor {tensor}, "
+                        "which is there already"
+                    )
+                written.add(tensor)
+
+
+def _without_handles(subgraph: Subgraph) -> Subgraph:
+    """Return a subgraph in which handles of resources take nothing: the runtime keeps them with the operator."""
+    handles = {n for operator in subgraph.operators if operator.kind == "VAR_HANDLE" for n in operator.outputs}
+    tensors = (replace(tensor, bytes=0) if n in handles else tensor for n, tensor in enumerate(subgraph.tensors))
+    return replace(subgraph, tensors=tuple(tensors)) if handles else subgraph
+
+
+def _check_calls(path: str, subgraphs: tuple[Subgraph, ...], start: int) -> None:
+    """Check that a subgraph calls subgraphs that are there, and not itself through others."""
+    waiting, seen = [start], set[int]()
+    while waiting:
+        for operator in subgraphs[waiting.pop()].operators:
+            for called in operator.calls:
+                if not 0 <= called < len(subgraphs):
+                    raise FormatError(f"{path}: a {operator.kind} runs subgraph {called} of {len(subgraphs)}")
+                if called == start:
+                    raise FormatError(f"{path}: subgraph {start} runs itself, through {operator.kind}: a cycle")
+                if called not in seen:
+                    seen.add(called)
+                    waiting.append(called)
+
+
+def _offline_plan(
+    path: str, model: Table, metadata: dict[str, int], subgraphs: tuple[Subgraph, ...]
+) -> tuple[int, ...]:
+    """Return the offsets of an offline plan: version, subgraph, count, then an offset per tensor of all subgraphs."""
+    if OFFLINE_PLAN not in metadata:
+        return ()
+    buffers = model.tables(4, "buffer")
+    at = metadata[OFFLINE_PLAN]
+    if at >= len(buffers):
+        raise FormatError(f"{path}: the metadata {OFFLINE_PLAN} is in buffer {at} of {len(buffers)}")
+    span = buffers[at].span(0, 1, OFFLINE_PLAN)
+    plan = struct.unpack_from(f"<{span.count // 4}i", model.buffer.data, span.start)
+    tensors = sum(len(subgraph.tensors) for subgraph in subgraphs)
+    if plan[2:3] != (tensors,) or len(plan) < 3 + tensors:
+        raise FormatError(f"{path}: the metadata {OFFLINE_PLAN} has no offset for each of the {tensors} tensors")
+    offsets = plan[3 : 3 + tensors]
+    if min(offsets, default=0) < ONLINE:
+        raise FormatError(f"{path}: the metadata {OFFLINE_PLAN} has the negative offset {min(offsets)}")
+    return offsets

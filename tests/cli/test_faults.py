@@ -1,0 +1,114 @@
+"""What a command does where something around it is broken: outputs, streams, an exception that nobody foresaw."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PYTHON = [sys.executable, "-m", "schedopt"]
+
+
+def start(*words, **options):
+    return subprocess.run([*PYTHON, *map(str, words)], capture_output=True, text=True, check=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (".", "Is a directory"),
+        ("", "the name of a file to write is empty"),
+        ("x" * 300, "File name too long"),
+        ("no/such/folder.json", "the folder does not exist"),
+        ("a\0b", "null"),
+    ],
+)
+@pytest.mark.parametrize("flag", ["--output", "--plot"])
+def test_an_output_that_cannot_be_written_is_told_before_the_search(
+    run, diamond_file, tmp_path, monkeypatch, name, reason, flag
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("schedopt.core.solve.solve", lambda *given, **more: pytest.fail("it searched"))
+    result = run("solve", diamond_file, flag, name)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    if flag == "--output":
+        assert reason in result.stderr
+    assert list(tmp_path.iterdir()) == [diamond_file]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_result_that_cannot_be_written_is_printed_and_copied(run, diamond_file):
+    result = run("solve", diamond_file, "-m", "lpmf", "--format", "order", "--quiet", "--output", "/dev/full")
+    assert result.exit_code == 2
+    assert result.stdout.splitlines()[0] == "start"
+    copy = re.search(r"No space left on device; a copy is in (\S+)", result.stderr)
+    assert json.loads(Path(copy[1]).read_text())["graph"] == "diamond"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_standard_output_that_is_full_is_no_infeasible_problem(diamond_file):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*PYTHON, "solve", diamond_file, "-m", "lpmf", "-q"], stdout=full, stderr=-1, check=False)
+    assert done.returncode == 74
+    assert done.stderr.decode().splitlines()[-1].endswith("cannot be written: No space left on device")
+
+
+def test_an_unforeseen_exception_is_one_sentence_and_a_file(tmp_path):
+    code = "import sys; sys.argv = ['schedopt', 'methods']; import schedopt.cli.main as main; main.app = None; "
+    code += "from schedopt.cli.start import main; main()"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 70
+    (log,) = tmp_path.glob("schedopt-*.log")
+    assert done.stderr == (
+        "error: TypeError: 'NoneType' object is not callable; this is a bug in schedopt, please report it with "
+        f"{log}, which has the traceback\n"
+    )
+    assert "Traceback" in log.read_text()
+
+
+def test_closed_streams_and_ascii_are_no_bugs(diamond_file, tmp_path):
+    command = " ".join([*PYTHON, "solve", "-", "-m", "lpmf", "-q", "<&-"])
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "error: -: the file is empty\n")
+    named = tmp_path / "gr\u00e4ph.pbtxt"
+    named.write_text(diamond_file.read_text().replace("wide1", "w\u00efde"), encoding="utf-8")
+    order = start("solve", named, "-m", "lpmf", "--format", "order", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert order.returncode == 0
+    assert "w\\xefde" in order.stdout
+
+
+def test_a_working_folder_that_is_gone_is_told(tmp_path, diamond_file):
+    gone = tmp_path / "gone"
+    code = f"mkdir {gone} && cd {gone} && rmdir {gone} && {' '.join(PYTHON)} solve {diamond_file} -m lpmf -q -o x.json"
+    done = subprocess.run(["sh", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: x.json: ")
+
+
+def test_escapes_do_not_reach_the_terminal(run, diamond_file, tmp_path):
+    path = tmp_path / "bad\x1b[31m.pbtxt"
+    path.write_text(diamond_file.read_text().replace('"wide1"', '"wi\\033[2Jde"'))
+    for words in (["--format", "order"], [], ["--memory-limit", "1"]):
+        result = run("solve", path, "-m", "lpmf", *words)
+        assert "\x1b" not in result.stdout + result.stderr
+    assert "\\x1b" in run("solve", path, "-m", "lpmf", "--format", "order").stdout
+    assert "\\x1b[31m" in run("solve", tmp_path / "no\x1b[31m.pb").stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.03, 0.1, 0.2, 0.4])
+def test_ctrl_c_at_the_start_is_no_traceback(diamond_file, delay):
+    process = subprocess.Popen([*PYTHON, "solve", str(diamond_file), "-t", "30s"], stdout=-1, stderr=-1, text=True)
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert "schedopt/" not in said

@@ -1,0 +1,238 @@
+"""ONNX files as they are deployed: control flow, fused and quantised nodes, sizes that only a run tells, bad files."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from models.onnx_models import (  # noqa: E402
+    branches,
+    model_of,
+    quantized,
+    random_order,
+    save,
+    value,
+    with_control_flow,
+    with_function,
+    write_schedule,
+)
+from onnx import TensorProto, helper  # noqa: E402
+from schedopt.core.errors import FormatError, ProgramError, UsageError  # noqa: E402
+from schedopt.core.programs.imported import options_for  # noqa: E402
+from schedopt.core.programs.onnx.importer import graph_of, read  # noqa: E402
+from schedopt.core.programs.onnx.loading import load_program  # noqa: E402
+from schedopt.core.programs.onnx.session import random_inputs  # noqa: E402
+from schedopt.core.programs.options import ImportOptions  # noqa: E402
+from schedopt.core.programs.pipeline import Observer, apply, measure  # noqa: E402
+
+BENCH = Path(__file__).parents[3] / "bench"
+FLOAT = 4
+
+
+def test_unknown_sizes_are_asked_for_as_the_inputs_stand(tmp_path):
+    """A negative size, a `?` and none at all are unknown, each for itself; a name is one size wherever it stands."""
+    inputs = [value("x", ["batch", 3, "?", "?"]), value("u", ["batch", -1, None])]
+    nodes = [helper.make_node("Neg", ["x"], ["y"], "a"), helper.make_node("Neg", ["u"], ["z"], "b")]
+    path = save(tmp_path / "m.onnx", model_of(nodes, inputs, [value("y", [-1, 3, None, None]), value("z", [None] * 3)]))
+    with pytest.raises(UsageError) as caught:
+        load_program(path, {})
+    assert "x: [batch, 3, ?, ?], u: [batch, ?, ?] have no size" in str(caught.value)
+    assert "--shape batch=VALUE --shape x.2=VALUE --shape x.3=VALUE --shape u.1=VALUE" in str(caught.value)
+    program = load_program(path, {"x": (2, 3, 8, 5), "u.1": 4, "u.2": 6})
+    assert program.types["y"].shape == (2, 3, 8, 5)
+    assert program.types["z"].shape == (2, 4, 6)
+    for shapes, message in (
+        ({"x": (2, 4, 8, 5)}, r"--shape x=2x4x8x5 does not fit input x: \[batch, 3, \?, \?\]"),
+        ({"x": (2, 3, 8)}, "does not fit"),
+        ({"x": (2, 3, 8, 5), "u": (3, 4, 6)}, "makes dimension 'batch' 3, another one 2"),
+        ({"x": range(1, 9)}, "--shape x=1..8 is a range, which only optimize takes"),
+        ({"w": (1, 2)}, "no symbolic dimension 'w'; it has batch, x.2"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            load_program(path, shapes)
+
+
+def test_the_value_of_a_whole_number_steers_the_run(tmp_path):
+    """A size that depends on an input's value is that of a run with the value given; schedules keep it."""
+    nodes = [
+        helper.make_node("Range", ["zero", "n", "one"], ["r"], "range"),
+        helper.make_node("Cast", ["r"], ["y"], "cast", to=TensorProto.FLOAT),
+    ]
+    constants = {"zero": np.array(0, np.int64), "one": np.array(1, np.int64)}
+    model = model_of(nodes, [value("n", [], TensorProto.INT64)], [value("y", [None])], constants)
+    path = save(tmp_path / "m.onnx", model)
+    notes = []
+    program = load_program(path, {"n": 500}, notes.append)
+    assert program.types["y"].shape == (500,)
+    assert random_inputs(program)["n"] == 500
+    assert any("sizes of 2 values, as 'r', depend on data: they are those of one run" in note for note in notes)
+    schedule = tmp_path / "s.json"
+    graph = graph_of(program)
+    schedule.write_text(json.dumps({"imported": {"model": path, "shapes": {"n": 500, "x": [1, 2]}}, "steps": []}))
+    assert options_for([str(schedule)], {}, print).shapes == {"n": 500, "x": (1, 2)}
+    assert graph.num_ops == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "opaque"),
+    [(with_control_flow, "1 If, 1 Loop"), pytest.param(with_function, "2 Twice", marks=pytest.mark.slow)],
+)
+def test_opaque_nodes_are_ops_that_can_be_reordered(tmp_path, make, opaque):
+    """What ONNX does not describe is one op; constants inside are held; results and peaks are as predicted."""
+    path = save(tmp_path / "m.onnx", make(128))
+    notes = []
+    graph = read(path, ImportOptions(), notes.append)
+    assert any(f"nodes are opaque ({opaque})" in note for note in notes)
+    order = random_order(graph, np.random.default_rng(0))
+    schedule = write_schedule(tmp_path / "s.json", graph, order)
+    apply(path, schedule, str(tmp_path / "o.onnx"), ImportOptions(), print)
+    (row,) = measure(str(tmp_path / "o.onnx"), [], 1, ImportOptions(), Observer(print))
+    assert row.is_equal
+    if make is with_control_flow:
+        matrix = FLOAT * 128 * 128
+        held = {resident.name: resident.size for resident in graph.annotations.residents}
+        assert held["choose/constants"] == 2 * matrix
+        assert graph.workspace[graph.op_names.index("repeat")] >= matrix
+        assert abs(row.error) < 0.05
+
+
+def test_what_onnx_runtime_has_saved_is_scheduled(tmp_path):
+    """Offline optimisation fuses nodes into its own domains: these import, reorder, and run bitwise the same."""
+    path = save(tmp_path / "m.onnx", branches())
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.optimized_model_filepath = str(tmp_path / "fused.onnx")
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    domains = {node.domain for node in onnx.load(tmp_path / "fused.onnx").graph.node}
+    assert domains & {"com.microsoft", "com.microsoft.nchwc"}
+    graph = read(str(tmp_path / "fused.onnx"), ImportOptions(), print)
+    schedule = write_schedule(tmp_path / "s.json", graph, random_order(graph, np.random.default_rng(1)))
+    rows = measure(str(tmp_path / "fused.onnx"), [schedule], 1, ImportOptions(), Observer(print))
+    assert all(row.is_equal and abs(row.error) < 0.05 for row in rows)
+    assert graph.runtime.min() >= 0
+    assert graph.num_ops < read(path, ImportOptions(), print).num_ops
+
+
+def test_quantised_weights_count_as_stored(tmp_path):
+    channels, width = 64, 32
+    path = save(tmp_path / "m.onnx", quantized(channels, width))
+    notes = []
+    graph = read(path, ImportOptions(), notes.append)
+    weight, image = channels * channels * 9, FLOAT * channels * width * width
+    sizes = {resident.name: resident.size for resident in graph.annotations.residents}
+    assert sizes["w"] == weight
+    assert graph.persistent.sum() == weight + image + sum(sizes[name] for name in ("xs", "ws", "ys", "zero"))
+    assert "dequantize_weight" in graph.op_names
+    assert any("1 constants are stored quantised and count so" in note for note in notes)
+    (row,) = measure(path, [], 1, ImportOptions(), Observer(print))
+    assert abs(row.error) < 0.05
+
+
+def test_a_custom_op_that_cannot_run_is_said(tmp_path):
+    """With its sizes in the file it is imported, and what is not known is said; without, it is refused."""
+    node = helper.make_node("Fast", ["x"], ["y"], "mine", domain="com.example")
+    notes = []
+    path = save(tmp_path / "known.onnx", model_of([node], [value("x", [4])], [value("y", [8])]))
+    graph = read(path, ImportOptions(), notes.append)
+    assert graph.tensor_size.tolist() == [FLOAT * 8]
+    assert any("cannot load" in note and "is not known, and not counted" in note for note in notes)
+    path = save(tmp_path / "unknown.onnx", model_of([node], [value("x", [4])], [value("y", [None])]))
+    with pytest.raises(ProgramError, match=r"only a run tells the size of 'y' \(Fast\)"):
+        read(path, ImportOptions(), print)
+
+
+def test_random_nodes_inside_of_others_keep_their_order(tmp_path):
+    branch = helper.make_graph([helper.make_node("RandomNormalLike", ["x"], ["r"])], "draw", [], [value("r", [4])])
+    nodes = [helper.make_node("If", ["c"], [name], name, then_branch=branch, else_branch=branch) for name in ("a", "b")]
+    inputs = [value("x", [4]), value("c", [], TensorProto.BOOL)]
+    graph = read(save(tmp_path / "m.onnx", model_of(nodes, inputs, [value("a", [4]), value("b", [4])])),
+                 ImportOptions(), print)  # fmt: skip
+    assert list(zip(*graph.edges, strict=True)) == [(0, 1)]
+
+
+def test_the_model_is_overwritten_only_if_asked(tmp_path):
+    """By its own name, or by a second one of the same file."""
+    path = save(tmp_path / "m.onnx", branches())
+    before = Path(path).read_bytes()
+    graph = read(path, ImportOptions(), print)
+    order = random_order(graph, np.random.default_rng(2))
+    schedule = write_schedule(tmp_path / "s.json", graph, order)
+    (tmp_path / "hard.onnx").hardlink_to(path)
+    for output in (path, str(tmp_path / "hard.onnx")):
+        with pytest.raises(UsageError, match="is the model itself; name another file, or write over it by --overwrite"):
+            apply(path, schedule, output, ImportOptions(), print)
+    assert Path(path).read_bytes() == before
+    apply(path, schedule, path, ImportOptions(), print, overwrite=True)
+    assert list(read(path, ImportOptions(), print).op_names) == [graph.op_names[op] for op in order]
+
+
+def damaged():
+    """`(what is done to a good model, what the message must say)`, one per way to be damaged."""
+
+    def initializer(change):
+        def apply_to(model):
+            change(model.graph.initializer[0])
+
+        return apply_to
+
+    yield initializer(lambda tensor: setattr(tensor, "raw_data", tensor.raw_data[:-3])), r"needs \d+ bytes and has \d+"
+    yield initializer(lambda tensor: setattr(tensor, "data_type", 999)), "is of the unknown type 999"
+    yield initializer(lambda tensor: tensor.dims.__setitem__(0, 2**61)), "which no machine can hold"
+    yield initializer(lambda tensor: tensor.dims.__setitem__(0, -2)), "has the negative size -2"
+    for location, offset, message in (
+        ("/etc/passwd", "0", "is no file beside the model"),
+        ("../../x", "0", "is no file beside the model"),
+        ("", "0", "is no file beside the model"),
+        ("w" * 5000, "0", "which is missing"),
+        ("data.bin", "-5", "is no number of bytes"),
+        ("data.bin", "x", "is no number of bytes"),
+    ):
+
+        def move(tensor, location=location, offset=offset):
+            tensor.ClearField("raw_data")
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, entry in (("location", location), ("offset", offset)):
+                tensor.external_data.add(key=key, value=entry)
+
+        yield initializer(move), message
+    yield lambda model: setattr(model.graph.input[0].type.tensor_type, "elem_type", 77), "is of the unknown type 77"
+
+
+def test_damaged_files_are_one_sentence(tmp_path):
+    (tmp_path / "data.bin").write_bytes(b"x" * 10**6)
+    for change, message in damaged():
+        model = branches()
+        change(model)
+        path = save(tmp_path / "m.onnx", model)
+        with pytest.raises((FormatError, ProgramError), match=message) as caught:
+            read(path, ImportOptions(), print)
+        assert "\n" not in str(caught.value)
+    model = branches().SerializeToString().replace(b"conv00", b"co\xff\xfe00")
+    (tmp_path / "m.onnx").write_bytes(model)
+    with pytest.raises(FormatError, match="no UTF-8 text"):
+        read(str(tmp_path / "m.onnx"), ImportOptions(), print)
+
+
+def mutated(count, *options):
+    command = [sys.executable, str(BENCH / "mutations.py"), "onnx", "--count", str(count), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_damaged_at_random_without_a_run():
+    """Where the run of what only ONNX Runtime can tell is left out."""
+    done = mutated(1000, "--no-runs")
+    assert done.returncode == 0, done.stdout
+    assert " read" in done.stdout
+    assert " refused" in done.stdout
+
+
+@pytest.mark.slow
+def test_damaged_at_random():
+    done = mutated(300, "--seed", "1000")
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,275 @@
+"""TFLite files in other orders: what changes in them, what they take, and that they give the same results."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tflite")
+pytest.importorskip("flatbuffers")
+pytest.importorskip("tflite_micro")
+
+import schedopt
+import tflite
+from models.tflite_models import (
+    Model,
+    branches,
+    control_flow,
+    random_model,
+    repeated,
+    stateful,
+    with_plan,
+    with_variables,
+)
+from schedopt.core.costs.verifier import verify
+from schedopt.core.errors import ProgramError, ScheduleError
+from schedopt.core.programs import pipeline
+from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.runners import load_runner
+from schedopt.core.programs.schedule_order import problem_of
+from schedopt.core.programs.tflite.apply import run_bytes
+from schedopt.core.programs.tflite.costs import run_each
+from schedopt.core.programs.tflite.plan import planned
+from schedopt.core.programs.tflite.planner import head_of
+from schedopt.core.programs.tflite.program import parse_program
+from schedopt.core.programs.tflite.run import run_file
+from schedopt.core.schedule import Schedule
+
+
+@pytest.fixture
+def fresh_processes():
+    """Say that a test runs each model in a process of its own, as everyone does."""
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(request, monkeypatch):
+    """Run models here, for most tests: a process of its own for each run takes most of their time."""
+    if "fresh_processes" in request.fixturenames:
+        return
+    asked = {"tflite.run": run_file, "tflite.costs": run_each}
+    for module in ("apply", "costs"):
+        name = f"schedopt.core.programs.tflite.{module}.ask"
+        monkeypatch.setattr(name, lambda module, question, about=None, seconds=None: asked[module](**question))
+
+
+MODELS = {
+    "branches": branches,
+    "control flow": control_flow,
+    "stateful": stateful,
+    "variables": with_variables,
+    "a plan of its own": with_plan,
+    "random 1": lambda: random_model(1),
+    "random 2": lambda: random_model(2),
+    "random 3": lambda: random_model(3, ops=20),
+}
+
+
+def saved(folder, model, name="model.tflite"):
+    path = folder / name
+    path.write_bytes(model.build())
+    return str(path)
+
+
+def loaded(path):
+    runner = load_runner(path, ImportOptions(), lambda text: None)
+    return runner, runner.graph("roofline", lambda text: None)
+
+
+def random_order(graph, seed):
+    """Some topological order."""
+    random = np.random.default_rng(seed)
+    pointers, predecessors = graph.predecessors
+    order = []
+    while len(order) < graph.num_ops:
+        done = set(order)
+        ready = [
+            op
+            for op in range(graph.num_ops)
+            if op not in done and done.issuperset(predecessors[pointers[op] : pointers[op + 1]].tolist())
+        ]
+        order.append(int(random.choice(ready)))
+    return order
+
+
+def described(data):
+    """What the package `tflite` reads of a file, beside the order of its operators and the offline plan."""
+    model = tflite.Model.GetRootAsModel(data, 0)
+    subgraphs = []
+    for number in range(model.SubgraphsLength()):
+        graph = model.Subgraphs(number)
+        tensors = [graph.Tensors(n) for n in range(graph.TensorsLength())]
+        operators = [graph.Operators(n) for n in range(graph.OperatorsLength())]
+        subgraphs.append(
+            (
+                [(t.Name(), t.Type(), t.ShapeAsNumpy().tolist(), t.Buffer(), t.IsVariable()) for t in tensors],
+                sorted(
+                    (o.OpcodeIndex(), o.InputsAsNumpy().tolist() if o.InputsLength() else [], o.BuiltinOptionsType())
+                    for o in operators
+                ),
+                graph.InputsAsNumpy().tolist(),
+                graph.OutputsAsNumpy().tolist(),
+            )
+        )
+    every = [model.Buffers(n) for n in range(model.BuffersLength())]
+    buffers = [buffer.DataAsNumpy().tobytes() if buffer.DataLength() else b"" for buffer in every]
+    codes = [model.OperatorCodes(n).BuiltinCode() for n in range(model.OperatorCodesLength())]
+    return subgraphs, buffers, codes, model.Description()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_order_gives_the_same_bits_and_the_predicted_arena(name, tmp_path):
+    runner, graph = loaded(saved(tmp_path, MODELS[name]()))
+    scratch = runner.found(False).scratch
+    before = run_bytes(runner.program.data, "m")
+    assert head_of(runner.program, scratch) == before["head"]
+    for seed in range(2):
+        order = random_order(graph, seed)
+        new = planned(runner.program, graph, order, scratch)
+        after = run_bytes(new.data, "m")
+        assert after["digests"] == before["digests"]
+        assert after["head"] == new.head
+
+
+def test_only_the_order_of_the_operators_changes(tmp_path):
+    path = saved(tmp_path, branches())
+    runner, graph = loaded(path)
+    order = random_order(graph, 3)
+    runner.write(graph, order, str(tmp_path / "new.tflite"), lambda text: None)
+    old, new = runner.program.data, (tmp_path / "new.tflite").read_bytes()
+    assert new.endswith(old)
+    before, after = described(old), described(new)
+    assert before[0] == after[0] and before[2:] == after[2:]
+    assert after[1][: len(before[1])] == before[1] and len(after[1]) == len(before[1]) + 1  # the plan
+    names = parse_program(new, "new").names
+    assert names == [graph.op_names[op] for op in order[1:]]
+
+
+def test_a_better_order_takes_less(tmp_path, fresh_processes):
+    path = saved(tmp_path, branches())
+    notes = []
+    result = schedopt.solve(schedopt.import_model(path), seed=0)
+    assert result.status == "optimal"
+    result.save(tmp_path / "plan.json")
+    pipeline.apply(path, str(tmp_path / "plan.json"), str(tmp_path / "new.tflite"), ImportOptions(), notes.append)
+    before, after = (run_bytes((tmp_path / name).read_bytes(), name) for name in ("model.tflite", "new.tflite"))
+    assert after["head"] == result.peak_memory < before["head"]
+    assert after["tail"] == before["tail"]
+    assert f"the arena's head has {after['head']:,} bytes; offsets are in the file" in notes[-1]
+
+
+def test_applied_twice_the_old_plan_is_replaced(tmp_path):
+    runner, graph = loaded(saved(tmp_path, branches()))
+    scratch = runner.found(False).scratch
+    once = planned(runner.program, graph, random_order(graph, 1), scratch)
+    program = parse_program(once.data, "once")
+    (tmp_path / "once.tflite").write_bytes(once.data)
+    again, graph = loaded(str(tmp_path / "once.tflite"))
+    twice = planned(again.program, graph, random_order(graph, 2), again.found(False).scratch)
+    assert parse_program(twice.data, "twice").offsets != program.offsets
+    assert run_bytes(twice.data, "m")["digests"] == run_bytes(runner.program.data, "m")["digests"]
+    metadata = tflite.Model.GetRootAsModel(twice.data, 0)
+    assert metadata.MetadataLength() == 1
+
+
+def test_operators_may_run_again(tmp_path):
+    path = saved(tmp_path, repeated())
+    runner, graph = loaded(path)
+    names = ["inputs", "large", "first", "middle", "wide", "other", "small", "large", "second", "y"]
+    order = [graph.op_names.index(name) for name in names]
+    problem = problem_of(graph, order)
+    verify(problem, Schedule.single_device(np.array(order)))
+    runner.write(graph, order, str(tmp_path / "again.tflite"), lambda text: None)
+    new = parse_program((tmp_path / "again.tflite").read_bytes(), "again")
+    assert new.names == ["large (run 1)", *names[2:]]
+    assert len(new.main.operators) == graph.num_ops
+    heads = [run_bytes(program.data, "m")["head"] for program in (runner.program, new)]
+    assert heads[1] < heads[0]
+
+
+def test_recomputation_end_to_end(tmp_path):
+    path = saved(tmp_path, repeated())
+    limit = 3100
+    graph = schedopt.import_model(path)
+    result = schedopt.solve(graph, recompute=True, memory_limit=limit, seed=0)
+    assert result.peak_memory <= limit and len(result.schedule) > graph.num_ops
+    result.save(tmp_path / "plan.json")
+    rows = pipeline.measure(path, [str(tmp_path / "plan.json")], 1, ImportOptions(), pipeline.Observer())
+    assert [row.is_equal for row in rows] == [True, True]
+    assert [row.predicted_peak for row in rows] == [row.measured_peak for row in rows]
+    assert rows[1].measured_peak <= limit < rows[0].measured_peak
+
+
+def test_fit_lets_operators_run_again(tmp_path):
+    path = saved(tmp_path, repeated())
+    answer = schedopt.fit(path, 3100 + run_bytes(repeated().build(), "m")["tail"] + 64)
+    assert [way.verdict for way in answer.ways[:2]] == ["not found", "not found"]
+    assert answer.ways[2].verdict == "yes" and answer.ways[2].peak <= answer.memory
+    tight = schedopt.fit(path, 2900)
+    assert [way.verdict for way in tight.ways] == ["no", "no", "not found"]
+
+
+def test_several_subgraphs_get_no_offsets(tmp_path):
+    runner, graph = loaded(saved(tmp_path, control_flow()))
+    new = planned(runner.program, graph, random_order(graph, 1), runner.found(False).scratch)
+    assert not new.is_offline
+    assert not parse_program(new.data, "m").offsets
+
+
+def test_a_view_lies_at_the_address_of_its_input(tmp_path):
+    model = Model()
+    main = model.subgraph()
+    source = main.input([1, 64])
+    shape = main.constant(np.array([8, 8], np.int32))
+    wide = main.apply("ADD", [source, source], [1, 64], name="wide")
+    view = main.apply("RESHAPE", [wide, shape], [8, 8], name="view")
+    main.outputs = [main.apply("ADD", [view, view], [8, 8], name="y")]
+    runner, graph = loaded(saved(tmp_path, model))
+    new = planned(runner.program, graph, range(graph.num_ops), {})
+    offsets = parse_program(new.data, "m").offsets
+    assert offsets[wide] == offsets[view]
+    assert run_bytes(new.data, "m")["digests"] == run_bytes(runner.program.data, "m")["digests"]
+
+
+def test_what_is_no_order_is_refused(tmp_path):
+    runner, graph = loaded(saved(tmp_path, branches()))
+    target = tmp_path / "new.tflite"
+    for order in (list(range(graph.num_ops))[::-1], [0, 1, 2]):
+        with pytest.raises(ScheduleError):
+            runner.write(graph, order, str(target), lambda text: None)
+    assert not target.exists()
+
+
+def test_results_that_differ_are_refused(tmp_path, monkeypatch):
+    runner, graph = loaded(saved(tmp_path, branches()))
+    other = branches(width=32).build()  # other results, and another arena
+
+    def wrong(*arguments):
+        return planned(*arguments).__class__(other, 0, True)
+
+    monkeypatch.setattr("schedopt.core.programs.tflite.apply.planned", wrong)
+    with pytest.raises(ScheduleError, match="output 0 would differ"):
+        runner.write(graph, list(range(graph.num_ops)), str(tmp_path / "new.tflite"), lambda text: None)
+    assert not (tmp_path / "new.tflite").exists()
+
+
+def test_what_the_runtime_refuses_is_not_written(tmp_path):
+    model = Model()
+    main = model.subgraph()
+    source = main.input([1, 4], "UINT8")
+    main.outputs = [main.apply("CONCATENATION", [source, source], [1, 8], "UINT8", name="y", Axis=1)]
+    notes = []
+    runner = load_runner(saved(tmp_path, model), ImportOptions(), notes.append)
+    graph = runner.graph("roofline", notes.append)
+    assert any("tflite-micro" in note and "scratch buffers" in note for note in notes)
+    with pytest.raises(ProgramError, match="tflite-micro"):
+        runner.write(graph, [0, 1], str(tmp_path / "new.tflite"), notes.append)
+    assert not (tmp_path / "new.tflite").exists()
+
+
+def test_fit_asks_for_the_whole_arena(tmp_path):
+    path = saved(tmp_path, branches())
+    arena = run_bytes(branches().build(), "m")
+    total = arena["head"] + arena["tail"]
+    answer = schedopt.fit(path, total)
+    assert answer.ways[0].peak == total and answer.ways[0].verdict == "yes"
+    less = schedopt.fit(path, total - 16, confirm=True)
+    assert [way.verdict for way in less.ways] == ["not found", "yes"]
+    assert less.ways[1].measured == less.ways[1].peak

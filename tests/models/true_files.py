@@ -1,0 +1,193 @@
+"""Small true files of every format that is read, and how each is read, for tests and campaigns that damage them."""
+
+import gzip
+import json
+import tempfile
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from schedopt.core.files.costgraph import format_graph, read_graph
+from schedopt.core.files.schedule_json import read_imported, read_schedule
+from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.problem import Problem
+from schedopt.core.programs.graph_files.dot import format_dot
+from schedopt.core.programs.graph_files.node_link import format_node_link
+from schedopt.core.programs.importers import read_model
+from schedopt.core.programs.options import ImportOptions
+from schedopt.core.solve import solve
+
+INDUCTOR = {
+    "nodes": [{"name": "op0", "buffer_names": ["buf0"]}, {"name": "op1", "buffer_names": ["buf1"]}],
+    "buffers": [
+        {"name": "arg0", "size_alloc": 16, "size_free": 16, "is_input": True, "is_output": False, "deps": []},
+        {"name": "buf0", "size_alloc": 8, "size_free": 8, "is_input": False, "is_output": False, "deps": ["arg0"]},
+        {"name": "buf1", "size_alloc": 4, "size_free": 4, "is_input": False, "is_output": True, "deps": ["buf0"]},
+    ],
+}
+CONFIG = "seed: 3\nphases:\n- epochs: 2\n  nodes: [10, 20]\n  decay: 1e-1\n"
+
+
+@cache
+def diamond():
+    """Return a graph with views, control edges, times and remarks."""
+    builder = GraphBuilder("diamond")
+    builder.add_op("start", outputs=[10, 4], runtime=1.25, persistent=3)
+    builder.add_op("wide", inputs=[(0, 0)], outputs=[8], runtime=2, workspace=5)
+    builder.add_op("view", inputs=[(0, 1)], outputs=[4], aliases=[0], runtime=0.5, runs_once=True)
+    builder.add_op("join", inputs=[(1, 0), (2, 0)], control=[0], outputs=[1, 2], is_final=[True, False], runtime=1)
+    return builder.build()
+
+
+def _import(path):
+    verify_order(read_model(path, ImportOptions(), lambda text: None))
+
+
+def verify_order(graph):
+    """Solve a graph that was read in its input order, as every command does first; large graphs are left out."""
+    if graph.num_ops < 1000:
+        solve(Problem(graph), "input")
+
+
+def _graph(path):
+    verify_order(read_graph(path))
+
+
+def _schedule(path):
+    from schedopt.core.errors import ScheduleError
+
+    read_imported(path)
+    loaded = read_schedule(path, diamond(), force=True)
+    try:
+        loaded.verify()
+    except ScheduleError:
+        return
+
+
+def _jsonl(kind):
+    def read(path):
+        from schedopt.core.comparison.experiment import Experiment
+        from schedopt.core.comparison.resume import ResumeFile
+        from schedopt.core.pareto.resume import SweepFile
+        from schedopt.core.pareto.settings import SweepSettings
+        from schedopt.core.pareto.sweep import Sweep
+
+        if kind == "compare":
+            experiment = Experiment([diamond()], ["input", "lpmf"])
+            experiment.resume_from(ResumeFile(path))
+            import threading
+
+            event = threading.Event()
+            event.set()
+            comparison = experiment.execute(interrupt=event)
+            if comparison.cells:
+                comparison.summary(True), comparison.csv(), comparison.json()
+        else:
+            sweep = Sweep(diamond(), SweepSettings(points=2, evaluations=20), 1)
+            sweep.resume_from(SweepFile(path))
+
+    return read
+
+
+def _curve(path):
+    from schedopt.policies.training.run_folder import curve_of
+
+    [(line["phase"], line["epoch"]) <= (1, 2) for line in curve_of(Path(path).parent)]
+
+
+def _config(path):
+    from schedopt.core.search.settings import read_config
+    from schedopt.policies.topoformer.training_settings import TrainingParameters
+
+    read_config(path, TrainingParameters)
+
+
+def _weights(path):
+    from schedopt.core.search.method_spec import parse_method
+    from schedopt.policies.networks.shipped import modified
+
+    modified(Path(path))
+    spec = parse_method(f"gas:weights={path}")
+    spec.parameters.check(Problem(diamond(), "memory", 2))
+
+
+def _order_text(path):
+    _schedule(path)
+
+
+def _resume_lines():
+    from schedopt.core.comparison.experiment import Experiment
+    from schedopt.core.comparison.resume import ResumeFile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "r.jsonl"
+        experiment = Experiment([diamond()], ["input", "lpmf"])
+        experiment.resume_from(ResumeFile(path))
+        experiment.execute()
+        return path.read_bytes()
+
+
+def _trace():
+    """Return an execution trace of PyTorch."""
+    import torch
+    from torch.profiler import ExecutionTraceObserver
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/t.json"
+        observer = ExecutionTraceObserver().register_callback(path)
+        observer.start()
+        x = torch.ones(4, 4)
+        (x @ x + x).relu_().sum()
+        observer.stop()
+        observer.unregister_callback()
+        return Path(path).read_bytes()
+
+
+def _onnx():
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], "mm"), helper.make_node("Relu", ["h"], ["y"], "relu")]
+    value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 4])  # noqa: E731
+    graph = helper.make_graph(nodes, "g", [value("x")], [value("y")], [weight])
+    return onnx.helper.make_model(graph).SerializeToString()
+
+
+def formats():
+    """Return the formats: name -> (suffix, true files, how one is read)."""
+    graph = diamond()
+    schedules = [solve(Problem(graph), "lpmf").json().encode()]
+    schedules.append(solve(Problem(graph, "runtime", 2, bandwidth=1e6, latency=1.0), "dfs").json().encode())
+    schedules.append(solve(Problem(graph, "runtime", 2), "random", evaluations=20).json().encode())
+    curve = "".join(json.dumps({"phase": 1, "epoch": n, "step": n, "loss": 0.5}) + "\n" for n in range(3)).encode()
+    weights = Path(__file__).parents[2] / "policies" / "weights" / "gas-memory.safetensors"
+    binary, text = format_graph(graph, "binary"), format_graph(graph, "text")
+    inductor = json.dumps(INDUCTOR).encode()
+    found = {
+        "costgraph-binary": (".pb", [binary], _graph),
+        "costgraph-text": (".pbtxt", [text], _graph),
+        "costgraph-gzip": (".pb.gz", [gzip.compress(binary), gzip.compress(text)], _graph),
+        "dot": (".dot", [format_dot(graph).encode(), b"digraph {node [size=4]; a -> {b c} -> d [port=0]}"], _import),
+        "node-link": (".json", [format_node_link(graph).encode()], _import),
+        "inductor": (".json", [inductor], _import),
+        "inductor-log": (".log", [_log(inductor)], _import),
+        "execution-trace": (".json", [_trace()], _import),
+        "any-content": (".txt", [format_dot(graph).encode(), inductor, _log(inductor)], _import),
+        "schedule": (".json", schedules, _schedule),
+        "order": (".txt", [b"start\nwide\nview\njoin\n"], _schedule),
+        "resume": (".jsonl", [_resume_lines()], _jsonl("compare")),
+        "curve": (".jsonl", [curve], _curve),
+        "config": (".yaml", [CONFIG.encode()], _config),
+        "weights": (".safetensors", [weights.read_bytes()[:4096], weights.read_bytes()], _weights),
+    }
+    if find_spec("onnx"):
+        found["onnx"] = (".onnx", [_onnx()], _import)
+    return found
+
+
+def _log(inductor):
+    head = b'V0101 00:00:00.000000 1 torch/x.py:1] {"artifact": {"name": "g_fused", "encoding": "json"}}\n'
+    lines = json.dumps(json.loads(inductor), indent=0).encode().split(b"\n")
+    return head + b"".join(b"\t" + line + b"\n" for line in lines)

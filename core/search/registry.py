@@ -224,6 +224,13 @@ METHODS: dict[str, Method] = {
         "ours; Kirkpatrick 1983",
         default_evaluations=5000,
     ),
+    "step-search": Method(
+        f"{_SOLVERS}.several_devices.step_search:solve",
+        "Simulated annealing of whole schedules, each transfer a step of its own: reaches every plan of a small graph",
+        "ours; Kirkpatrick 1983",
+        machines=False,
+        default_evaluations=5000,
+    ),
     "brkga": Method(
         f"{_SOLVERS}.several_devices.brkga:solve",
         "Biased random-key genetic algorithm with beta mutants: placement, order and transfers",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..costs.bounds import min_cut_bound
+from ..costs.bounds import lower_bound, min_cut_bound
 from ..costs.recompute_bounds import recompute_bound
 from ..costs.simulator import simulate
 from ..graph import CostGraph
@@ -41,6 +41,7 @@ def warm_up(problem: Problem, spec: MethodSpec) -> None:
     if problem.recompute:
         recompute_bound(replace(tiny, task="runtime", memory_limit=int(memory.max()) - 1), order, memory)
     min_cut_bound(tiny.graph, order, memory)
+    lower_bound(tiny)
 
 
 def parts_of(name: str, problem: Problem) -> list[str]:

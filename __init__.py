@@ -19,6 +19,7 @@ if _typing.TYPE_CHECKING:
         UsageError,
     )
     from .core.files.costgraph import read_graph, write_graph
+    from .core.files.machine_yaml import read_machine
     from .core.files.schedule_json import read_schedule
     from .core.front_door.comparing import compare
     from .core.front_door.differing import diff
@@ -33,6 +34,7 @@ if _typing.TYPE_CHECKING:
     from .core.front_door.verifying import verify
     from .core.graph import CostGraph
     from .core.graph_builder import GraphBuilder
+    from .core.machine import Device, Machine
     from .core.problem import Problem
     from .core.programs.pytorch.inductor_hook import inductor
     from .core.result import Result
@@ -41,9 +43,11 @@ if _typing.TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "CostGraph",
+    "Device",
     "FormatError",
     "GraphBuilder",
     "GraphError",
+    "Machine",
     "OtherGraphError",
     "PackedBuffers",
     "Problem",
@@ -67,6 +71,7 @@ __all__ = [
     "pack",
     "pareto",
     "read_graph",
+    "read_machine",
     "read_schedule",
     "solve",
     "to_networkx",
@@ -78,6 +83,7 @@ _MODULES = {
     "comparison.comparison": ["Comparison"],
     "errors": [name for name in __all__ if name.endswith("Error")],
     "files.costgraph": ["read_graph", "write_graph"],
+    "files.machine_yaml": ["read_machine"],
     "files.schedule_json": ["read_schedule"],
     "front_door.comparing": ["compare"],
     "front_door.differing": ["diff"],
@@ -91,6 +97,7 @@ _MODULES = {
     "front_door.verifying": ["verify"],
     "graph": ["CostGraph"],
     "graph_builder": ["GraphBuilder"],
+    "machine": ["Device", "Machine"],
     "problem": ["Problem"],
     "front_door.optimizing": ["optimize"],
     "programs.pytorch.inductor_hook": ["inductor"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Annotated, Optional
 
 import typer
@@ -9,6 +10,12 @@ import typer
 from ..core.names import task_of
 from ..core.search.registry import EXAMPLE, METHODS, listed, methods_where
 from ..core.units import parse_count
+
+
+class Pins(str, enum.Enum):
+    """Where pins come from, beside the machine file."""
+
+    from_graph = "from-graph"
 
 
 def _methods_on_two_devices() -> str:
@@ -108,6 +115,33 @@ TimeLimitOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
         "--time-limit", "-t", help=f"Wall time per run, e.g. 10s. (default: {_default_time_limits()}, else none)"
+    ),
+]
+MachineOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--machine",
+        metavar="FILE",
+        help="Machine file instead of --devices: different devices, their memory and links. (default: equal devices)",
+    ),
+]
+OpTimesOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--op-times",
+        metavar="FILE",
+        help="With --machine: CSV of op, then a time per kind of device; empty: cannot run there. "
+        "(default: runtime / speed)",
+    ),
+]
+PinsOption = Annotated[
+    Optional[Pins],  # noqa: UP045
+    typer.Option("--pins", help="from-graph: ops stay on the devices that the graph names. (default: none)"),
+]
+ReplicateFlag = Annotated[
+    bool,
+    typer.Option(
+        "--replicate", help="Weights that no op writes are on each device that reads them, instead of being sent."
     ),
 ]
 AddressesFlag = Annotated[

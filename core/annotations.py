@@ -40,7 +40,7 @@ class Resident:
 
 @dataclass(frozen=True)
 class Annotations:
-    """Remarks on the ops of a graph, which no cost and no order depends on.
+    """Remarks on the ops of a graph, on which no cost and no order on one device depends.
 
     Parameters
     ----------
@@ -52,7 +52,10 @@ class Annotations:
     phases
         Per op one of `PHASES`, likewise.
     residents
-        The tensors behind the persistent bytes.
+        The tensors behind the persistent bytes. On several devices they have a home, and who reads them elsewhere is
+        sent them: costs depend on them there.
+    devices
+        Per op the device that its file names for it, or an empty text; no entries if no op has one.
     imported
         How the graph was imported: `model`, and the options that are not the default, by their names in Python.
     view_offsets
@@ -64,6 +67,7 @@ class Annotations:
     phases: tuple[str, ...] = ()
     residents: tuple[Resident, ...] = ()
     imported: Mapping[str, Any] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
     view_offsets: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -82,7 +86,12 @@ class Annotations:
         GraphError
             If there are more or fewer of them than ops, or a name is not known.
         """
-        for what, values in (("modules", self.modules), ("lines", self.lines), ("phases", self.phases)):
+        for what, values in (
+            ("modules", self.modules),
+            ("lines", self.lines),
+            ("phases", self.phases),
+            ("devices", self.devices),
+        ):
             if values and len(values) != ops:
                 raise GraphError(f"{where}: {len(values)} {what} are given for {ops} ops")
         if unknown := set(self.phases) - set(PHASES):

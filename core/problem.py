@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from numbers import Integral, Real
@@ -15,11 +16,13 @@ import numpy as np
 from .arrays import INT64_MAX, FloatArray, frozen
 from .errors import UsageError
 from .graph import CostGraph
+from .homes import GraphWithHomes, model_of, with_homes
+from .machine import MAX_DEVICES, Machine
 from .names import unknown
+from .placement_rules import PlacementRules, placement_rules
 from .units import format_bytes, format_microseconds
 
 Task = Literal["memory", "runtime"]
-MAX_DEVICES = 64
 RUNTIME_TOLERANCE = 1e-12  # sums of runtimes in another order differ in their last bits
 _KINDS: dict[str, tuple[Any, str]] = {
     "devices": (Integral, "a whole number"),
@@ -31,18 +34,19 @@ _KINDS: dict[str, tuple[Any, str]] = {
 
 @dataclass(frozen=True, repr=False)
 class Problem:
-    """A graph to be scheduled on identical devices.
+    """A graph to be scheduled on identical devices, or on those of a machine.
 
     Parameters
     ----------
     graph
-        The computation graph.
+        The computation graph. On several devices residents that several ops use have a home, on a machine all of them:
+        they are ops of their own at the end of the graph, a `GraphWithHomes`.
     task
         `memory`: the peak of the fullest device, in bytes; `runtime`: the makespan, in microseconds.
     devices
-        1 to 64.
+        1 to 64; with a machine, as many as it has.
     memory_limit
-        Bytes per device, or None.
+        Bytes per device, or None; on a machine the smaller of this and the memory of each device counts.
     bandwidth
         Bytes per second between two devices, or None for infinite.
     latency
@@ -52,6 +56,11 @@ class Problem:
     runtime_limit
         Microseconds that a schedule may take, or None; with `recompute` alone, for nothing else adds time. Runs, where
         no op of the graph has a runtime.
+    machine
+        Different devices and their links, with the bandwidths and latencies in place of those above; None by default.
+    replicate
+        Whether residents that no op writes are on every device that reads them from the start, instead of being sent
+        there; False by default.
 
     Raises
     ------
@@ -74,10 +83,13 @@ class Problem:
     latency: float = 0.0
     recompute: bool = False
     runtime_limit: float | None = None
+    machine: Machine | None = None
+    replicate: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.graph, CostGraph):
             raise UsageError(f"the graph of a Problem is a CostGraph, not {type(self.graph).__name__}")
+        self._check_machine()
         for name, (kind, what) in _KINDS.items():
             value = getattr(self, name)
             if not isinstance(value, kind) or isinstance(value, bool):
@@ -95,11 +107,31 @@ class Problem:
         if not 0 <= self.latency <= sys.float_info.max:
             raise UsageError(f"the latency must not be negative, not {self.latency} us")
         self._check_recompute()
-        graph = self.graph
+        is_several = self.devices > 1
+        graph = with_homes(self.graph, holds_all=self.machine is not None) if is_several else model_of(self.graph)
+        object.__setattr__(self, "graph", graph)
         self._check_transfers()
         total = sum(int(a.sum()) for a in (graph.tensor_size, graph.workspace, graph.persistent))
         if total * self.devices > INT64_MAX:
             raise UsageError(f"{graph.name}: all bytes times {self.devices} devices exceed 2^63 - 1")
+        if not self.is_plain:
+            _ = self.rules  # what cannot be placed is refused at once
+
+    def _check_machine(self) -> None:
+        if not isinstance(self.replicate, bool):
+            raise UsageError(f"the replicate of a Problem is true or false, not {self.replicate!r}")
+        if self.machine is None:
+            return
+        if not isinstance(self.machine, Machine):
+            raise UsageError(f"the machine of a Problem is a Machine, not {type(self.machine).__name__}")
+        count = len(self.machine.devices)
+        if self.devices not in (1, count):
+            raise UsageError(f"the machine has {count} devices, not {self.devices}; leave devices out beside a machine")
+        if self.bandwidth is not None or self.latency:
+            raise UsageError("a machine says its own bandwidths and latencies; leave bandwidth and latency out")
+        if self.recompute:
+            raise UsageError("recomputation is decided for one device without a machine")
+        object.__setattr__(self, "devices", count)
 
     def _check_transfers(self) -> None:
         """Refuse times that no clock adds up: each tensor may go to each device."""
@@ -137,6 +169,52 @@ class Problem:
         settings = [field for field in fields(self) if field.name != "graph"]
         given = [f", {f.name}={value!r}" for f in settings if (value := getattr(self, f.name)) != f.default]
         return f"Problem({self.graph!r}{''.join(given)})"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is REGAL's model: identical devices, blocking transfers, and nothing that has a home."""
+        return self.machine is None and not isinstance(self.graph, GraphWithHomes)
+
+    @cached_property
+    def hardware(self) -> Machine:
+        """The machine, or as many equal devices as there are."""
+        return self.machine or Machine.equal(self.devices, self.bandwidth, float(self.latency))
+
+    @cached_property
+    def rules(self) -> PlacementRules:
+        """What each op takes where, and where it may run."""
+        return placement_rules(self.graph, self.hardware)
+
+    @cached_property
+    def device_names(self) -> tuple[str, ...]:
+        """The names of the devices: `device 0` and so on without a machine."""
+        return tuple(device.name for device in self.hardware.devices)
+
+    @cached_property
+    def memory_limits(self) -> tuple[int | None, ...]:
+        """Bytes that each device may hold, None for no limit."""
+        return tuple(
+            min((limit for limit in (self.memory_limit, device.memory) if limit is not None), default=None)
+            for device in self.hardware.devices
+        )
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether any device has a memory limit."""
+        return any(limit is not None for limit in self.memory_limits)
+
+    def excess(self, peaks: Sequence[int]) -> int:
+        """Return by how many bytes the peaks of the devices are above their limits, of the worst."""
+        over = (peak - limit for peak, limit in zip(peaks, self.memory_limits, strict=False) if limit is not None)
+        return max(0, *over, 0)
+
+    def fitness_of(self, peaks: Sequence[int], runtime: float) -> tuple[int, float]:
+        """Return the `fitness` of a schedule on a machine, by the peak of each device."""
+        return self.excess(peaks), self.value(max(peaks), runtime)
+
+    def keeps_limits(self, peaks: Sequence[int], runtime: float) -> bool:
+        """Whether the peak of every device keeps its limit, and a runtime its own."""
+        return self.is_feasible(max(peaks), runtime) and (self.is_plain or self.excess(peaks) == 0)
 
     @property
     def microseconds_per_byte(self) -> float:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from .errors import UsageError
 from .graph import CostGraph
+from .machine import Machine
 from .names import task_of
 from .problem import Problem, Task
 from .search.registry import default_devices
@@ -25,6 +27,56 @@ class Recompute(NamedTuple):
 NO_RECOMPUTE = Recompute()
 
 
+class OnMachine(NamedTuple):
+    """What a user says of a machine: itself or its file, the file of op times, and what residents and pins do."""
+
+    machine: Machine | str | os.PathLike[str] | None = None
+    op_times: str | os.PathLike[str] | None = None
+    pins_from_graph: bool = False
+    replicate: bool = False
+
+    def read(self) -> Machine | None:
+        """Return the machine, read where it is a file.
+
+        Raises
+        ------
+        UsageError
+            If there are op times without a machine, or what is given is none.
+        """
+        if self.machine is None:
+            if self.op_times is not None:
+                raise UsageError("op times are by kinds of devices, which a machine has; give --machine, too")
+            return None
+        if isinstance(self.machine, Machine):
+            if self.op_times is None:
+                return self.machine
+            from .files.op_times_csv import read_op_times
+
+            return replace(self.machine, op_times=read_op_times(os.fspath(self.op_times)))
+        if not isinstance(self.machine, (str, os.PathLike)):
+            raise UsageError(f"a machine is a Machine or the path of its file, not {type(self.machine).__name__}")
+        from .files.machine_yaml import read_machine
+
+        times = None if self.op_times is None else os.fspath(self.op_times)
+        return read_machine(os.fspath(self.machine), times)
+
+
+NO_MACHINE = OnMachine()
+
+
+def on_machine(machine: Any, op_times: Any, pins: Any, replicate: Any) -> OnMachine:
+    """Return what is said of a machine.
+
+    Raises
+    ------
+    UsageError
+        If pins are neither None nor `from-graph`.
+    """
+    if pins not in (None, "from-graph"):
+        raise UsageError(f"pins are 'from-graph' or None, not {pins!r}")
+    return OnMachine(machine, op_times, pins is not None, replicate)
+
+
 @dataclass(frozen=True)
 class ProblemSettings:
     """What the problems of several graphs share.
@@ -39,6 +91,10 @@ class ProblemSettings:
         Whether ops may run several times.
     max_overhead
         With `recompute`, the share of the time of all ops that may be added, or None.
+    machine, replicate
+        As in `Problem`.
+    pins_from_graph
+        Whether ops are pinned to the devices that their graph names.
 
     Raises
     ------
@@ -54,6 +110,9 @@ class ProblemSettings:
     memory_limit_share: float | None = None
     recompute: bool = False
     max_overhead: float | None = None
+    machine: Machine | None = None
+    replicate: bool = False
+    pins_from_graph: bool = False
 
     def __post_init__(self) -> None:
         if self.memory_limit_share is not None and not self.memory_limit_share > 0:
@@ -92,10 +151,35 @@ class ProblemSettings:
             from .costs.simulator import input_peak  # loads the kernels
 
             limit = max(1, int(round(self.memory_limit_share * input_peak(graph), 6)))
-        problem = Problem(graph, self.task, self.devices, limit, self.bandwidth, self.latency, recompute=self.recompute)
+        machine = self._pinned(graph) if self.pins_from_graph else self.machine
+        transfers = self.bandwidth, self.latency
+        problem = Problem(
+            graph, self.task, self.devices, limit, *transfers, self.recompute, None, machine, self.replicate
+        )
         if self.max_overhead is None:
             return problem
         return replace(problem, runtime_limit=(1 + self.max_overhead) * float(problem.op_times.sum()))
+
+    def _pinned(self, graph: CostGraph) -> Machine:
+        """Return the machine with the devices that a graph's file names for its ops as pins."""
+        if self.machine is None:
+            raise UsageError("--pins from-graph takes the devices of a machine; give --machine, too")
+        named = graph.annotations.devices
+        if not any(named):
+            raise UsageError(f"{graph.name}: --pins from-graph finds no op with a device in the graph")
+        known = {name for device in self.machine.devices for name in (device.name, device.kind)}
+        for op, device in enumerate(named):
+            if device and device not in known:
+                raise UsageError(
+                    f"{graph.name}: op {graph.op_label(op)} has the device '{device}', which the machine does not have"
+                )
+        pins = tuple((_literal(graph.op_names[op]), device) for op, device in enumerate(named) if device)
+        return replace(self.machine, pins=(*self.machine.pins, *pins))
+
+
+def _literal(name: str) -> str:
+    """Return a pattern that matches a name alone."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def problem_settings(
@@ -106,6 +190,7 @@ def problem_settings(
     latency: str | float,
     methods: Sequence[str],
     recompute: Recompute = NO_RECOMPUTE,
+    on: OnMachine = NO_MACHINE,
 ) -> dict[str, Any]:
     """Return the keyword arguments of `ProblemSettings`.
 
@@ -118,6 +203,11 @@ def problem_settings(
         If a text is not understood, or a value is of the wrong type.
     """
     task = task_of(task)
+    machine = on.read()
+    if machine is not None:
+        if devices is not None and devices != len(machine.devices):
+            raise UsageError(f"the machine has {len(machine.devices)} devices, not {devices}; leave --devices out")
+        devices = len(machine.devices)
     if recompute.is_on and devices is None:
         devices = 1
     if devices is None:
@@ -139,6 +229,9 @@ def problem_settings(
         "latency": parse_microseconds(latency),
         "recompute": recompute.is_on,
         "max_overhead": None if overhead is None else _overhead(overhead),
+        "machine": machine,
+        "replicate": on.replicate,
+        "pins_from_graph": on.pins_from_graph,
     }
 
 

@@ -13,11 +13,13 @@ import numpy as np
 from ..version import VERSION
 from .addresses.addresses import Addresses
 from .costs.bounds import memory_bound
-from .costs.simulator import Simulation, input_peak, simulate
+from .costs.simulator import Simulation, input_peak
 from .files.schedule_addresses import add_offsets, address_fields
 from .files.schedule_json import FORMAT, format_document, steps_document
 from .graph_hash import structure_hash
+from .homes import first_home, model_of
 from .problem import Problem
+from .reference import reference_value
 from .schedule import Schedule
 from .units import format_bytes, format_microseconds
 
@@ -110,7 +112,7 @@ class Result:
     @property
     def is_feasible(self) -> bool:
         """Whether the schedule keeps the memory limit, and that of the time."""
-        return self.problem.is_feasible(self.simulation.peak, self._time)
+        return self.problem.keeps_limits(self.simulation.peak_per_device.tolist(), self._time)
 
     @property
     def added_share(self) -> float:
@@ -126,12 +128,12 @@ class Result:
     @property
     def order(self) -> tuple[str, ...]:
         """Names of the ops in the order they run, on whatever device."""
-        names = self.problem.graph.op_names
-        return tuple(names[op] for op in self.schedule.op_order().tolist())
+        names, own = self.problem.graph.op_names, first_home(self.problem.graph)
+        return tuple(names[op] for op in self.schedule.op_order().tolist() if op < own)
 
     @property
     def placement(self) -> dict[str, int]:
-        """The device of each op, by its name, in the order of the graph."""
+        """The device of each op, by its name, in the order of the graph; then that of each resident with a home."""
         graph = self.problem.graph
         return dict(zip(graph.op_names, self.schedule.placement(graph).tolist(), strict=True))
 
@@ -141,7 +143,7 @@ class Result:
 
     def title(self) -> str:
         """Return the line above the table: what graph it is."""
-        graph = self.problem.graph
+        graph = model_of(self.problem.graph)
         return f"{graph.name}: {graph.num_ops:,} ops, {graph.num_data_tensors:,} tensors"
 
     def summary(self) -> str:
@@ -181,7 +183,7 @@ class Result:
             "format": FORMAT,
             "graph": graph.name,
             **({"imported": dict(graph.annotations.imported)} if graph.annotations.imported else {}),
-            "graph_sha256": structure_hash(graph),
+            "graph_sha256": structure_hash(model_of(graph)),
             "task": problem.task,
             "method": self.method,
             "status": self.status,
@@ -189,6 +191,8 @@ class Result:
             "memory_limit": problem.memory_limit,
             "bandwidth": problem.bandwidth,
             "latency_us": problem.latency,
+            **({"machine": problem.machine.document()} if problem.machine else {}),
+            **({"replicate": True} if problem.replicate else {}),
             **({"recompute": True, "runtime_limit_us": problem.runtime_limit} if problem.recompute else {}),
             "seed": self.seed,
             "repeatable": self.is_repeatable,
@@ -258,12 +262,6 @@ class Result:
         return html_of(Text(self.title(), style="bold"), self.table())
 
 
-def reference_value(problem: Problem) -> float:
-    """Return the value of the input order with all ops on device 0."""
-    simulation = simulate(problem, Schedule.single_device(problem.graph.input_order))
-    return problem.value(simulation.peak, problem.time_of(problem.graph.num_ops, simulation.runtime))
-
-
 def _written_bound(result: Result) -> float:
     """Return the lower bound in the units of a schedule file, which knows bytes and microseconds."""
     if result.problem.task == "memory":
@@ -281,7 +279,8 @@ def _table(result: Result) -> Table:
     table.add_column("")
     table.add_column("peak memory" if problem.task == "memory" else "makespan", justify="right")
     table.add_column("against input", justify="right")
-    table.add_row("input order, device 0", problem.format_value(before), "")
+    where = "device 0" if problem.is_plain else "the best device"
+    table.add_row(f"input order, {where}", problem.format_value(before), "")
     table.add_row(
         f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else ""),
         f"[bold]{problem.format_value(result.value)}[/]",
@@ -295,7 +294,10 @@ def _table(result: Result) -> Table:
         table.add_row("makespan", format_microseconds(result.runtime), "")
     else:
         table.add_row("peak memory", format_bytes(result.peak_memory), "")
-    if problem.memory_limit is not None:
+    if problem.machine is not None and problem.is_limited:
+        excess = problem.excess(result.simulation.peak_per_device.tolist())
+        table.add_row("memory of the devices", "", "kept" if not excess else f"exceeded by {format_bytes(excess)}")
+    elif problem.memory_limit is not None:
         excess = result.peak_memory - problem.memory_limit
         kept = "kept" if excess <= 0 else f"exceeded by {format_bytes(excess)}"
         table.add_row("memory limit per device", format_bytes(problem.memory_limit), kept)
@@ -308,11 +310,15 @@ def _table(result: Result) -> Table:
 
 
 def _add_devices(table: Table, result: Result) -> None:
-    schedule, graph = result.schedule, result.problem.graph
-    on_device = [(schedule.items >= 0) & (schedule.targets == d) for d in range(result.problem.devices)]
-    for device, (ops, peak) in enumerate(zip(on_device, result.simulation.peak_per_device, strict=True)):
-        busy = format_microseconds(float(graph.runtime[schedule.items[ops]].sum()))
-        table.add_row(f"device {device}: {int(ops.sum()):,} ops", format_bytes(int(peak)), f"busy {busy}")
+    schedule, graph, times = result.schedule, result.problem.graph, result.problem.rules.times
+    is_op = (schedule.items >= 0) & (schedule.items < first_home(graph))
+    for device, peak in enumerate(result.simulation.peak_per_device.tolist()):
+        ops = schedule.items[is_op & (schedule.targets == device)]
+        busy = format_microseconds(float(times[ops, device].sum()))
+        name = result.problem.device_names[device]
+        limit = None if result.problem.machine is None else result.problem.memory_limits[device]
+        room = "" if limit is None else f" of {format_bytes(limit)}"
+        table.add_row(f"{name}: {len(ops):,} ops", f"{format_bytes(peak)}{room}", f"busy {busy}")
     moved = schedule.items[schedule.items < 0]
     if len(moved):
         table.add_row("transfers", f"{len(moved):,}", format_bytes(int(graph.tensor_size[~moved].sum())))

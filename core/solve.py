@@ -95,7 +95,7 @@ def run(search: Search, spec: MethodSpec) -> None:
     load(spec.name)(search, spec.parameters)
     if search.best is None:
         search.working = INPUT_METHOD
-        search.offer(Schedule.single_device(search.problem.graph.input_order))
+        search.offer_order(search.problem.graph.input_order)
 
 
 def strengthen_bound(search: Search) -> None:

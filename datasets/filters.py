@@ -29,7 +29,7 @@ def has_room(task: Task, devices: int, graph: CostGraph) -> bool:
         The graph, of any size.
     """
     from ..core.costs.bounds import is_met, lower_bound
-    from ..core.result import reference_value
+    from ..core.reference import reference_value
 
     problem = Problem(graph, task=task, devices=devices)
     if devices == 1 and has_single_order(graph):

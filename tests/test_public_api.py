@@ -21,6 +21,7 @@ def test_the_public_names():
     """Removing one of these breaks the programs of users."""
     assert dir(schedopt) == sorted(schedopt.__all__)
     assert set(schedopt.__all__) == {
+        *("Machine", "Device", "read_machine"),
         *("CostGraph", "GraphBuilder", "Problem", "Schedule", "Result", "Comparison"),
         *("read_graph", "write_graph", "read_schedule", "from_networkx", "to_networkx", "import_model"),
         *("solve", "compare", "verify", "optimize", "inductor", "methods", "fit", "diff", "pareto", "__version__"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated
 
 import typer
@@ -17,6 +18,13 @@ from ..program_options import (
 )
 
 
+class Written(str, Enum):
+    """What `apply` writes."""
+
+    program = "program"
+    device_map = "device-map"
+
+
 def apply(
     model: ModelArgument,
     schedule: Annotated[
@@ -25,8 +33,17 @@ def apply(
     ],
     output: Annotated[
         str,
-        typer.Option("--output", "-o", help="The file to write: .onnx or .tflite, as the model is, or .pt2."),
+        typer.Option(
+            "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, or a map's .json."
+        ),
     ],
+    format: Annotated[
+        Written,
+        typer.Option(
+            "--format",
+            help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate.",
+        ),
+    ] = Written.program,
     training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,
     device: ScheduleDeviceOption = None,
@@ -35,9 +52,13 @@ def apply(
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
-    """Write a model with its ops in the order of a schedule, after a run that gave bitwise equal results."""
+    """Write a model with its ops in the order of a schedule, after a run that gave bitwise equal results.
+
+    A schedule on several devices gives an ONNX model and its partition into streams, or a PyTorch model's device map.
+    """
     from json import dumps
 
+    from ...core.programs.device_map import check_map_output, write_device_map
     from ...core.programs.imported import options_for
     from ...core.programs.importers import check_options
     from ...core.programs.options import ImportOptions
@@ -47,9 +68,20 @@ def apply(
 
     talk = Talk(quiet)
     given = given_options(training, shape, device)
-    check_output(model, output, overwrite=overwrite)
+    is_map = format is Written.device_map
+    if is_map:
+        check_map_output(model, output)
+    else:
+        check_output(model, output, overwrite=overwrite)
     check_options(model, ImportOptions(**given))
     options = options_for([schedule], given, talk.note)
+    if is_map:
+        found = write_device_map(model, schedule, output, options, talk.note, force=force)
+        if json:
+            write(dumps({"model": model, "schedule": schedule, "output": output, "device_map": found.devices}))
+        else:
+            talk.note(f"wrote {output}: {len(found.devices)} modules on {len(set(found.devices.values()))} devices")
+        return
     apply_schedule(model, schedule, output, options, talk.note, force=force, overwrite=overwrite)
     if json:
         write(dumps({"model": model, "schedule": schedule, "output": output, "equal": True}))

@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
-from ..options import SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
+from ..options import SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, MachineOption, OpTimesOption, QuietFlag
 
 
 def check(
     graph: GraphArgument,
     schedule: Annotated[str, typer.Argument(metavar="SCHEDULE", help=SCHEDULE_HELP)],
     force: ForceFlag = False,
+    machine: MachineOption = None,
+    op_times: OpTimesOption = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -21,11 +23,13 @@ def check(
 
     from ...core.errors import ScheduleError
     from ...core.files.schedule_json import read_schedule
+    from ...core.problem_settings import OnMachine
     from ...core.programs.reading import read_any
     from ...core.units import format_bytes, format_microseconds
     from ..console import Talk, write
 
-    loaded = read_schedule(schedule, read_any(graph, Talk(quiet).note), force=force)
+    on = OnMachine(machine, op_times).read()
+    loaded = read_schedule(schedule, read_any(graph, Talk(quiet).note), force=force, machine=on)
     try:
         totals = loaded.verify()
     except ScheduleError as error:

@@ -16,10 +16,14 @@ from ..options import (
     JobsOption,
     JsonFlag,
     LatencyOption,
+    MachineOption,
     MaxOverheadOption,
     MemoryLimitOption,
+    OpTimesOption,
+    PinsOption,
     QuietFlag,
     RecomputeFlag,
+    ReplicateFlag,
     SeedOption,
     TaskOption,
     TimeLimitOption,
@@ -57,6 +61,10 @@ def compare(
     max_overhead: MaxOverheadOption = None,
     bandwidth: BandwidthOption = None,
     latency: LatencyOption = "0",
+    machine: MachineOption = None,
+    op_times: OpTimesOption = None,
+    pins: PinsOption = None,
+    replicate: ReplicateFlag = False,
     evaluations: EvaluationsOption = None,
     time_limit: TimeLimitOption = None,
     seed: SeedOption = 0,
@@ -97,7 +105,7 @@ def compare(
     from ...core.files.atomic import write_atomically
     from ...core.front_door.graphs import graphs_of
     from ...core.plots.draw import check_target
-    from ...core.problem_settings import Recompute, problem_settings
+    from ...core.problem_settings import OnMachine, Recompute, problem_settings
     from ...core.units import parse_seconds
     from ..console import Talk, show, write
     from ..progress import compiling, interruptible, progress_bar
@@ -107,9 +115,9 @@ def compare(
         if target is not None:
             check_target(target, endings)
     specs = [parse_spec(text) for text in methods.split(",") if text.strip()]
-    again = Recompute(recompute, max_overhead)
+    again, on = Recompute(recompute, max_overhead), OnMachine(machine, op_times, pins is not None, replicate)
     settings = Settings(
-        **problem_settings(task, devices, memory_limit, bandwidth, latency, [spec.name for spec in specs], again),
+        **problem_settings(task, devices, memory_limit, bandwidth, latency, [s.name for s in specs], again, on),
         evaluations=evaluations,
         time_limit=None if time_limit is None else parse_seconds(time_limit),
         seed=seed,

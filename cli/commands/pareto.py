@@ -13,7 +13,11 @@ from ..options import (
     JobsOption,
     JsonFlag,
     LatencyOption,
+    MachineOption,
+    OpTimesOption,
+    PinsOption,
     QuietFlag,
+    ReplicateFlag,
     SeedOption,
     TimeLimitOption,
 )
@@ -34,6 +38,10 @@ def pareto(
     ] = 1,
     bandwidth: BandwidthOption = None,
     latency: LatencyOption = "0",
+    machine: MachineOption = None,
+    op_times: OpTimesOption = None,
+    pins: PinsOption = None,
+    replicate: ReplicateFlag = False,
     evaluations: EvaluationsOption = None,
     time_limit: TimeLimitOption = None,
     seed: SeedOption = 0,
@@ -71,6 +79,7 @@ def pareto(
     from ...core.pareto.resume import SweepFile
     from ...core.pareto.sweep import Sweep
     from ...core.plots.draw import check_target
+    from ...core.problem_settings import OnMachine
     from ..console import Talk, show, write
     from ..progress import compiling, interruptible, progress_bar
 
@@ -78,7 +87,8 @@ def pareto(
     for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
-    settings = settings_of(points, devices, bandwidth, latency, evaluations, time_limit, seed)
+    on = OnMachine(machine, op_times, pins is not None, replicate)
+    settings = settings_of(points, devices, bandwidth, latency, evaluations, time_limit, seed, on)
     sweep = Sweep(graph_of(graph, talk.note), settings, jobs)
     if sweep.problem.counts_runs:
         talk.note(f"{sweep.graph.name}: no op has a runtime, so that every run counts alike")

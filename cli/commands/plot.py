@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ...core.search.registry import INPUT_METHOD as INPUT
-from ..options import SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
+from ..options import SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, MachineOption, OpTimesOption, QuietFlag
 
 if TYPE_CHECKING:
     from ...core.costs.timeline import Timeline
     from ...core.graph import CostGraph
+    from ...core.machine import Machine
 
 
 def plot(
@@ -37,6 +38,8 @@ def plot(
         typer.Option("--kind", help="Of picture: memory, gantt or arena. (default: gantt for several devices)"),
     ] = None,
     force: ForceFlag = False,
+    machine: MachineOption = None,
+    op_times: OpTimesOption = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -47,6 +50,7 @@ def plot(
     from ...core.files.atomic import write_atomically
     from ...core.files.costgraph import graph_name
     from ...core.plots.draw import check_target, draw
+    from ...core.problem_settings import OnMachine
     from ...core.programs.reading import read_any
     from ..console import Talk, write
 
@@ -54,7 +58,9 @@ def plot(
     target = output or f"{graph_name(graph)}.png"
     check_target(target)
     read = read_any(graph, talk.note)
-    timelines = [_read_timeline(path, label, read, force) for path, label in _labels(schedules or [INPUT]).items()]
+    on = OnMachine(machine, op_times).read()
+    labels = _labels(schedules or [INPUT]).items()
+    timelines = [_read_timeline(path, label, read, force, on) for path, label in labels]
     write_atomically(target, draw(timelines, target, kind))  # type: ignore[arg-type]
     if json:
         write(dumps({"graph": read.name, "output": target, "schedules": [_summary(t) for t in timelines]}))
@@ -76,14 +82,14 @@ def _labels(paths: list[str]) -> dict[str, str]:
     return {path: stem if shared[stem] == 1 else path for path, stem in stems.items()}
 
 
-def _read_timeline(path: str, label: str, graph: CostGraph, force: bool) -> Timeline:
+def _read_timeline(path: str, label: str, graph: CostGraph, force: bool, machine: Machine | None) -> Timeline:
     from ...core.costs.timeline import INPUT, input_timeline, timeline_of
     from ...core.errors import FormatError, ScheduleError
     from ...core.files.schedule_json import read_schedule
 
     if path == INPUT:
         return input_timeline(graph)
-    loaded = read_schedule(path, graph, force=force)
+    loaded = read_schedule(path, graph, force=force, machine=machine)
     try:
         loaded.verify(enforce_limit=False)
     except ScheduleError as error:

@@ -19,11 +19,15 @@ from ..options import (
     JobsOption,
     JsonFlag,
     LatencyOption,
+    MachineOption,
     MaxOverheadOption,
     MemoryLimitOption,
     MethodOption,
+    OpTimesOption,
+    PinsOption,
     QuietFlag,
     RecomputeFlag,
+    ReplicateFlag,
     SeedOption,
     TaskOption,
     TimeLimitOption,
@@ -68,6 +72,10 @@ def solve(
     max_overhead: MaxOverheadOption = None,
     bandwidth: BandwidthOption = None,
     latency: LatencyOption = "0",
+    machine: MachineOption = None,
+    op_times: OpTimesOption = None,
+    pins: PinsOption = None,
+    replicate: ReplicateFlag = False,
     evaluations: EvaluationsOption = None,
     time_limit: TimeLimitOption = None,
     addresses: AddressesFlag = False,
@@ -97,7 +105,7 @@ def solve(
     from ...core.addresses.alignment import alignment_of
     from ...core.files.atomic import check_writable, write_atomically
     from ...core.plots.draw import check_target
-    from ...core.problem_settings import ProblemSettings, Recompute, problem_settings
+    from ...core.problem_settings import OnMachine, ProblemSettings, Recompute, problem_settings
     from ...core.programs.reading import read_any
     from ...core.search.method_spec import parse_method
     from ...core.units import parse_seconds
@@ -109,7 +117,8 @@ def solve(
     flags = {"decoder": decoder, "decode": decode, "width": None if width is None else str(width), "weights": weights}
     spec = parse_method(method, **flags)
     again = Recompute(recompute, max_overhead)
-    settings = problem_settings(task, devices, memory_limit, bandwidth, latency, [spec.name], again)
+    on = OnMachine(machine, op_times, pins is not None, replicate)
+    settings = problem_settings(task, devices, memory_limit, bandwidth, latency, [spec.name], again, on)
     alignment = alignment_of(addresses, align)
     seconds = None if time_limit is None else parse_seconds(time_limit)
     if output is not None:

@@ -16,12 +16,15 @@ def remark(talk: Talk, result: Result) -> None:
     problem = result.problem
     for note in result.notes:
         talk.note(note)
+    if problem.devices > 1:
+        _remark_homes(talk, result)
     if problem.recompute:
         _remark_recomputation(talk, result)
     elif problem.task == "runtime" and not problem.graph.runtime.any():
         talk.note(f"{problem.graph.name}: every op has runtime 0, so every schedule takes 0 us")
     elif result.value > result.input_value:
-        talk.note("the input order is better than what this method found; --method auto never returns worse")
+        better = "the input order" if problem.is_plain else "the input order on one device"
+        talk.note(f"{better} is better than what this method found; --method auto never returns worse")
     if not result.is_repeatable:
         remedy = "; --evaluations repeats exactly" if METHODS[result.method].counts_evaluations else ""
         talk.note(f"time ended or steered the search, so the same seed may give another result{remedy}")
@@ -62,3 +65,31 @@ def _remark_recomputation(talk: Talk, result: Result) -> None:
         )
     elif problem.task == "runtime" and len(result.schedule) == problem.graph.num_ops:
         talk.note("this order alone keeps the limit: nothing runs again")
+
+
+def _remark_homes(talk: Talk, result: Result) -> None:
+    """Say how many weights are read on several devices, or that the graph does not know."""
+    from ...core.homes import GraphWithHomes, first_home
+
+    problem, graph = result.problem, result.problem.graph
+    if not isinstance(graph, GraphWithHomes):
+        if graph.persistent.any() and not graph.annotations.residents:
+            talk.note(
+                f"{graph.name}: the graph does not say which ops share weights: the persistent bytes of each op are "
+                "taken to be its own, and are never sent"
+            )
+        return
+    placement = result.schedule.placement(graph)
+    pointers, readers = graph.consumers
+    first, count = graph.model.num_tensors, 0
+    for number in range(len(graph.held)):
+        tensor = first + number
+        devices = {int(placement[op]) for op in readers[pointers[tensor] : pointers[tensor + 1]]}
+        count += len(devices | {int(placement[first_home(graph) + number])}) > 1
+    if count:
+        how = "each of these devices has a replica" if problem.replicate else "copies are among the transfers"
+        written = f", but for {int(graph.is_written.sum())} that ops write" if graph.is_written.any() else ""
+        talk.note(
+            f"{count:,} of {len(graph.held):,} weights and inputs are read away from their home: {how}"
+            f"{written if problem.replicate else ''}"
+        )

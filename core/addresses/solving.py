@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..costs.address_verifier import verify_addresses
+from ..errors import UsageError
 from ..problem import Problem
 from ..result import Result
 from ..search.method_spec import MethodSpec
@@ -29,9 +30,17 @@ def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | No
         What offsets are multiples of, bytes; None for no addresses.
     budget
         Further arguments of `solve`; its time limit is for both, and by default the method's own.
+
+    Raises
+    ------
+    UsageError
+        If addresses are asked for on a machine, where steps overlap and tensors have homes.
     """
     if alignment is None:
         return solve(problem, spec, **budget)
+    if not problem.is_plain:
+        what = "a machine" if problem.machine is not None else "weights that several devices read"
+        raise UsageError(f"{problem.graph.name}: addresses are found for equal devices, not for {what}")
     warm_up()
     seconds = spec.time_limit or budget.pop("time_limit", None)
     evaluations = spec.evaluations or budget.get("evaluations")

@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..buffers import Buffers
 from ..graph import CostGraph
+from ..homes import model_of
 from ..kernels.one_device.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
 from ..kernels.reach import reachable
 from ..problem import Problem
+from .communication_bounds import communication_bound
+from .machine_bounds import machine_memory_bound, machine_runtime_bound
 
 MIN_CUT_WORK = 100_000_000
 SECONDS_PER_ARC = 1e-6
@@ -38,9 +41,11 @@ def critical_path(graph: CostGraph) -> float:
 
 
 def runtime_bound(problem: Problem) -> float:
-    """Return the larger of the critical path and the total runtime shared evenly, microseconds."""
+    """Return the largest of the critical path, the total runtime shared evenly and `communication_bound`."""
     total = math.fsum(problem.op_times.tolist())
-    return total if problem.devices == 1 else max(critical_path(problem.graph), total / problem.devices)
+    if problem.devices == 1:
+        return total
+    return max(critical_path(problem.graph), total / problem.devices, communication_bound(problem))
 
 
 def smallest_along_chain(graph: CostGraph) -> IntArray:
@@ -205,6 +210,10 @@ def min_cut_bound(
 
 def lower_bound(problem: Problem) -> float:
     """Return the bound that needs no search: bytes for the memory task, microseconds for runtime."""
+    if not problem.is_plain:
+        if problem.task == "runtime":
+            return machine_runtime_bound(problem)
+        return machine_memory_bound(problem, op_needs(model_of(problem.graph), 2))
     return memory_bound(problem) if problem.task == "memory" else runtime_bound(problem)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ..homes import model_of
 from ..problem import Problem
 from ..schedule import Schedule
 from .unrolled import original_tensors, unrolled
@@ -73,7 +74,7 @@ def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
     problem, schedule
         A valid schedule, as `simulate` or `verify` finds it.
     """
-    graph = problem.graph
+    graph, own = problem.graph, model_of(problem.graph).num_tensors
     pointers, inputs = (column.tolist() for column in graph.inputs)
     outputs, aliases = graph.output_ptr.tolist(), graph.alias_of.tolist()
     is_control, is_final = graph.is_control.tolist(), graph.is_final.tolist()
@@ -89,16 +90,17 @@ def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
     for step, (item, source, target) in enumerate(columns):
         if item >= 0:
             for tensor in inputs[pointers[item] : pointers[item + 1]]:
-                if not is_control[tensor]:
+                if not is_control[tensor] and tensor in at[target]:  # else it is resident here
                     at[target][tensor].read(step)
             for tensor in range(outputs[item], outputs[item + 1]):
-                if not is_control[tensor]:
+                if not is_control[tensor] and tensor < own:
                     alias = aliases[tensor]
                     buffer = at[target][alias] if alias >= 0 else start(tensor, target, step)
                     buffer.add(tensor, step, is_final[tensor])
                     at[target][tensor] = buffer
         elif not is_control[~item]:
-            at[source][~item].read(step)
+            if ~item < own:
+                at[source][~item].read(step)
             copy = start(~item, target, step)
             copy.add(~item, step, is_final=False)
             at[target][~item] = copy

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..annotations import Resident
 from ..graph import CostGraph
+from ..homes import holders
 from ..problem import Problem
 from ..schedule import Schedule
 from .timeline import Timeline, timeline_of
@@ -92,8 +93,8 @@ def memory_shares(problem: Problem, schedule: Schedule) -> MemoryShares:
         add(role_of[holding.tensor], module_of[int(graph.tensor_producer[holding.tensor])], holding.size)
     placement = schedule.placement(graph)
     unnamed = int(timeline.persistent[device])
-    for resident in graph.annotations.residents:
-        if resident.op >= 0 and placement[resident.op] == device:
+    for resident, op in zip(graph.annotations.residents, holders(graph), strict=True):
+        if op >= 0 and placement[op] == device:
             add(RESIDENT_ROLES[resident.role], _module_of(resident), resident.size)
             unnamed -= resident.size
     add(UNNAMED, "", unnamed)

@@ -10,11 +10,13 @@ import numpy as np
 from ..arrays import FloatArray, IndexArray, IntArray
 from ..errors import ScheduleError
 from ..graph import CostGraph
+from ..homes import GraphWithHomes
 from ..kernels.cost_model import Steps, new_state, step_through
 from ..kernels.graph_arrays import graph_arrays
 from ..kernels.links import links_of
 from ..problem import Problem
 from ..schedule import Schedule
+from .machine_simulator import run_on_machine
 from .unrolled import unrolled
 
 
@@ -34,12 +36,15 @@ class Simulation:
         Shape `(steps,)`: bytes on the step's device (a transfer's target) while it runs.
     step_end
         Shape `(steps,)`: microseconds, that device's clock after the step.
+    step_start
+        Shape `(steps,)`: microseconds; None where devices are identical, for it follows from the ends.
     """
 
     peak_per_device: IntArray
     clock_per_device: FloatArray
     step_memory: IntArray
     step_end: FloatArray
+    step_start: FloatArray | None = None
 
     @cached_property
     def peak(self) -> int:
@@ -57,12 +62,14 @@ def input_peak(graph: CostGraph) -> int:
     return simulate(Problem(graph), Schedule.single_device(graph.input_order)).peak
 
 
-def needed_transfers(graph: CostGraph, placement: IndexArray) -> IntArray:
+def needed_transfers(graph: CostGraph, placement: IndexArray, *, replicate: bool = False) -> IntArray:
     """Return the sorted distinct `tensor * 64 + device` of every transfer that a placement needs."""
     pointers, consumers = graph.consumers
     tensors = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
     device = placement[consumers]
     apart = device != placement[graph.tensor_producer[tensors]]
+    if replicate and isinstance(graph, GraphWithHomes):
+        apart &= ~np.append(np.zeros(graph.model.num_tensors, bool), ~graph.is_written)[tensors]
     return np.unique(tensors[apart] * 64 + device[apart])
 
 
@@ -86,8 +93,13 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     placement = schedule.placement(graph)
     tensors = ~schedule.items[~ops].astype(np.int64)
     sent = np.sort(tensors * 64 + schedule.targets[~ops])
-    if not np.array_equal(sent, needed_transfers(graph, placement)):
+    if not np.array_equal(sent, needed_transfers(graph, placement, replicate=problem.replicate)):
         raise ScheduleError(f"{graph.name}: the schedule's transfers are not those its placement needs")
+    if not problem.is_plain:
+        costs = run_on_machine(problem, schedule)
+        return Simulation(
+            costs.peak_per_device, costs.clock_per_device, costs.step_memory, costs.step_end, costs.step_start
+        )
     arrays = graph_arrays(graph, problem.devices)
     state = new_state(arrays, problem.devices, True)
     state.placement[:] = placement
@@ -111,6 +123,8 @@ def _simulate_runs(problem: Problem, schedule: Schedule) -> Simulation:
 
 def step_starts(problem: Problem, schedule: Schedule, simulation: Simulation) -> FloatArray:
     """Return when each step starts, shape `(steps,)`: when its device, of a transfer both, ended the step before."""
+    if simulation.step_start is not None:
+        return simulation.step_start
     clock = [0.0] * problem.devices
     starts = np.empty(len(schedule))
     columns = zip(schedule.sources.tolist(), schedule.targets.tolist(), simulation.step_end.tolist(), strict=True)

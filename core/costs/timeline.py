@@ -8,8 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from ..addresses.addresses import Addresses
-from ..arrays import BoolArray, FloatArray, IntArray
+from ..arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..graph import CostGraph
+from ..homes import GraphWithHomes
 from ..problem import Problem
 from ..schedule import Schedule
 from .lifetimes import Holding, holdings_of
@@ -89,8 +90,16 @@ class Timeline:
         return involved
 
     def alive(self, step: int, device: int) -> list[Holding]:
-        """Return what a device holds while a step runs, largest first."""
-        held = [h for h in self.holdings if h.device == device and h.first <= step <= h.last]
+        """Return what a device holds while a step runs, largest first; beside transfers, when it starts."""
+        if self.problem.hardware.is_beside:
+            now = self.step_start[step]
+            held = [
+                h
+                for h in self.holdings
+                if h.device == device and self.step_start[h.first] <= now and (h.is_final or now < self._end(h))
+            ]
+        else:
+            held = [h for h in self.holdings if h.device == device and h.first <= step <= h.last]
         return sorted(held, key=lambda holding: (-holding.size, holding.first))
 
     def offset_of(self, holding: Holding) -> int:
@@ -120,6 +129,8 @@ class Timeline:
 
         Of all values at one moment the largest and the last are kept, so that a peak of no duration is there.
         """
+        if self.problem.hardware.is_beside and self.simulation.runtime > 0:
+            return self._memory_beside(device)
         own = np.flatnonzero(self.involves(device))
         starts, ends = self.times
         moments = np.concatenate(([0.0], np.column_stack((starts[own], ends[own])).ravel()))
@@ -129,6 +140,27 @@ class Timeline:
         last = np.append(first[1:], len(moments)) - 1
         kept = np.column_stack((np.maximum.reduceat(values, first), values[last])).ravel()
         return np.repeat(moments[first], 2), kept
+
+    def _end(self, holding: Holding) -> float:
+        """Return when the last step ends that needs a holding, microseconds."""
+        return float(self.simulation.step_end[[holding.last, *holding.readers]].max())
+
+    def _memory_beside(self, device: int) -> tuple[FloatArray, IntArray]:
+        """Do what `memory_over_time` does where steps overlap: by when each holding begins and ends."""
+        changes: list[tuple[float, bool, int]] = []
+        for holding in self.holdings:
+            if holding.device == device:
+                changes.append((float(self.step_start[holding.first]), True, holding.size))
+                if not holding.is_final:
+                    changes.append((self._end(holding), False, -holding.size))
+        for step in np.flatnonzero((self.schedule.items >= 0) & (self.schedule.targets == device)).tolist():
+            workspace = int(self.problem.graph.workspace[self.schedule.items[step]])
+            changes.append((float(self.step_start[step]), True, workspace))
+            changes.append((float(self.simulation.step_end[step]), False, -workspace))
+        changes.sort()  # what ends at a moment makes room for what begins
+        moments = np.array([0.0, *(moment for moment, _, _ in changes)])
+        sizes = np.array([self.persistent[device], *(size for _, _, size in changes)], np.int64)
+        return moments, np.cumsum(sizes)
 
     def _held(self, device: int, after: bool) -> IntArray:
         change = np.zeros(self.steps + 1, np.int64)
@@ -155,6 +187,7 @@ def timeline_of(label: str, problem: Problem, schedule: Schedule, addresses: Add
     simulation = simulate(problem, schedule)
     persistent = np.zeros(problem.devices, np.int64)
     np.add.at(persistent, schedule.placement(problem.graph), problem.graph.persistent)
+    persistent += replicas(problem, schedule.placement(problem.graph))
     return Timeline(
         label,
         problem,
@@ -165,6 +198,20 @@ def timeline_of(label: str, problem: Problem, schedule: Schedule, addresses: Add
         holdings_of(problem, schedule),
         addresses,
     )
+
+
+def replicas(problem: Problem, placement: IndexArray) -> IntArray:
+    """Return the bytes of each device's replicas of residents that have their home elsewhere, shape `(devices,)`."""
+    graph, found = problem.graph, np.zeros(problem.devices, np.int64)
+    if not (problem.replicate and isinstance(graph, GraphWithHomes)):
+        return found
+    pointers, readers = graph.consumers
+    for number in np.flatnonzero(~graph.is_written).tolist():
+        tensor = graph.model.num_tensors + number
+        devices = set(placement[readers[pointers[tensor] : pointers[tensor + 1]]].tolist())
+        for device in devices - {int(placement[graph.tensor_producer[tensor]])}:
+            found[device] += graph.tensor_size[tensor]
+    return found
 
 
 def input_timeline(graph: CostGraph) -> Timeline:

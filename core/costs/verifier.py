@@ -14,6 +14,7 @@ from ..errors import ScheduleError
 from ..graph import CostGraph
 from ..problem import Problem
 from ..schedule import Schedule
+from .machine_verifier import MachineReplay
 from .repeated_runs import replay_runs
 
 
@@ -231,6 +232,8 @@ def _verify_steps(problem: Problem, schedule: Schedule, steps: Sequence[StepClai
     """Replay a schedule that runs each op once."""
     graph = problem.graph
     placement = _check_steps(problem, schedule)
+    if not problem.is_plain:
+        return _verify_on_machine(problem, schedule, placement, steps)
     replay = Replay(problem, placement)
     columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
     for number, (item, source, target) in enumerate(columns):
@@ -246,6 +249,20 @@ def _verify_steps(problem: Problem, schedule: Schedule, steps: Sequence[StepClai
             )
             _check_claim(graph, number, item, steps[number], found)
     return Totals(replay.peak, max(replay.clock))
+
+
+def _verify_on_machine(
+    problem: Problem, schedule: Schedule, placement: dict[int, int], steps: Sequence[StepClaim] | None
+) -> Totals:
+    """Replay a schedule on a machine."""
+    graph = problem.graph
+    replay = MachineReplay(problem, schedule, placement)
+    replay.run()
+    for number, item in enumerate(schedule.items.tolist() if steps is not None else ()):
+        size = None if item >= 0 else int(graph.tensor_size[~item])
+        found = StepClaim(start=replay.start[number], end=replay.end[number], size=size)
+        _check_claim(graph, number, item, steps[number], found)  # type: ignore[index]
+    return Totals(replay.peaks(), max(replay.end))
 
 
 def _verify_runs(problem: Problem, schedule: Schedule, steps: Sequence[StepClaim] | None) -> Totals:
@@ -270,6 +287,11 @@ def _check_limits(problem: Problem, totals: Totals, runs: int) -> None:
         raise ScheduleError(
             f"{name}: the schedule takes {totals.peak} bytes on a device, over the limit of {problem.memory_limit}"
         )
+    for device, peak in enumerate(totals.peak_per_device if problem.machine else ()):
+        if (most := problem.machine.devices[device].memory) is not None and peak > most:  # type: ignore[union-attr]
+            raise ScheduleError(
+                f"{name}: the schedule takes {peak} bytes on '{problem.device_names[device]}', which has {most}"
+            )
     time, unit = (runs, "runs") if problem.counts_runs else (totals.runtime, "us")
     if limit is not None and time > limit and not _is_close(time, limit):
         raise ScheduleError(f"{name}: the schedule takes {time} {unit}, over the limit of {limit} {unit}")

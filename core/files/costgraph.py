@@ -16,7 +16,7 @@ from ..errors import FormatError, UsageError
 from ..graph import CostGraph
 from ..graph_builder import GraphBuilder
 from .atomic import write_atomically
-from .costgraph_remarks import REMARKS, remarks_of, rounded_runtimes, with_remarks
+from .costgraph_remarks import REMARKS, remarks_of, rounded_runtimes, with_devices, with_remarks
 from .costgraph_text import FINAL_MARK, Node, cost_lines, parse_lines, text_lines
 from .reading import read_raw, unzipped
 
@@ -28,7 +28,6 @@ SUFFIXES: dict[str, tuple[Encoding, bool]] = {
     ".pb.gz": ("binary", True),
 }
 DROPPED_NODE_FIELDS = (
-    "device",
     "host_temp_memory_size",
     "device_temp_memory_size",
     "device_persistent_memory_size",
@@ -96,9 +95,13 @@ def parse_graph(
     graph = with_remarks(_build(nodes, name, where, note), remarks, where, note)
     if any(node.is_final and not node.outputs for node in nodes):
         dropped.add("is_final of an op without outputs")
+    devices = "device counts with --pins from-graph alone" if any(node.device for node in nodes) else ""
     if dropped:
-        note(f"{name}: fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}")
-    return graph
+        devices = f"; {devices}" if devices else ""
+        note(f"{name}: fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}{devices}")
+    elif devices:
+        note(f"{name}: {devices}")
+    return with_devices(graph, {node.id: node.device for node in nodes if not node.is_mark})
 
 
 def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]) -> CostGraph:
@@ -209,7 +212,7 @@ def _read_message(message: Any, dropped: set[str]) -> tuple[list[Node], list[str
     nodes = []
     for node in message.node:
         is_mark = node.device == FINAL_MARK
-        fields = {field.name for field, _ in node.ListFields()} - ({"device"} if is_mark else set())
+        fields = {field.name for field, _ in node.ListFields()}
         dropped.update(fields.intersection(DROPPED_NODE_FIELDS))
         for output in node.output_info:
             if output.dtype:
@@ -228,6 +231,7 @@ def _read_message(message: Any, dropped: set[str]) -> tuple[list[Node], list[str
                 node.persistent_memory_size,
                 node.is_final,
                 is_mark,
+                "" if is_mark else node.device,
             )
         )
     return nodes, remarks
@@ -249,6 +253,7 @@ def _written_nodes(graph: CostGraph) -> Iterator[Node]:
     control = graph.is_control.tolist()
     final = graph.is_final.tolist()
     runtime = rounded_runtimes(graph)
+    devices = graph.annotations.devices or ("",) * graph.num_ops
     pinned: list[int] = []
     for op, name in enumerate(graph.op_names):
         arguments = [t for t in reads[read_ptr[op] : read_ptr[op + 1]] if not control[t]]
@@ -267,6 +272,7 @@ def _written_nodes(graph: CostGraph) -> Iterator[Node]:
             persistent=int(graph.persistent[op]),
             runtime=runtime[op],
             is_final=all_final,
+            device=devices[op],
         )
     free_ids = filterfalse(set(ids).__contains__, count())
     for free_id, tensor in zip(free_ids, pinned, strict=False):
@@ -282,7 +288,7 @@ def _binary(graph: CostGraph) -> bytes:
     for written in _written_nodes(graph):
         node = message.node.add(
             name=written.name,
-            device=FINAL_MARK if written.is_mark else None,
+            device=FINAL_MARK if written.is_mark else written.device or None,
             id=written.id,
             temporary_memory_size=written.workspace,
             persistent_memory_size=written.persistent,

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -116,6 +116,14 @@ def with_remarks(graph: CostGraph, texts: Sequence[str], where: str, note: Calla
         note(f"{where}: which ops may not run twice is not known any more, so that none may")
         return replace(graph, runs_once=frozen(np.ones(graph.num_ops), np.bool_))
     return replace(graph, runtime=runtimes, annotations=annotations, runs_once=once)
+
+
+def with_devices(graph: CostGraph, devices: Mapping[int, str]) -> CostGraph:
+    """Return a graph with the devices that its file names for ops, by their ids, among the annotations."""
+    if not any(devices.values()):
+        return graph
+    named = tuple(devices.get(id_, "") for id_ in graph.op_ids.tolist())
+    return replace(graph, annotations=replace(graph.annotations, devices=named))
 
 
 class _UntrueError(ValueError):

@@ -32,6 +32,8 @@ class Node:
         Whether its outputs are kept to the end.
     is_mark
         Whether it is no op of the model, but says that the tensor it reads is final: its `device` is `FINAL_MARK`.
+    device
+        Where it is to run, for those who ask.
     """
 
     name: str = ""
@@ -44,6 +46,7 @@ class Node:
     persistent: int = 0
     is_final: bool = False
     is_mark: bool = False
+    device: str = ""
 
 
 _NODE_INTEGERS = {
@@ -174,8 +177,8 @@ def text_lines(node: Node) -> Iterable[str]:
     yield "node {\n"
     if node.name:
         yield f'  name: "{CEscape(node.name, True)}"\n'
-    if node.is_mark:
-        yield f'  device: "{FINAL_MARK}"\n'
+    if node.is_mark or node.device:
+        yield f'  device: "{FINAL_MARK if node.is_mark else CEscape(node.device, True)}"\n'
     if node.id:
         yield f"  id: {node.id}\n"
     for producer, port in node.inputs:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..addresses.addresses import Addresses
-from ..arrays import INT64_MAX
 from ..costs.address_verifier import verify_addresses
 from ..costs.lifetimes import freed_after
 from ..costs.simulator import Simulation, step_starts
@@ -21,16 +20,17 @@ from ..costs.verifier import StepClaim, Totals, verify
 from ..errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError, UsageError
 from ..graph import CostGraph
 from ..graph_hash import structure_hash
+from ..homes import first_home, model_of
+from ..machine import Machine
 from ..problem import Problem
 from ..schedule import Schedule
 from .reading import parse_json, read_raw, shown
 from .schedule_addresses import read_addresses
+from .schedule_fields import SHOWN_LETTERS, field_of, read_problem
 
 FORMAT = 2
 KNOWN_FORMATS = (1, 2)
 _SHOWN_DIGITS = 12
-_SHOWN_LETTERS = 80
-_NEEDED = object()
 _STATUSES = ("optimal", "feasible", "infeasible", "interrupted")
 _REMARKS: dict[str, tuple[type, ...]] = {
     "schedopt": (str,),
@@ -61,7 +61,7 @@ def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation)
             step["bytes"] = int(graph.tensor_size[~item])
         step |= {"start_us": starts[number], "end_us": ends[number]}
         steps.append(step)
-    for step, tensors in zip(steps, freed_after(problem, schedule), strict=True):
+    for step, tensors in zip(steps, freed_after(problem, schedule) if problem.is_plain else (), strict=False):
         if tensors:
             step["frees"] = [graph.tensor_name(tensor) for tensor in tensors]
     return steps
@@ -142,7 +142,7 @@ class LoadedSchedule:
         """Compare the status and the lower bound with what the schedule takes."""
         name, problem, bound = self.problem.graph.name, self.problem, self.lower_bound
         if self.status == "infeasible":  # a bound on those that keep the limit says nothing of this one
-            if problem.is_feasible(totals.peak):
+            if problem.keeps_limits(totals.peak_per_device, totals.runtime):
                 raise ScheduleError(f"{name}: the schedule claims to be infeasible, but no memory limit is exceeded")
             return
         if bound is None:
@@ -155,7 +155,9 @@ class LoadedSchedule:
             raise ScheduleError(f"{name}: the schedule claims to be optimal, but has {value}, above its bound {bound}")
 
 
-def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) -> LoadedSchedule:
+def read_schedule(
+    path: str | Path, graph: CostGraph, *, force: bool = False, machine: Machine | None = None
+) -> LoadedSchedule:
     """Read a schedule for a graph; its `verify` judges the schedule itself.
 
     Parameters
@@ -167,6 +169,8 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
         What it is a schedule of.
     force
         Whether to take a file that says that it was made for another graph.
+    machine
+        What it runs on, in place of what the file says; op names then run on its first device.
 
     Raises
     ------
@@ -190,7 +194,7 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
     names = _lines(data)
     is_json = data.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
     if names and (not is_json or set(names) <= set(graph.op_names)):  # names may look like JSON
-        return _read_order(names, graph, path)
+        return _read_order(names, graph, path, machine)
 
     def refuse(what: str) -> NoReturn:
         raise FormatError(f"{path}: not a JSON file, or truncated: {what}")
@@ -198,7 +202,7 @@ def read_schedule(path: str | Path, graph: CostGraph, *, force: bool = False) ->
     document = parse_json(data, refuse, _fields)
     if not isinstance(document, dict):
         raise FormatError(f"{path}: not a schedule JSON, which is an object")
-    return _read_document(document, graph, path, force)
+    return _read_document(document, graph, path, force, machine)
 
 
 def read_imported(path: str | Path) -> dict[str, Any]:
@@ -215,7 +219,7 @@ def read_imported(path: str | Path) -> dict[str, Any]:
         return {}
     if not isinstance(document, dict):
         return {}
-    found: dict[str, Any] = _field(document, "imported", dict, path, {})
+    found: dict[str, Any] = field_of(document, "imported", dict, path, {})
     return found
 
 
@@ -225,7 +229,7 @@ def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the field '{twice[:_SHOWN_LETTERS]}' is there twice")
+        raise ValueError(f"the field '{twice[:SHOWN_LETTERS]}' is there twice")
     return fields
 
 
@@ -238,67 +242,59 @@ def _lines(data: bytes) -> list[str]:
     return [line.removesuffix("\r") for line in lines] if lines != [""] else []
 
 
-def _read_order(names: list[str], graph: CostGraph, path: str | Path) -> LoadedSchedule:
+def _read_order(names: list[str], graph: CostGraph, path: str | Path, machine: Machine | None) -> LoadedSchedule:
     ops = {name: op for op, name in enumerate(graph.op_names)}
     for number, name in enumerate(names, start=1):
         if name not in ops:
             raise UnknownNameError(
-                f"{path}: line {number} is '{name[:_SHOWN_LETTERS]}', which is no op of {graph.name}; "
+                f"{path}: line {number} is '{name[:SHOWN_LETTERS]}', which is no op of {graph.name}; "
                 "a schedule is JSON, or op names, one per line"
             )
     order = [ops[name] for name in names]
+    problem = Problem(graph, recompute=len(set(order)) < len(order), machine=machine)
+    order = [*range(first_home(problem.graph), problem.graph.num_ops), *order]
     zeros = [0] * len(order)
     schedule = Schedule.from_steps(order, zeros, zeros)
-    problem = Problem(graph, recompute=len(set(order)) < len(order))
     return LoadedSchedule(problem, schedule, "feasible", None, None, None, (StepClaim(),) * len(order))
 
 
-def _read_document(document: dict[str, Any], graph: CostGraph, path: str | Path, force: bool) -> LoadedSchedule:
+def _read_document(
+    document: dict[str, Any], graph: CostGraph, path: str | Path, force: bool, machine: Machine | None
+) -> LoadedSchedule:
     found = document.get("format", 1)
     if found not in KNOWN_FORMATS or isinstance(found, bool):
         known = " and ".join(map(str, KNOWN_FORMATS))
         raise FormatError(
-            f"{path}: format {json.dumps(found)[:_SHOWN_LETTERS]} is not known; this version reads {known}"
+            f"{path}: format {json.dumps(found)[:SHOWN_LETTERS]} is not known; this version reads {known}"
         )
-    made_for = _field(document, "graph_sha256", str, path, None)
+    graph = model_of(graph)
+    made_for = field_of(document, "graph_sha256", str, path, None)
     if made_for is not None and not force and made_for != (real := structure_hash(graph)):
         raise OtherGraphError(
             f"{path}: made for another graph than {graph.name}: its graph_sha256 is {made_for[:_SHOWN_DIGITS]}..., not "
             f"{real[:_SHOWN_DIGITS]}...; --force, in Python read_schedule(..., force=True), takes it all the same"
         )
     _check_remarks(document, path)
-    status = _field(document, "status", str, path, "feasible")
+    status = field_of(document, "status", str, path, "feasible")
     if status not in _STATUSES:
         raise FormatError(f"{path}: unknown status {shown(status)}; one of {', '.join(_STATUSES)} is wanted")
+    steps = field_of(document, "steps", list, path)
+    problem = read_problem(document, steps, graph, path, machine)
+    graph = problem.graph
     tensors = {name: tensor for tensor, name in enumerate(graph.tensor_names)}
-    steps = _field(document, "steps", list, path)
     schedule = _read_steps(steps, tensors, graph, path)
-    least = max(1, int(max(schedule.sources.max(initial=0), schedule.targets.max(initial=0))) + 1)
-    try:
-        problem = Problem(
-            graph,
-            _field(document, "task", str, path, "memory"),
-            _field(document, "devices", int, path, least),
-            _field(document, "memory_limit", (int, type(None)), path, None),
-            _field(document, "bandwidth", (int, float, type(None)), path, None),
-            _field(document, "latency_us", (int, float), path, 0.0),
-            _flag(document, "recompute", path),
-            _field(document, "runtime_limit_us", (int, float, type(None)), path, None),
-        )
-    except UsageError as error:
-        raise FormatError(f"{path}: {error}") from error
-    peaks = _field(document, "peak_memory_per_device", list, path, None)
+    peaks = field_of(document, "peak_memory_per_device", list, path, None)
     if peaks is not None and not all(type(peak) is int for peak in peaks):
         raise FormatError(f"{path}: peak_memory_per_device must hold whole numbers")
     return LoadedSchedule(
         problem,
         schedule,
         status,
-        _field(document, "peak_memory", int, path, None),
+        field_of(document, "peak_memory", int, path, None),
         peaks,
-        _field(document, "runtime_us", (int, float), path, None),
+        field_of(document, "runtime_us", (int, float), path, None),
         _read_claims(steps, tensors, graph, path),
-        _field(document, "lower_bound", (int, float), path, None),
+        field_of(document, "lower_bound", (int, float), path, None),
         read_addresses(document, graph, schedule, path),
     )
 
@@ -309,27 +305,6 @@ def _check_remarks(document: dict[str, Any], path: str | Path) -> None:
             value = document[name]
             if type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < math.inf):
                 raise FormatError(f"{path}: the field '{name}' is wrong: {shown(value)}")
-
-
-def _field(document: dict[str, Any], name: str, kind: Any, path: str | Path, default: Any = _NEEDED) -> Any:
-    """Return a field of a document or of a step, checked for its type; the default where it is missing."""
-    if name not in document:
-        if default is _NEEDED:
-            raise FormatError(f"{path}: not a schedule JSON: the field '{name}' is missing")
-        return default
-    value = document[name]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise FormatError(f"{path}: the field '{name}' has the wrong type: {shown(value)}")
-    if isinstance(value, (int, float)) and not abs(value) <= INT64_MAX:
-        raise FormatError(f"{path}: the field '{name}' is out of range: {shown(value)}")
-    return value
-
-
-def _flag(document: dict[str, Any], name: str, path: str | Path) -> bool:
-    value = document.get(name, False)
-    if not isinstance(value, bool):
-        raise FormatError(f"{path}: the field '{name}' has the wrong type: {shown(value)}")
-    return value
 
 
 def _read_steps(steps: list[Any], tensors: dict[str, int], graph: CostGraph, path: str | Path) -> Schedule:
@@ -368,8 +343,8 @@ def _read_claims(
     for number, step in enumerate(steps):
         where = f"{path}: step {number}"
         for remark in ("module", "line"):  # of an op at the time; lines move while the graph stays the same
-            _field(step, remark, str, where, "")
-        names = _field(step, "frees", list, where, []) if says_what_is_freed else None
+            field_of(step, remark, str, where, "")
+        names = field_of(step, "frees", list, where, []) if says_what_is_freed else None
         for name in names or ():
             if not isinstance(name, str) or name not in tensors:
                 raise UnknownNameError(f"{where} frees the tensor {shown(name)}, which {graph.name} does not have")
@@ -377,9 +352,9 @@ def _read_claims(
             raise FormatError(f"{where} frees a tensor twice: {shown(names)}")
         claims.append(
             StepClaim(
-                start=_field(step, "start_us", (int, float), where, None),
-                end=_field(step, "end_us", (int, float), where, None),
-                size=_field(step, "bytes", int, where, None),
+                start=field_of(step, "start_us", (int, float), where, None),
+                end=field_of(step, "end_us", (int, float), where, None),
+                size=field_of(step, "bytes", int, where, None),
                 freed=None if names is None else frozenset(tensors[name] for name in names),
             )
         )

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
+from typing import Literal
 
 from ..comparison.comparison import Comparison
 from ..comparison.experiment import Experiment, parse_spec
 from ..comparison.resume import ResumeFile
 from ..comparison.settings import Settings
 from ..errors import UsageError
+from ..machine import Machine
 from ..problem import Task
-from ..problem_settings import Recompute, problem_settings
+from ..problem_settings import Recompute, on_machine, problem_settings
 from ..units import parse_seconds, whole_number
 from .graphs import GraphLike, graphs_of
 
@@ -35,6 +37,10 @@ def compare(
     resume: str | os.PathLike[str] | None = None,
     recompute: bool = False,
     max_overhead: float | str | None = None,
+    machine: Machine | str | os.PathLike[str] | None = None,
+    op_times: str | os.PathLike[str] | None = None,
+    pins: Literal["from-graph"] | None = None,
+    replicate: bool = False,
 ) -> Comparison:
     """Run every method on every graph with every seed, under the same budget.
 
@@ -58,6 +64,8 @@ def compare(
         A file that finished runs are written to and taken from, so that a comparison goes on where it stopped.
     recompute, max_overhead
         Whether ops may run again, and how much time that may add, as in `schedopt.solve`.
+    machine, op_times, pins, replicate
+        Different devices, and what is where, as in `schedopt.solve`.
 
     Returns
     -------
@@ -85,8 +93,9 @@ def compare(
         raise UsageError(f"methods are names such as 'auto', not {methods!r}")
     specs = [parse_spec(text) for text in texts if text.strip()]
     names = [spec.name for spec in specs]
+    again, on = Recompute(recompute, max_overhead), on_machine(machine, op_times, pins, replicate)
     settings = Settings(
-        **problem_settings(task, devices, memory_limit, bandwidth, latency, names, Recompute(recompute, max_overhead)),
+        **problem_settings(task, devices, memory_limit, bandwidth, latency, names, again, on),
         evaluations=None if evaluations is None else whole_number(evaluations, "evaluations", 1),
         time_limit=None if time_limit is None else parse_seconds(time_limit),
         seed=whole_number(seed, "seed", 0),

@@ -14,7 +14,8 @@ from ..errors import ProgramError, UsageError
 from ..files.costgraph import SUFFIXES, read_graph
 from ..fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, LargestBatch, Way
 from ..graph import CostGraph
-from ..problem import MAX_DEVICES, Problem
+from ..machine import MAX_DEVICES
+from ..problem import Problem
 from ..programs.importers import kind_by_name
 from ..result import Result
 from ..search.registry import INPUT_METHOD

@@ -12,6 +12,7 @@ from ..costs.verifier import StepClaim
 from ..errors import UnknownNameError, UsageError
 from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph import CostGraph
+from ..homes import model_of
 from ..problem import Problem
 from ..result import Result
 from ..schedule import Schedule
@@ -41,7 +42,7 @@ def loaded_schedule(given: ScheduleLike, graph: CostGraph) -> LoadedSchedule:
 
 
 def _loaded_result(result: Result, graph: CostGraph) -> LoadedSchedule:
-    if result.problem.graph != graph:
+    if model_of(result.problem.graph) != model_of(graph):
         raise UsageError(f"the result is of another graph, '{result.problem.graph.name}', not of '{graph.name}'")
     return LoadedSchedule(
         result.problem,

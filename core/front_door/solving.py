@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from ..addresses.alignment import alignment_of
 from ..addresses.solving import solve_with_addresses
 from ..errors import UsageError
+from ..machine import Machine
 from ..problem import Problem, Task
-from ..problem_settings import ProblemSettings, Recompute, problem_settings
+from ..problem_settings import OnMachine, ProblemSettings, Recompute, on_machine, problem_settings
 from ..result import Result
 from ..search.method_spec import MethodSpec, parse_method
 from ..search.registry import DEFAULT_METHOD
@@ -36,6 +38,10 @@ def solve(
     max_overhead: float | str | None = None,
     addresses: bool = False,
     align: int | str | None = None,
+    machine: Machine | str | os.PathLike[str] | None = None,
+    op_times: str | os.PathLike[str] | None = None,
+    pins: Literal["from-graph"] | None = None,
+    replicate: bool = False,
 ) -> Result:
     """Schedule a graph for least peak memory or least time, and verify the schedule.
 
@@ -76,6 +82,16 @@ def solve(
         arena is small; the time limit is for both. False by default.
     align
         With `addresses`, what the offsets are multiples of, as 16 or `"64B"`; 64 bytes by default.
+    machine
+        A `Machine`, or the path of its file, in place of `devices`, `bandwidth` and `latency`; by default devices are
+        equal.
+    op_times
+        With a machine, the path of a CSV file of times by kind of device; by default an op takes runtime / speed.
+    pins
+        With a machine, `"from-graph"` keeps ops on the devices that the graph names; by default none is.
+    replicate
+        Whether weights that no op writes are on every device that reads them from the start, instead of being sent
+        there; False by default.
 
     Returns
     -------
@@ -111,7 +127,8 @@ def solve(
     if not isinstance(recompute, bool):
         raise UsageError(f"recompute is true or false, not {recompute!r}")
     alignment = alignment_of(addresses, align)
-    problem = _problem(graph, spec, given, Recompute(recompute, max_overhead), notes)
+    again, on = Recompute(recompute, max_overhead), on_machine(machine, op_times, pins, replicate)
+    problem = _problem(graph, spec, given, (again, on), notes)
     result = solve_with_addresses(
         problem,
         spec,
@@ -126,16 +143,23 @@ def solve(
 
 
 def _problem(
-    graph: GraphLike | Problem, spec: MethodSpec, given: dict[str, Any], recompute: Recompute, notes: list[str]
+    graph: GraphLike | Problem,
+    spec: MethodSpec,
+    given: dict[str, Any],
+    more: tuple[Recompute, OnMachine],
+    notes: list[str],
 ) -> Problem:
+    recompute, on = more
     if isinstance(graph, Problem):
         given = {**given, "recompute": recompute.is_on or None, "max_overhead": recompute.max_overhead}
+        given |= {"machine": on.machine, "op_times": on.op_times, "replicate": on.replicate or None}
+        given |= {"pins": "from-graph" if on.pins_from_graph else None}
         for name, value in given.items():
             if value is not None:
                 raise UsageError(f"a Problem has its own {name}; give {name} only with a graph, not {value!r}")
         return graph
     defaults = {"task": "memory", "latency": 0.0}
     given = {name: defaults.get(name) if value is None else value for name, value in given.items()}
-    return ProblemSettings(**problem_settings(**given, methods=[spec.name], recompute=recompute)).problem(
+    return ProblemSettings(**problem_settings(**given, methods=[spec.name], recompute=recompute, on=on)).problem(
         graph_of(graph, notes.append)
     )

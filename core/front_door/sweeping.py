@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from contextlib import closing, nullcontext
+from typing import Literal
 
+from ..machine import Machine
 from ..pareto.front import ParetoFront
 from ..pareto.resume import SweepFile
 from ..pareto.settings import DEFAULT_POINTS, SweepSettings
 from ..pareto.sweep import Sweep
+from ..problem_settings import NO_MACHINE, OnMachine, on_machine
 from ..units import parse_bandwidth, parse_microseconds, parse_seconds, whole_number
 from .graphs import GraphLike, graph_of
 
@@ -25,6 +28,10 @@ def pareto(
     seed: int = 0,
     jobs: int = 1,
     resume: str | os.PathLike[str] | None = None,
+    machine: Machine | str | os.PathLike[str] | None = None,
+    op_times: str | os.PathLike[str] | None = None,
+    pins: Literal["from-graph"] | None = None,
+    replicate: bool = False,
 ) -> ParetoFront:
     """Find the front of peak memory against time: on one device with recomputation, on several by placement.
 
@@ -44,6 +51,8 @@ def pareto(
         As in `schedopt.solve`.
     resume
         A file that finished searches are written to and taken from, so that a front goes on where it stopped.
+    machine, op_times, pins, replicate
+        Different devices, and what is where, as in `schedopt.solve`; no op then runs again.
 
     Returns
     -------
@@ -66,7 +75,8 @@ def pareto(
     >>> [(point.peak_memory, point.time) for point in front.points]
     [(3072, 3.0)]
     """
-    settings = settings_of(points, devices, bandwidth, latency, evaluations, time_limit, seed)
+    on = on_machine(machine, op_times, pins, replicate)
+    settings = settings_of(points, devices, bandwidth, latency, evaluations, time_limit, seed, on)
     sweep = Sweep(graph_of(graph), settings, whole_number(jobs, "jobs", 1))
     with nullcontext() if resume is None else closing(SweepFile(os.fspath(resume))) as file:
         if file is not None:
@@ -82,6 +92,7 @@ def settings_of(
     evaluations: int | None,
     time_limit: float | str | None,
     seed: int,
+    on: OnMachine = NO_MACHINE,
 ) -> SweepSettings:
     """Return the settings of a sweep, of texts with units or numbers.
 
@@ -90,9 +101,13 @@ def settings_of(
     UsageError
         If a value is not understood.
     """
+    machine = on.read()
     return SweepSettings(
         points=whole_number(points, "points", 2),
-        devices=whole_number(devices, "devices", 1),
+        devices=whole_number(devices, "devices", 1) if machine is None else len(machine.devices),
+        machine=machine,
+        replicate=on.replicate,
+        pins_from_graph=on.pins_from_graph,
         bandwidth=None if bandwidth is None else parse_bandwidth(bandwidth),
         latency=parse_microseconds(latency),
         evaluations=None if evaluations is None else whole_number(evaluations, "evaluations", 1),

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 from ..graph import CostGraph
-from ..problem import MAX_DEVICES, Problem
+from ..machine import MAX_DEVICES, Machine
+from ..problem import Problem
+from ..problem_settings import ProblemSettings
 
 DEFAULT_POINTS = 10
 
@@ -21,6 +23,8 @@ class SweepSettings:
         How many points are looked for, the ends included.
     devices, bandwidth, latency
         As in `Problem`; on one device ops may run again, on several they may not.
+    machine, replicate, pins_from_graph
+        As in `ProblemSettings`; on a machine no op runs again.
     evaluations, time_limit
         Budget of each search, schedules priced and seconds; by default ten seconds.
     seed
@@ -39,12 +43,17 @@ class SweepSettings:
     evaluations: int | None = None
     time_limit: float | None = None
     seed: int = 0
+    machine: Machine | None = None
+    replicate: bool = False
+    pins_from_graph: bool = False
 
     def __post_init__(self) -> None:
         if self.points < 2:
             raise UsageError(f"a front has at least 2 points, not {self.points}")
         if not 1 <= self.devices <= MAX_DEVICES:
             raise UsageError(f"devices must be from 1 to {MAX_DEVICES}, not {self.devices}")
+        if self.machine is not None and (self.bandwidth is not None or self.latency):
+            raise UsageError("a machine says its own bandwidths and latencies; leave bandwidth and latency out")
         if self.devices == 1 and (self.bandwidth is not None or self.latency):
             raise UsageError("bandwidth and latency are of several devices; give --devices, too")
         for name in ("evaluations", "time_limit"):
@@ -65,4 +74,14 @@ class SweepSettings:
                 f"{graph.name}: no op has a runtime, so that on {self.devices} devices there is no time to trade; "
                 "on one device every run counts alike"
             )
-        return Problem(graph, "memory", self.devices, None, self.bandwidth, self.latency, recompute=self.devices == 1)
+        if self.machine is None and self.devices == 1:
+            return Problem(graph, recompute=True)
+        settings = ProblemSettings(
+            devices=self.devices,
+            bandwidth=self.bandwidth,
+            latency=self.latency,
+            machine=self.machine,
+            replicate=self.replicate,
+            pins_from_graph=self.pins_from_graph,
+        )
+        return settings.problem(graph)

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from ...version import VERSION
 from ..costs.bounds import memory_bound
@@ -164,13 +165,15 @@ class Sweep:
     def _key(self, problem: Problem) -> str:
         """Return a hash of all that decides a search, but for where it starts."""
         settings = self.settings
-        facts = {
+        facts: dict[str, Any] = {
             "schedopt": VERSION,
             "graph": self._digest,
             "problem": [problem.task, problem.devices, problem.memory_limit, problem.recompute],
             "transfers": [problem.bandwidth, problem.latency],
             "budget": [settings.evaluations, settings.time_limit, settings.seed],
         }
+        if problem.machine is not None or problem.replicate:
+            facts["machine"] = [problem.machine and problem.machine.document(), problem.replicate]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def _peak_bound(self, result: Result) -> int:

@@ -101,10 +101,11 @@ def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> N
             _write_names(axes, timeline, clock, ops.tolist(), device, end)
         busy = np.flatnonzero((schedule.items < 0) & timeline.involves(device) & takes_time)
         bars = _merged(clock.start[busy], clock.end[busy], end / _MOST_BARS)
-        axes.broken_barh(bars, (device - _HALF, 2 * _HALF), facecolors=_TRANSFER, linewidth=0)
+        axes.broken_barh(bars, _place_of_transfers(timeline, device), facecolors=_TRANSFER, linewidth=0)
     _draw_transfers(axes, timeline, clock)
     peaks = [format_bytes(int(peak)) for peak in simulation.peak_per_device]
-    axes.set_yticks(range(count), [f"device {device}, {peak}" for device, peak in enumerate(peaks)])
+    names = timeline.problem.device_names
+    axes.set_yticks(range(count), [f"{plain(name, 20)}, {peak}" for name, peak in zip(names, peaks, strict=True)])
     axes.set_ylim(count - 0.5, -0.5)
     transfers = int((schedule.items < 0).sum())
     sent_note = f", {transfers:,} transfers (dark)" if transfers else ""
@@ -113,6 +114,13 @@ def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> N
     axes.set_title(f"{name}: {took}, peak {format_bytes(simulation.peak)}{sent_note}", loc="left", fontsize="medium")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+
+
+def _place_of_transfers(timeline: Timeline, device: int) -> tuple[float, float]:
+    """Return where transfers are drawn that involve a device, and how high: in its row, or below what runs beside."""
+    if timeline.problem.hardware.is_beside:
+        return device + _HALF, 0.1
+    return device - _HALF, 2 * _HALF
 
 
 def _merged(starts: FloatArray, ends: FloatArray, least: float) -> list[tuple[float, float]]:

@@ -17,6 +17,8 @@ _OWN_ERROR = re.compile(r"^schedopt\.core\.errors\.\w+: ")
 def ask(module: str, question: dict[str, Any], about: str | None = None, seconds: float | None = None) -> Any:
     """Run `python -m schedopt.core.programs.MODULE` with a JSON value on its standard input; return the one it prints.
 
+    That is the last line of what it prints; a library may print before.
+
     Parameters
     ----------
     module
@@ -51,4 +53,4 @@ def ask(module: str, question: dict[str, Any], about: str | None = None, seconds
         if done.returncode < 0:
             reason = f"signal {-done.returncode} ended it, perhaps for lack of memory"
         raise ProgramError(f"{about or question['path']}: the run failed: {reason}")
-    return json.loads(done.stdout)
+    return json.loads(done.stdout.splitlines()[-1])

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..costs.verifier import verify
 from ..errors import ScheduleError, UsageError
 from ..files.atomic import check_writable, write_atomically
+from ..files.schedule_json import LoadedSchedule
+from ..graph import CostGraph
 from ..problem import Problem
 from ..problem_settings import ProblemSettings
 from ..result import Result
@@ -14,8 +17,10 @@ from .imported import with_imported
 from .measurement import Measurement, OnRun
 from .memory_limit import check_limit
 from .options import ImportOptions
-from .runners import Note, check_output, load_runner, repeats_ops
-from .schedule_order import check_order, read_limited_order, read_order
+from .runners import Note, StreamRunner, check_output, load_runner, repeats_ops
+from .schedule_order import check_order, one_device_order, read_program_schedule, used_devices
+from .stream_plans import StreamPlan, stream_plan
+from .stream_report import StreamReport
 
 SEARCHING = "searching for an order"
 
@@ -172,12 +177,14 @@ def apply(
 ) -> None:
     """Write a model in the order of a schedule, after a run that gave bitwise equal results.
 
+    A schedule on several devices is a plan of as many streams, if the model can run on streams.
+
     Parameters
     ----------
     model
         An `.onnx` or `.pt2` file, or `module:function`.
     schedule
-        Schedule file of the model's graph, on one device.
+        Schedule file of the model's graph.
     output
         The file to write, `.onnx` or `.pt2` as the model is.
     options
@@ -199,7 +206,11 @@ def apply(
     check_output(model, output, overwrite=overwrite)
     runner = load_runner(model, options, note)
     graph = runner.graph("roofline", _nothing)
-    runner.write(graph, read_order(schedule, graph, force=force), output, note)
+    loaded = read_program_schedule(schedule, graph, force=force)
+    if isinstance(runner, StreamRunner) and len(used_devices(loaded.schedule)) > 1:
+        runner.write_streams(graph, _verified_plan(loaded, graph), output, note)
+    else:
+        runner.write(graph, one_device_order(schedule, loaded, graph), output, note)
 
 
 def measure(
@@ -210,7 +221,7 @@ def measure(
     observer: Observer,
     *,
     force: bool = False,
-) -> list[Measurement]:
+) -> list[Measurement] | StreamReport:
     """Measure a model in program order, and in the order of each schedule.
 
     Parameters
@@ -218,7 +229,8 @@ def measure(
     model
         An `.onnx` or `.pt2` file, or `module:function`.
     schedules
-        Schedule files of the model's graph, on one device.
+        Schedule files of the model's graph. If one of them uses several devices and the model can run on streams, all
+        are measured as plans of streams: their time, not their memory.
     repeats
         Rounds; in each every order runs in a process of its own.
     options
@@ -230,7 +242,7 @@ def measure(
 
     Returns
     -------
-    list
+    list or StreamReport
         Program order first, then the schedules; only what ran if Ctrl-C ended it.
 
     Raises
@@ -243,15 +255,25 @@ def measure(
     observer.on_stage(1, 3, "importing the program")
     runner = load_runner(model, options, observer.note)
     graph = runner.graph("roofline", observer.note)
-    read = {path: read_limited_order(path, graph, force=force) for path in schedules}
-    orders = {path: order for path, (order, _) in read.items()}
+    read = {path: read_program_schedule(path, graph, force=force) for path in schedules}
+    if isinstance(runner, StreamRunner) and any(len(used_devices(one.schedule)) > 1 for one in read.values()):
+        plans = {path: _verified_plan(loaded, graph) for path, loaded in read.items()}
+        observer.on_stage(2, 2, f"running {len(plans)} plan{'s' * (len(plans) > 1)}")
+        return runner.measure_streams(graph, plans, repeats, observer.note, observer.on_run)
+    orders = {path: one_device_order(path, loaded, graph) for path, loaded in read.items()}
     for order in orders.values():
         check_order(graph, order)
     observer.on_stage(2, 3, "measuring what each op takes")
     measured = runner.graph("measured", _nothing)
     observer.on_stage(3, 3, f"running {len(orders) + 1} order{'s' * bool(orders)}")
     rows = runner.measure(measured, orders, repeats, observer.note, observer.on_run)
-    return _with_limits(rows, {path: limit for path, (_, limit) in read.items()})
+    return _with_limits(rows, {path: loaded.problem.memory_limit for path, loaded in read.items()})
+
+
+def _verified_plan(loaded: LoadedSchedule, graph: CostGraph) -> StreamPlan:
+    """Return a schedule as a plan of streams, after it was replayed: a plan may not wait for what never comes."""
+    verify(loaded.problem, loaded.schedule, enforce_limit=False)
+    return stream_plan(loaded, graph)
 
 
 def is_complete(rows: Sequence[Measurement], orders: int, repeats: int) -> bool:

@@ -47,6 +47,46 @@ def read_order(path: str, graph: CostGraph, *, force: bool = False) -> list[int]
 
     Parameters
     ----------
+    path, graph, force
+        As `read_program_schedule`.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, or is of another graph.
+    UsageError
+        If it uses several devices.
+    """
+    return one_device_order(path, read_program_schedule(path, graph, force=force), graph)
+
+
+def one_device_order(path: str, loaded: LoadedSchedule, graph: CostGraph) -> list[int]:
+    """Return the ops of a graph in the order of a schedule that was read.
+
+    Raises
+    ------
+    UsageError
+        If it uses several devices; the message names the file.
+    """
+    used = len(used_devices(loaded.schedule))
+    if used > 1:
+        raise UsageError(
+            f"{path}: the schedule uses {used} devices, and a program runs on one; solve with --devices 1, or write "
+            "the modules of a PyTorch model with apply --format device-map"
+        )
+    return [op for op in loaded.schedule.op_order().tolist() if op < graph.num_ops]
+
+
+def used_devices(schedule: Schedule) -> set[int]:
+    """Return the devices that a schedule uses, be it for a transfer alone."""
+    return set(chain(schedule.sources.tolist(), schedule.targets.tolist()))
+
+
+def read_program_schedule(path: str, graph: CostGraph, *, force: bool = False) -> LoadedSchedule:
+    """Read a schedule of a program's graph, or of its file as versions before 0.2 wrote it: with ops of marks.
+
+    Parameters
+    ----------
     path
         The schedule file; see `read_schedule`.
     graph
@@ -58,24 +98,12 @@ def read_order(path: str, graph: CostGraph, *, force: bool = False) -> list[int]
     ------
     FormatError
         If the file cannot be read, or is of another graph.
-    UsageError
-        If it uses several devices.
     """
-    return read_limited_order(path, graph, force=force)[0]
-
-
-def read_limited_order(path: str, graph: CostGraph, *, force: bool = False) -> tuple[list[int], int | None]:
-    """Read a schedule of a program's graph, and the memory limit in bytes that it was to keep; see `read_order`."""
     try:
-        loaded = _read(path, graph, force)
+        return _read(path, graph, force)
     except OtherGraphError as error:
         remark = "it is of another model, or imported with other --training or --shape"
         raise type(error)(f"{error}: {remark}") from None
-    schedule = loaded.schedule
-    used = len(set(chain(schedule.sources.tolist(), schedule.targets.tolist())))
-    if used > 1:
-        raise UsageError(f"{path}: the schedule uses {used} devices, and a program runs on one; solve with --devices 1")
-    return [op for op in schedule.op_order().tolist() if op < graph.num_ops], loaded.problem.memory_limit
 
 
 def _read(path: str, graph: CostGraph, force: bool) -> LoadedSchedule:

@@ -110,6 +110,10 @@ def check_supported(
     if spec.method.several_devices_only and is_single:
         able = methods_where(lambda m: not m.several_devices_only)
         raise UsageError(f"method '{spec.name}' places ops on several devices; for --devices 1 use {listed(able)}")
+    if not problem.is_plain and not spec.method.machines:
+        able = methods_where(lambda m: m.machines and not m.memory_on_one_device_only and m.recomputation != "only")
+        what = "a machine" if problem.machine is not None else "weights that several devices read"
+        raise UsageError(f"method '{spec.name}' knows equal devices alone; for {what} use {listed(able)}")
     spec.parameters.check(problem)
     if initial is not None and not spec.method.searches:
         able = methods_where(lambda m: m.searches)

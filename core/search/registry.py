@@ -50,6 +50,8 @@ class Method(NamedTuple):
         Devices for the memory task where their number is not said; for the makespan it is 2 with every method.
     recomputation
         Whether it may run ops again: `never` refuses such problems, `only` refuses others.
+    machines
+        Whether it knows different devices and residents with a home; refuses them if not.
     flags
         Parameters that `solve` has an option for; see `FLAGS`.
     trainer, training
@@ -69,6 +71,7 @@ class Method(NamedTuple):
     default_seconds: float | None = None
     default_devices: int = 1
     recomputation: Literal["never", "also", "only"] = "never"
+    machines: bool = True
     flags: tuple[str, ...] = ()
     trainer: str = ""
     training: str = ""
@@ -178,6 +181,27 @@ METHODS: dict[str, Method] = {
         searches=False,
         default_devices=2,
     ),
+    "heft": Method(
+        f"{_SOLVERS}.machines.list_schedulers:heft",
+        "Earliest finish time by upward rank, with insertion: the field's list scheduler for different devices",
+        "Topcuoglu et al. 2002",
+        searches=False,
+        default_devices=2,
+    ),
+    "peft": Method(
+        f"{_SOLVERS}.machines.list_schedulers:peft",
+        "As heft, by what is left to do after an op on each device at the best",
+        "Arabnejad and Barbosa 2014",
+        searches=False,
+        default_devices=2,
+    ),
+    "cpop": Method(
+        f"{_SOLVERS}.machines.list_schedulers:cpop",
+        "As heft, with the critical path on one device",
+        "Topcuoglu et al. 2002",
+        searches=False,
+        default_devices=2,
+    ),
     "local-search": Method(
         f"{_SOLVERS}.several_devices.local_search:solve",
         "Random start; moves an op to another device or another place in the order; restarts",
@@ -190,6 +214,7 @@ METHODS: dict[str, Method] = {
         f"{_SOLVERS}.cp_sat.solve:solve",
         "Constraint programming (OR-Tools), hinted by auto: exact with time enough, else with a proven bound",
         "REGAL A.10; MOCCASIN",
+        machines=False,
         counts_evaluations=False,
         recomputation="also",
     ),
@@ -197,6 +222,13 @@ METHODS: dict[str, Method] = {
         f"{_SOLVERS}.several_devices.annealing:solve",
         "Simulated annealing: for the makespan from the lazy decoder's keys, for the peak from beams of placements",
         "ours; Kirkpatrick 1983",
+        default_evaluations=5000,
+    ),
+    "step-search": Method(
+        f"{_SOLVERS}.several_devices.step_search:solve",
+        "Simulated annealing of whole schedules, each transfer a step of its own: reaches every plan of a small graph",
+        "ours; Kirkpatrick 1983",
+        machines=False,
         default_evaluations=5000,
     ),
     "brkga": Method(

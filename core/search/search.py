@@ -187,13 +187,24 @@ class Search:
         """Price a schedule and keep it if it is the best so far; does not count as an evaluation."""
         simulation = simulate(self.problem, schedule)
         time = self.problem.time_of(len(schedule), simulation.runtime)
-        fitness = self.problem.fitness(simulation.peak, time)
+        if self.problem.is_plain:
+            fitness = self.problem.fitness(simulation.peak, time)
+        else:
+            fitness = self.problem.fitness_of(simulation.peak_per_device.tolist(), time)
         if fitness < self.best_fitness:
             self.best, self.best_simulation, self.best_fitness = schedule, simulation, fitness
             self.found_by = self.working
         return simulation
 
     def offer_order(self, order: NDArray[Any]) -> Simulation:
-        """Price an order with all ops on device 0, counting one evaluation."""
+        """Price an order with all ops on device 0, counting one evaluation; on a machine, on each sort of device.
+
+        Where no device can run all, each op is where it ends first.
+        """
         self.evaluations += 1
-        return self.offer(Schedule.single_device(order))
+        if self.problem.is_plain:
+            return self.offer(Schedule.single_device(order))
+        from .plans import Plans
+
+        offered = [self.offer(schedule) for schedule in Plans(self.problem).schedules_along(order)]
+        return min(offered, key=lambda costs: self.problem.fitness_of(costs.peak_per_device.tolist(), costs.runtime))

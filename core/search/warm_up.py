@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from ..costs.bounds import min_cut_bound
+from ..costs.bounds import lower_bound, min_cut_bound
 from ..costs.recompute_bounds import recompute_bound
 from ..costs.simulator import simulate
 from ..graph import CostGraph
 from ..graph_builder import GraphBuilder
+from ..machine import Machine
 from ..problem import Problem
 from ..schedule import Schedule
 from .method_spec import MethodSpec
@@ -21,18 +23,25 @@ LOOSE_LIMIT = 10**9
 
 def warm_up(problem: Problem, spec: MethodSpec) -> None:
     """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled."""
-    loose = None if problem.memory_limit is None else LOOSE_LIMIT
-    tiny = replace(problem, graph=_tiny_graph(), memory_limit=loose, runtime_limit=None)
+    loose = LOOSE_LIMIT if problem.is_limited else None
+    changes: dict[str, Any] = {"graph": _tiny_graph(), "memory_limit": loose, "runtime_limit": None}
+    if not problem.is_plain:
+        equal = replace(Machine.equal(problem.devices), transfers="beside")
+        changes |= {"machine": equal, "bandwidth": None, "latency": 0.0}
+    tiny = replace(problem, **changes)
     for part in parts_of(spec.name, problem):
         prepare = getattr(module_of(part), "warm_up", None)
         search = Search(tiny if prepare is None else prepare(tiny), max_evaluations=EVALUATIONS, lower_bound=-1.0)
         load(part)(search, spec.parameters if part == spec.name else parameters_class(part)())
         assert search.best is not None
+    if not problem.is_plain:
+        return
     order = tiny.graph.input_order
     memory = simulate(tiny, Schedule.single_device(order)).step_memory
     if problem.recompute:
         recompute_bound(replace(tiny, task="runtime", memory_limit=int(memory.max()) - 1), order, memory)
     min_cut_bound(tiny.graph, order, memory)
+    lower_bound(tiny)
 
 
 def parts_of(name: str, problem: Problem) -> list[str]:

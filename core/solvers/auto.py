@@ -10,16 +10,30 @@ from ..search.registry import load, parameters_class
 from ..search.search import Search
 
 RECOMPUTING, PROVING = "recompute", "cp-sat"
-MOST_OPS_PROVEN = 25
+MOST_OPS_PROVEN, MOST_OPS_PLACED = 25, 64
+"""Up to so many, `cp-sat` proves or finds what others do not: of repeated runs, and on several devices."""
 COPIES = (2, 3, 4)
 PRICED_BEFORE = 20_000  # edits: what `recompute` finds of such graphs, it finds in these
 HEURISTICS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
+LIST_SCHEDULERS = ("heft", "peft", "cpop")
 MOST_CELLS = 2**31
 LARGEST_PARTITIONED = 20_000  # edges: one second
+LARGEST_TINY = 30  # ops: most are proven optimal
+SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
+SHARE_IF_TINY = 0.1
 
 
 def _is_order_only(problem: Problem) -> bool:
-    return problem.task == "memory" and problem.devices == 1
+    return problem.task == "memory" and problem.devices == 1 and problem.is_plain
+
+
+def _is_tied(problem: Problem) -> bool:
+    """Whether transfers cost time or room."""
+    return problem.memory_limit is not None or problem.latency > 0 or problem.bandwidth is not None
+
+
+def _is_small(problem: Problem) -> bool:
+    return problem.devices > 1 and problem.is_plain and problem.graph.num_ops <= MOST_OPS_PLACED
 
 
 def parts(problem: Problem) -> list[str]:
@@ -31,16 +45,27 @@ def parts(problem: Problem) -> list[str]:
             RECOMPUTING,
             *([PROVING] if problem.graph.num_ops <= MOST_OPS_PROVEN else []),
         ]
-    return [*_heuristics(problem), "order-search" if _is_order_only(problem) else "annealing"]
+    if _is_order_only(problem):
+        return [*_heuristics(problem), "order-search"]
+    more = [*(["step-search"] if _moves_steps(problem) else []), *([PROVING] if _is_small(problem) else [])]
+    return [*_heuristics(problem), "annealing", *more]
+
+
+def _moves_steps(problem: Problem) -> bool:
+    """Whether when a tensor is sent matters, or the graph is small enough for every plan to be reached."""
+    if problem.devices == 1 or not problem.is_plain:
+        return False
+    return _is_small(problem) or (problem.task == "runtime" and _is_tied(problem))
 
 
 def _heuristics(problem: Problem) -> tuple[str, ...]:
-    """Few transfers are worth a partition where they cost time or room."""
-    is_tied = problem.memory_limit is not None or problem.latency > 0 or problem.bandwidth is not None
+    """Few transfers are worth a partition where they cost time or room; on machines it is list schedulers that do."""
+    if not problem.is_plain:
+        return (*HEURISTICS, *LIST_SCHEDULERS)
     if (
         problem.task == "runtime"
         and problem.devices > 1
-        and is_tied
+        and _is_tied(problem)
         and len(problem.graph.inputs[1]) <= LARGEST_PARTITIONED
     ):
         return (*HEURISTICS, "gp-dfs")
@@ -51,21 +76,48 @@ def solve(search: Search, parameters: Parameters) -> None:
     """Try the heuristics, then search; stop at once when the lower bound is met.
 
     Peak memory on one device: `order_search`. Otherwise: `annealing`, from the best heuristic or
-    greedy decoding. Both go on from the best schedule known, as does `recompute` where ops may run again;
-    after it `cp-sat` for graphs small enough to be solved to the end. That has no end of its own, so it is
-    used within a time limit only.
+    greedy decoding; then `step_search`, where the graph is small or transfers cost time or room. All go on from the
+    best schedule known, as does `recompute` where ops may run again; after them `cp-sat` for graphs small enough to be
+    solved to the end. That has no end of its own, so it is used within a time limit only.
     """
-    if search.problem.recompute:
+    problem = search.problem
+    if problem.recompute:
         _recompute(search)
         return
-    for name in _heuristics(search.problem):
+    for name in _heuristics(problem):
         _run(search, name)
         if search.must_stop():
             return
-    if _is_order_only(search.problem):
+    if _is_order_only(problem):
         _run(search, "order-search")
-    elif search.problem.graph.num_tensors * search.problem.devices < MOST_CELLS:
+    elif problem.graph.num_tensors * problem.devices < MOST_CELLS:
+        _search_placements(search)
+
+
+def _search_placements(search: Search) -> None:
+    """Share the budget out between the searches on several devices."""
+    problem = search.problem
+    if not _moves_steps(problem):
         _run(search, "annealing")
+        return
+    proves = _is_small(problem) and search.is_timed and math.isinf(search.evaluations_left)
+    is_tiny = proves and problem.graph.num_ops <= LARGEST_TINY
+    _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else SHARE_OF_ANNEALING)
+    if search.best_fitness[0] and not proves and not search.must_stop():
+        _run(search, "annealing")
+    if proves:
+        _run_for(search, "step-search", SHARE_IF_TINY if is_tiny else SHARE_OF_STEPS)
+        if not search.must_stop():
+            _run(search, PROVING, hint=0)
+    if not search.must_stop():
+        _run(search, "step-search")
+
+
+def _run_for(search: Search, name: str, share: float) -> None:
+    """Run a method for a share of the budget that is left."""
+    with search.limited(share * search.evaluations_left, search.share_of_time(share)):
+        if not search.must_stop():
+            _run(search, name)
 
 
 def _recompute(search: Search) -> None:

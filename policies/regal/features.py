@@ -13,6 +13,8 @@ from ...core.graph import CostGraph
 from ...core.problem import Problem, Task
 from ...core.schedule import Schedule
 from ...core.search.search import Search
+from ...core.solvers.machines.chromosomes import MachineChromosomes
+from ...core.solvers.machines.ranks import mean_times
 from ...core.solvers.several_devices import brkga
 from ...core.solvers.several_devices.brkga import GeneDistribution, evolve
 from ...core.solvers.several_devices.random_keys import Chromosomes, Population
@@ -122,14 +124,15 @@ def _costs(problem: Problem, tensors: NDArray[np.intp]) -> tuple[FloatArray, Flo
     columns = [memory / max(most, 1), _is_op(graph, replace(problem, task="memory").fixed_op)]
     if problem.task == "runtime":
         sources, targets = graph.edges
+        runtime = graph.runtime if problem.is_plain else mean_times(problem)  # what training had was of equal devices
         times = np.column_stack(
             (
-                _sums(graph, targets, graph.runtime[sources]),
-                _sums(graph, sources, graph.runtime[targets]),
-                graph.runtime,
+                _sums(graph, targets, runtime[sources]),
+                _sums(graph, sources, runtime[targets]),
+                runtime,
             )
         )
-        longest = graph.runtime.max()
+        longest = runtime.max()
         columns += [times / (longest if longest > 0 else 1.0), _is_op(graph, problem.fixed_op)]
     index = tensors / max(graph.num_tensors - 1, 1)
     return np.column_stack(columns), np.column_stack((read / max(most, 1), graph.is_control[tensors], index))
@@ -149,7 +152,8 @@ def _expectation(search: Search, population: Population) -> FloatArray:
     graph, devices = search.problem.graph, search.problem.devices
     places = np.arange(graph.num_ops) / max(graph.num_ops - 1, 1)
     found = np.zeros((graph.num_ops, devices + 1))
-    with Chromosomes(search) as chromosomes:
+    kind = Chromosomes if search.problem.is_plain else MachineChromosomes
+    with kind(search) as chromosomes:
         for chromosome in population:
             schedule = chromosomes.decode(chromosome)
             is_op = schedule.items >= 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...core.search.search import Search
+from ...core.solvers.machines.chromosomes import MachineChromosomes
 from ...core.solvers.several_devices.random_keys import Chromosomes
 from .solve import Parameters, propose
 
@@ -25,7 +26,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     distribution = propose(search, parameters)
     if distribution is None:
         return
-    with Chromosomes(search) as chromosomes:
+    kind = Chromosomes if search.problem.is_plain else MachineChromosomes
+    with kind(search) as chromosomes:
         while not search.must_stop():
             rows = int(min(ROWS, search.evaluations_left))
             chromosomes.price(distribution.sample(search.rng, rows, chromosomes.genes))

@@ -156,7 +156,11 @@ def spread(plain, keys, devices):
 def sequence_cost(plain, order, placement, devices, aim, *, bandwidth=math.inf, latency=0.0):
     """What annealing minimises, the peak and the makespan of a sequence."""
     steps = sequence_steps(plain, order, placement, aim.together)
-    run = replay(plain, placement, steps, devices, bandwidth=bandwidth, latency=latency)
+    return steps_cost(replay(plain, placement, steps, devices, bandwidth=bandwidth, latency=latency), aim)
+
+
+def steps_cost(run, aim):
+    """What annealing minimises, the peak and the makespan of steps that were replayed."""
     if aim.is_peak:
         penalty = sum((m / aim.size) ** 16 for m in run.step_memory)
     else:

@@ -26,14 +26,15 @@ def _key(priority: float, item: int) -> Any:
 
 @inlined
 def place(genes: Any, ops: int, devices: int, fixed_op: int, placement: Any) -> None:
-    """Put each op on the device of its largest affinity, the first of equals, and `fixed_op` on device 0."""
+    """Put each op on the device of its largest affinity, the first of equals, and `fixed_op`, if any, on device 0."""
     for op in range(ops):
         best = 0
         for device in range(1, devices):
             if genes[op * devices + device] > genes[op * devices + best]:
                 best = device
         placement[op] = best
-    placement[fixed_op] = 0
+    if fixed_op >= 0:
+        placement[fixed_op] = 0
 
 
 class Prices(NamedTuple):

@@ -93,7 +93,8 @@ def peak_penalty(ratio: float) -> float:
 
 
 @inlined
-def _penalty(aim: Aim, memory: int) -> float:
+def step_penalty(aim: Aim, memory: int) -> float:
+    """Return the penalty of a step that takes so many bytes."""
     ratio = memory / aim.size
     if aim.is_peak:
         return peak_penalty(ratio)
@@ -149,14 +150,14 @@ def run_sequence(
                     step = write_step(steps, step, ~item, target)
                     if memory:
                         peak = max(peak, s.peak[target])
-                        penalty += _penalty(aim, s.peak[target])
+                        penalty += step_penalty(aim, s.peak[target])
                     cell = due.following[cell] if aim.together else -1
         s.peak[device] = 0
         _, transfers = run_op(g, s, op, devices, memory)
         step = write_step(steps, step, op, device)
         if memory:
             peak = max(peak, s.peak[device])
-            penalty += _penalty(aim, s.peak[device])
+            penalty += step_penalty(aim, s.peak[device])
             if penalty > bar:
                 return step, np.inf, peak, 0.0
         if aim.together:

@@ -19,6 +19,7 @@ from .run import digests
 from .session import named, random_inputs, run_model
 
 if TYPE_CHECKING:
+    import onnxruntime
     from onnx import ModelProto
 
 
@@ -52,7 +53,7 @@ def write_in_order(program: OnnxProgram, graph: CostGraph, order: Sequence[int],
     check_order(graph, order)
     reordered = reorder(program, order)
     check_equal(program, reordered)
-    _copy_external_data(program, Path(output))
+    copy_external_data(program, Path(output))
     write_atomically(output, reordered.SerializeToString())
 
 
@@ -88,8 +89,17 @@ def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:
     return model
 
 
-def check_equal(program: OnnxProgram, reordered: ModelProto) -> None:
+def check_equal(
+    program: OnnxProgram, reordered: ModelProto, options: Sequence[onnxruntime.SessionOptions | None] = (None, None)
+) -> None:
     """Run a program as it is and reordered, and compare all outputs bit by bit.
+
+    Parameters
+    ----------
+    program, reordered
+        What to compare.
+    options
+        Of the two runs; by default `session_options`.
 
     Raises
     ------
@@ -101,7 +111,10 @@ def check_equal(program: OnnxProgram, reordered: ModelProto) -> None:
     inputs = random_inputs(program)
     folder = Path(program.path).parent
     try:
-        before, after = (digests(run_model(model, folder, inputs)) for model in (program.model, reordered))
+        before, after = (
+            digests(run_model(model, folder, inputs, chosen))
+            for model, chosen in zip((program.model, reordered), options, strict=True)
+        )
     except ProgramError as error:
         raise ProgramError(f"{program.path}: {error}") from None
     for output, expected, found in zip(program.outputs, before, after, strict=True):
@@ -118,7 +131,7 @@ def _reason(program: OnnxProgram) -> str:
     return ""
 
 
-def _copy_external_data(program: OnnxProgram, output: Path) -> None:
+def copy_external_data(program: OnnxProgram, output: Path) -> None:
     """Put the files that hold tensors beside the output, where they are not yet."""
     for name in external_files(program.model):
         source, target = Path(program.path).parent / name, output.parent / name

@@ -14,8 +14,10 @@ from ...annotations import Resident
 from ...graph import CostGraph
 from ...graph_builder import GraphBuilder
 from ...units import format_bytes
+from ..fresh_process import ask
 from ..options import ImportOptions
 from ..roofline import Roofline
+from ..stream_report import latency_text
 from .annotations import annotations_of
 from .loading import load_program
 from .nodes import OFFICIAL_DOMAINS, reads
@@ -55,7 +57,14 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
         As `load_program`.
     """
     program = load_program(model, options.shapes, note)
-    return costed_graph(program, options, options.costs, note)
+    graph = costed_graph(program, options, options.costs, note)
+    if options.costs == "measured":
+        hand_over = ask("onnx.hand_over", {}, about=model)
+        note(
+            f"{model}: a hand-over between streams takes {hand_over:.1f} us here; solve --task runtime "
+            f"--latency {latency_text(hand_over)} plans with it"
+        )
+    return graph
 
 
 def costed_graph(

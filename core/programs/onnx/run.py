@@ -6,9 +6,9 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ from ..timing import time_runs
 from .nodes import subgraphs
 from .program import OnnxProgram, read_program
 from .session import constant_tensors, kernel_times, random_inputs, runnable, session_of, session_options
+
+if TYPE_CHECKING:
+    import onnxruntime
+    from onnx import TensorProto
 
 PEAK_REPEATS = 2
 
@@ -49,7 +53,9 @@ def run_order(
     program = read_program(path, shapes, observed)
     inputs = random_inputs(program)
     with tempfile.TemporaryDirectory() as profiles:
-        session = _session(program, order or program.names, profiles)
+        session = ordered_session(
+            program, order or program.names, constant_tensors(program), lambda: session_options(profiles)
+        )
         expected = digests(session.run(None, inputs))
         ran = {name for name, _ in kernel_times(session)}
     times = time_runs(lambda: session.run(None, inputs))
@@ -64,15 +70,20 @@ def run_order(
     return {"peak": peak, **times, "digests": expected, "not_run": not_run}
 
 
-def _session(program: OnnxProgram, order: Sequence[str], profiles: str) -> Any:
+def ordered_session(
+    program: OnnxProgram,
+    order: Sequence[str],
+    constants: Mapping[str, TensorProto],
+    options: Callable[[], onnxruntime.SessionOptions],
+) -> Any:
     """Load the program in an order, with sizes declared if it can be loaded so."""
-    constants, folder = constant_tensors(program), Path(program.path).parent
+    folder = Path(program.path).parent
     try:
-        return session_of(runnable(program, order, constants), folder, session_options(profiles))
+        return session_of(runnable(program, order, constants), folder, options())
     except ProgramError:
         if not any(True for node in program.nodes for _ in subgraphs(node)):
             raise
-    return session_of(runnable(program, order, constants, has_sizes=False), folder, session_options(profiles))
+    return session_of(runnable(program, order, constants, has_sizes=False), folder, options())
 
 
 def digests(values: Sequence[NDArray[Any]]) -> list[str]:

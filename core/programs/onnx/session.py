@@ -26,7 +26,7 @@ SEED = 1
 Values = Mapping[str, NDArray[Any]]
 
 
-def session_options(profiles: str | None = None) -> onnxruntime.SessionOptions:
+def session_options(profiles: str | None = None, *, keeps_memory: bool = False) -> onnxruntime.SessionOptions:
     """Return settings under which the file's order is the order of execution, and a dead tensor is freed at once.
 
     Priority order without priorities is the file's, except that a Shape or Size runs as soon as it can; sequential
@@ -37,20 +37,22 @@ def session_options(profiles: str | None = None) -> onnxruntime.SessionOptions:
     ----------
     profiles
         A folder to write a profile into, which `kernel_times` reads.
+    keeps_memory
+        Whether memory is ONNX Runtime's own instead: arena, memory pattern, reuse, weights packed in advance.
     """
     options = onnxruntime.SessionOptions()
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
-    options.enable_mem_pattern = False
-    options.enable_mem_reuse = False
-    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = keeps_memory
+    options.enable_mem_reuse = keeps_memory
+    options.enable_cpu_mem_arena = keeps_memory
     options.log_severity_level = 4
     if profiles is not None:
         options.enable_profiling = True
         options.profile_file_prefix = f"{profiles}/profile"
-    options.add_session_config_entry("session.disable_prepacking", "1")
+    options.add_session_config_entry("session.disable_prepacking", str(int(not keeps_memory)))
     return options
 
 
@@ -79,15 +81,17 @@ def session_of(
         raise ProgramError(f"ONNX Runtime cannot load the model: {first_line(error)}") from None
 
 
-def run_model(model: ModelProto, folder: Path, inputs: Values) -> list[NDArray[Any]]:
-    """Run a model once, in its order; return its outputs.
+def run_model(
+    model: ModelProto, folder: Path, inputs: Values, options: onnxruntime.SessionOptions | None = None
+) -> list[NDArray[Any]]:
+    """Run a model once, by default in its order; return its outputs.
 
     Raises
     ------
     ProgramError
         If ONNX Runtime cannot load or run it, with its reason.
     """
-    session = session_of(model, folder)
+    session = session_of(model, folder, options)
     try:
         return list(session.run(None, inputs))
     except onnxruntime_errors() as error:
@@ -96,13 +100,18 @@ def run_model(model: ModelProto, folder: Path, inputs: Values) -> list[NDArray[A
 
 def kernel_times(session: onnxruntime.InferenceSession) -> list[tuple[str, float]]:
     """End the profile of a session; return the node and the microseconds of each kernel that ran, in their order."""
+    return [(name, microseconds) for name, _, microseconds in kernel_spans(session)]
+
+
+def kernel_spans(session: onnxruntime.InferenceSession) -> list[tuple[str, float, float]]:
+    """End the profile of a session; return node, start and microseconds of each kernel that ran, by their starts."""
     profile = Path(session.end_profiling())
     events = json.loads(profile.read_bytes())
     profile.unlink()
     suffix = "_kernel_time"
     kernels = [event for event in events if event["name"].endswith(suffix)]
     kernels.sort(key=lambda event: event["ts"])
-    return [(event["name"].removesuffix(suffix), float(event["dur"])) for event in kernels]
+    return [(event["name"].removesuffix(suffix), float(event["ts"]), float(event["dur"])) for event in kernels]
 
 
 def onnxruntime_errors() -> tuple[type[Exception], ...]:

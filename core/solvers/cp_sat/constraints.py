@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .redundant import devices_are_numbered_as_they_are_used
 from .variables import Buffer, Variables
 
 
@@ -11,6 +12,7 @@ def add_time_constraints(v: Variables) -> None:
     """Add all that holds whatever is minimised."""
     ops_run_on_one_device_each(v)
     one_op_stays_on_device_0(v)
+    devices_are_numbered_as_they_are_used(v)
     needed_transfers_are_sent(v)
     inputs_are_there(v)
     devices_run_one_step_at_a_time(v)
@@ -71,6 +73,7 @@ def devices_run_one_step_at_a_time(v: Variables) -> None:
             busy = v.sent[tensor, target]
             if target != device:
                 busy = _both(v, busy, v.on[v.producer[tensor]][device])
+            v.busy[(tensor, target), device] = busy
             steps.append(interval(step.start, step.duration, busy, ""))
         v.model.add_no_overlap(steps)
 

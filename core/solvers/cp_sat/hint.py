@@ -41,10 +41,9 @@ class HintedTimes:
                 clock[source] = clock[target] = start + units.transfer[~item]
         self.makespan = max(clock)
 
-    def swap_devices(self, one: int, other: int) -> None:
-        """Give two devices each other's number."""
-        new = {one: other, other: one}
-        self.device = [new.get(device, device) for device in self.device]
-        self.transfer_start = {
-            (t, new.get(device, device)): start for (t, device), start in self.transfer_start.items()
-        }
+    def number_devices(self, ranked: list[int]) -> None:
+        """Give the devices numbers, in the order in which the ops of a list use them first."""
+        used = list(dict.fromkeys(self.device[op] for op in ranked))
+        new = {device: number for number, device in enumerate(used)}
+        self.device = [new[device] for device in self.device]
+        self.transfer_start = {(t, new[device]): start for (t, device), start in self.transfer_start.items()}

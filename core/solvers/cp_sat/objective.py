@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from .redundant import devices_work_within
 from .variables import Variables
 
 
@@ -15,10 +16,12 @@ def minimise_peak(v: Variables) -> None:
 
 
 def minimise_makespan(v: Variables) -> None:
-    """Minimise the end of the last op; what is sent is read later."""
+    """Minimise the end of the last op, no later than in the hint if that is feasible; what is sent is read later."""
     bound = math.floor(v.search.lower_bound / v.units.microseconds * (1 - 1e-12))
     low = min(max(0, bound) * v.units.steps, v.units.horizon)
-    makespan = v.number(low, v.units.horizon, v.hint.makespan)
+    high = v.units.horizon if v.search.best_fitness[0] else max(low, v.hint.makespan)
+    makespan = v.number(low, high, v.hint.makespan)
+    devices_work_within(v, makespan)
     for step in v.ops:
         v.model.add(makespan >= step.end)
     v.model.minimize(makespan)

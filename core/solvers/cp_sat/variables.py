@@ -10,6 +10,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from ...costs.bounds import op_needs
 from ...schedule import Schedule
 from ...search.search import Search
 from .hint import HintedTimes
@@ -64,6 +67,10 @@ class Variables:
         Per op and device: whether the op runs there.
     ops
         Per op: its step.
+    ranked
+        The ops, by which alike devices are numbered.
+    busy
+        By transfer and device: whether it takes place and is on the device, at either end.
     sent, transfers
         By tensor and device: whether it is sent there, and that step. Empty on one device.
     peak, most
@@ -82,11 +89,20 @@ class Variables:
         self.readers = [consumers[a:b] for a, b in pairwise(pointers)]
         assert search.best is not None
         self.hint = HintedTimes(search.best, self.graph.num_ops, self.problem.devices, units)
-        self.hint.swap_devices(0, self.hint.device[self.problem.fixed_op])
+        self.ranked = self._rank()
+        self.hint.number_devices(self.ranked)
+        self.busy: dict[tuple[tuple[int, int], int], Any] = {}
         self.model = cp_model.CpModel()
         self._add_placement()
         self._add_ops()
         self._add_transfers()
+
+    def _rank(self) -> list[int]:
+        """Return the ops, the one that stays on device 0 first, then those of the longest runtime or most memory."""
+        graph = self.graph
+        weight = graph.runtime if self.problem.task == "runtime" else op_needs(graph, self.problem.devices)
+        first = self.problem.fixed_op
+        return [first, *(op for op in np.argsort(-weight, kind="stable").tolist() if op != first)]
 
     def check_time(self) -> None:
         """Raise OutOfTimeError if the run is over; asked often, since a large model takes long to build."""

@@ -24,6 +24,7 @@ from ...problem import Problem
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
+from ..machines.plan_annealing import anneal
 from ..one_device import order_search
 from .cooling import Cooling
 from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, start_keys, total_wait
@@ -57,6 +58,9 @@ def solve(search: Search, parameters: Parameters) -> None:
     """
     p = parameters
     problem = search.problem
+    if not problem.is_plain:
+        anneal(search, p.hot if problem.task == "runtime" else p.memory_hot)
+        return
     if search.best is None:
         search.offer_order(problem.graph.input_order)
     for_peak = p.memory_hot, p.memory_cold
@@ -69,6 +73,8 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 def warm_up(tiny: Problem) -> Problem:
     """Compile what the search on one device needs, too; more is done under a limit that cannot be kept."""
+    if not tiny.is_plain:
+        return tiny
     order_search.warm_up(tiny)
     return tiny if tiny.memory_limit is None else replace(tiny, memory_limit=1)
 

@@ -15,12 +15,14 @@ from ...kernels.several_devices.random_keys import cross, look_up
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
+from ..machines.chromosomes import LazyMachineChromosomes, MachineChromosomes
 from .beta_quantiles import quantile_tables
 from .lazy_keys import LazyChromosomes, start_keys
 from .random_keys import Chromosomes, Population, ranked
 
 Decoder = Literal["queue", "lazy"]
 DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": LazyChromosomes}
+ON_MACHINES: dict[Decoder, type[Chromosomes]] = {"queue": MachineChromosomes, "lazy": LazyMachineChromosomes}
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ def evolve(
         Chromosomes that join the first population, shape `(rows, genes)`.
     """
     p = parameters
-    with DECODERS[p.decoder](search) as chromosomes:
+    decoders = DECODERS if search.problem.is_plain else ON_MACHINES
+    with decoders[p.decoder](search) as chromosomes:
         bias = np.ascontiguousarray(np.broadcast_to(distribution.bias, chromosomes.genes), dtype=np.float64)
         known = [] if warm_start is None else list(warm_start)
         if search.initial is not None:

@@ -13,6 +13,7 @@ from ...graph import CostGraph
 from ...problem import Problem
 from ...schedule import Schedule
 from ...search.parameters import Parameters
+from ...search.plans import Plans
 from ...search.search import Search, Stopped
 from ..one_device.sequences import Heed
 
@@ -25,9 +26,31 @@ def solve(search: Search, parameters: Parameters) -> None:
     problem = search.problem
     with suppress(Stopped):
         placement = partition(problem.graph, problem.devices, search.rng, search.must_stop, search.heeding)
+        if not problem.is_plain:
+            search.evaluations += 1
+            _offer_on_machine(search, placement)
+            return
         orders = device_orders(problem.graph, placement, problem.devices, search.heeding)
         schedule = merge(problem, placement, orders, search.heeding)
         search.evaluations += 1
+        search.offer(schedule)
+
+
+def _offer_on_machine(search: Search, placement: IndexArray) -> None:
+    """Offer the merged order on a partition, of which ops go elsewhere that may not be where it has them.
+
+    The parts are equal, as in the paper, whatever the speeds of the devices.
+    """
+    problem, plans = search.problem, Plans(search.problem)
+    rules = problem.rules
+    ops = np.arange(problem.graph.num_ops)
+    placement = placement[rules.group]
+    placement = np.where(rules.allowed[ops, placement], placement, rules.allowed.argmax(axis=1)).astype(np.int32)
+    order = merge(problem, placement, device_orders(problem.graph, placement, problem.devices)).op_order()
+    schedule = plans.schedule(plans.plan(order), placement)
+    if schedule is None:
+        search.offer_order(problem.graph.input_order)
+    else:
         search.offer(schedule)
 
 

@@ -19,6 +19,7 @@ from ...kernels.several_devices.sequences import new_due, run_sequence
 from ...schedule import Schedule
 from ...search import parameters as base
 from ...search.parameters import parameter
+from ...search.plans import Plans
 from ...search.search import Search
 from ...search.tuned import shipped
 from .lazy_keys import aim_of, as_schedule
@@ -45,7 +46,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     counts as a move without success.
     """
     patience = parameters.patience or shipped("local-search", Parameters).parameters(search.problem.task).patience
-    walk = _Walk(search)
+    walk = _Walk(search) if search.problem.is_plain else _MachineWalk(search)
     start = search.initial
     while not search.must_stop():
         if start is None:
@@ -141,6 +142,35 @@ class _Walk:
         low, high = min(here, there), max(here, there) + 1
         self.order[low:high] = np.roll(self.order[low:high], 1 if there < here else -1)
         self.place[self.order[low:high]] = np.arange(low, high, dtype=np.int32)
+
+
+class _MachineWalk(_Walk):
+    """The same on a machine: a device is drawn from those where an op, and all that is with it, may be."""
+
+    def __init__(self, search: Search) -> None:
+        super().__init__(search)
+        self.plans, self.rules = Plans(search.problem), search.problem.rules
+
+    def restart(self) -> None:
+        """Draw an order and a placement."""
+        draws = np.where(self.rules.allowed, self.search.rng.random(self.rules.allowed.shape), -1.0)
+        order = random_order(self.problem.graph, self.search.rng)
+        self._set(order, draws.argmax(axis=1)[self.rules.group])
+
+    def price(self) -> Fitness:
+        """Price the schedule, count the evaluation, and offer it if it is the best so far."""
+        _, cost = self.plans.price(self.plans.plan(self.order), self.placement)
+        self.search.evaluations += 1
+        fitness = cost.excess, self.problem.value(cost.peak, cost.runtime)
+        if fitness < self.search.best_fitness and np.isfinite(cost.runtime):
+            schedule = self.plans.schedule(self.plans.plan(self.order), self.placement)
+            assert schedule is not None
+            self.search.offer(schedule)
+        return fitness
+
+    def _put_on(self, op: int, device: int) -> None:
+        if self.rules.allowed[op, device]:
+            self.placement[self.rules.group == self.rules.group[op]] = device
 
 
 def random_order(graph: CostGraph, rng: np.random.Generator) -> IndexArray:

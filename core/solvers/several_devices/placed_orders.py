@@ -6,6 +6,7 @@ import numpy as np
 
 from ...arrays import IndexArray
 from ...schedule import Schedule
+from ...search.plans import Plans
 from ...search.search import Search
 from .lazy_keys import LazyChromosomes
 from .peak_annealing import LeastPeak
@@ -26,6 +27,9 @@ def place(search: Search, orders: IndexArray) -> None:
         Shape `(rows, ops)`, the most promising first; some may be left out if the budget is short.
     """
     problem = search.problem
+    if not problem.is_plain:
+        _place_on_machine(search, orders)
+        return
     goal = int(search.lower_bound)
     if problem.task == "runtime":
         _run_lazily(search, orders)
@@ -45,3 +49,16 @@ def _run_lazily(search: Search, orders: IndexArray) -> None:
     if len(rows) and not search.must_stop():
         with LazyChromosomes(search) as chromosomes:
             chromosomes.price(np.stack([chromosomes.encode(Schedule.single_device(order)) for order in rows]))
+
+
+def _place_on_machine(search: Search, orders: IndexArray) -> None:
+    """Offer a schedule per order, each op where it ends first."""
+    plans = Plans(search.problem)
+    for order in orders:
+        if search.must_stop():
+            return
+        placement = plans.place_along(order)
+        schedule = None if placement is None else plans.schedule(plans.plan(order), placement)
+        search.evaluations += 1
+        if schedule is not None:
+            search.offer(schedule)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...search.parameters import Parameters
 from ...search.search import Search
+from ..machines.chromosomes import MachineChromosomes
 from .random_keys import Chromosomes
 
 _BATCH, _MOST_GENES = 64, 10**7
@@ -17,7 +18,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     ops, gives the paper's numbers (`docs/methods/one-device.md`). On several devices placement and transfers are
     random too.
     """
-    with Chromosomes(search) as chromosomes:
+    kind = Chromosomes if search.problem.is_plain else MachineChromosomes
+    with kind(search) as chromosomes:
         while not search.must_stop():
             rows = max(1, min(_BATCH, _MOST_GENES // chromosomes.genes))
             count = int(min(rows, search.evaluations_left))

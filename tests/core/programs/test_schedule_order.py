@@ -55,5 +55,7 @@ def test_a_schedule_of_another_model_is_taken_by_force_alone(tmp_path):
 
 def test_a_program_runs_on_one_device(tmp_path):
     (tmp_path / "s.json").write_text('{"steps": [{"op": "max", "device": 0}, {"op": "add", "device": 1}]}')
-    with pytest.raises(UsageError, match=r"s\.json: the schedule uses 2 devices, .* --devices 1"):
+    with pytest.raises(
+        UsageError, match=r"s\.json: the schedule uses 2 devices, .* --devices 1, .* apply --format device-map"
+    ):
         read_order(str(tmp_path / "s.json"), model())

@@ -1,0 +1,61 @@
+"""Lower bounds on the makespan of several devices that know what transfers cost (`docs/concepts/bounds.md`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays import FloatArray, csr
+from ..graph import CostGraph
+from ..kernels.several_devices.heads import Sending, between_heads_and_tails, find_heads, new_heads
+from ..problem import Problem
+
+ROUNDING = 5e-13
+"""What the rounding of sums of microseconds may have added, relative."""
+LARGEST = 2_000
+"""Ops: the bound takes time with their square, half a second for so many."""
+
+
+def communication_bound(problem: Problem) -> float:
+    """Return what no schedule on several devices is faster than, microseconds; 0 for graphs that are too large.
+
+    An op's head is its earliest start, its tail what follows it at least: where a transfer takes longer than to run
+    more ops on one device, these run in turn (Papadimitriou and Yannakakis 1990). Then, over all pairs of a head and a
+    tail: both, and the work of all ops that have no less, shared evenly (as Fernandez and Bussell 1973).
+    """
+    graph = problem.graph
+    if graph.num_ops > LARGEST:
+        return 0.0
+    head, tail = _heads(problem, is_reversed=False), _heads(problem, is_reversed=True)
+    by_head, by_tail = (np.argsort(times, kind="stable").astype(np.int32) for times in (head, tail))
+    path = float((head + tail + graph.runtime).max())
+    work = float(between_heads_and_tails(head, tail, by_head, by_tail, graph.runtime, problem.devices))
+    return max(path, work) * (1 - ROUNDING)
+
+
+def _heads(problem: Problem, *, is_reversed: bool) -> FloatArray:
+    """Return each op's head or, with time reversed, its tail, microseconds; shape `(ops,)`."""
+    graph = problem.graph
+    sources, targets, cost = _sending(graph, problem.latency + graph.tensor_size * problem.microseconds_per_byte)
+    if is_reversed:
+        sources, targets = targets, sources
+    by_target = np.lexsort((sources, targets))
+    pointers, before = csr(targets[by_target], sources[by_target], graph.num_ops)
+    order = graph.input_order[::-1] if is_reversed else graph.input_order
+    heads = new_heads(graph.num_ops)
+    sending = Sending(np.ascontiguousarray(order), pointers, before, cost[by_target], graph.runtime)
+    find_heads(sending, heads, 0, graph.num_ops)
+    return heads.head
+
+
+def _sending(graph: CostGraph, cost: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return distinct pairs of ops, one of which reads the other, and what all tensors between them cost to send."""
+    pointers, consumers = graph.consumers
+    tensors = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
+    pairs = graph.tensor_producer[tensors].astype(np.int64) * graph.num_ops + consumers
+    distinct, place = np.unique(pairs, return_inverse=True)
+    total = np.zeros(len(distinct))
+    np.add.at(total, place, cost[tensors])
+    return distinct // graph.num_ops, distinct % graph.num_ops, total

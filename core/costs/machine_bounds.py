@@ -1,0 +1,160 @@
+"""Lower bounds on machines: no schedule can be better (`docs/concepts/bounds.md`)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays import FloatArray, IntArray
+from ..homes import first_home, model_of
+from ..problem import Problem
+
+_ROUNDS = 200
+
+
+def possible_times(problem: Problem) -> FloatArray:
+    """Return what each op takes on each device, microseconds, infinite where it may not be; shape `(ops, devices)`."""
+    times: FloatArray = np.where(problem.rules.allowed, problem.rules.times, np.inf)
+    return times
+
+
+class EdgeCosts:
+    """What edges between ops cost in transfers.
+
+    Attributes
+    ----------
+    sources, targets
+        Shape `(edges,)`: the ops of each edge, those that hold residents left out, in the order of their sources.
+    mean
+        Shape `(edges,)`: microseconds of its transfers over the mean link.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        graph, machine = problem.graph, problem.hardware
+        pointers, tensors = graph.inputs
+        readers = np.repeat(np.arange(graph.num_ops), np.diff(pointers))
+        makers = graph.tensor_producer[tensors].astype(np.int64)
+        own = makers < first_home(graph)
+        readers, makers, tensors = readers[own], makers[own], tensors[own]
+        pairs, edge = np.unique(makers * graph.num_ops + readers, return_inverse=True)
+        self.sources, self.targets = pairs // graph.num_ops, pairs % graph.num_ops
+        edge = edge.ravel()
+        self.count: NDArray[Any] = np.bincount(edge, minlength=len(pairs)).astype(np.float64)
+        self.bytes: NDArray[Any] = np.bincount(edge, graph.tensor_size[tensors], minlength=len(pairs))
+        if machine.is_beside and not machine.contention:  # what an edge sends is sent at once
+            self.count, self.bytes = np.ones(len(pairs)), np.zeros(len(pairs))
+            np.maximum.at(self.bytes, edge, graph.tensor_size[tensors])
+        self.latency, self.per_byte = machine.latencies, machine.microseconds_per_byte
+        linked = machine.has_link & ~np.eye(len(machine.devices), dtype=bool)
+        latency = self.latency[linked].mean() if linked.any() else 0.0
+        per_byte = self.per_byte[linked].mean() if linked.any() else 0.0
+        self.mean = self.count * latency + self.bytes * per_byte
+
+    def between(self, edge: int) -> FloatArray:
+        """Return what an edge takes from each device to each, microseconds; shape `(devices, devices)`."""
+        cost: FloatArray = self.count[edge] * self.latency
+        if self.bytes[edge]:
+            cost = cost + self.bytes[edge] * self.per_byte
+        np.fill_diagonal(cost, 0.0)
+        return cost
+
+    def from_device(self, edge: int, device: int) -> FloatArray:
+        """Return what an edge takes from a device to each, microseconds; shape `(devices,)`."""
+        cost: FloatArray = self.count[edge] * self.latency[device]
+        if self.bytes[edge]:
+            cost = cost + self.bytes[edge] * self.per_byte[device]
+        cost[device] = 0.0
+        return cost
+
+    def grouped(self, by: NDArray[Any], ops: int) -> list[list[int]]:
+        """Return the edges of each op, by its sources or its targets."""
+        groups: list[list[int]] = [[] for _ in range(ops)]
+        for edge, op in enumerate(by.tolist()):
+            groups[op].append(edge)
+        return groups
+
+
+def optimistic_costs(problem: Problem, edges: EdgeCosts, *, mean: bool) -> FloatArray:
+    """Return the least time from the end of each op on each device to the end of all (PEFT eq. 5); `(ops, devices)`.
+
+    Every later op is on its best device. A transfer costs what the mean link takes, as in the paper, or with
+    `mean` false what its own takes: no schedule is faster then.
+    """
+    graph, times = problem.graph, possible_times(problem)
+    apart = ~np.eye(problem.devices, dtype=bool)
+    cost, leaving = np.zeros((graph.num_ops, problem.devices)), edges.grouped(edges.sources, graph.num_ops)
+    for op in graph.input_order[::-1].tolist():
+        for e in leaving[op]:
+            target = edges.targets[e]
+            sent = edges.mean[e] * apart if mean else edges.between(e)
+            np.maximum(cost[op], (sent + (times[target] + cost[target])[None, :]).min(axis=1), out=cost[op])
+    return cost
+
+
+def earliest_ends(problem: Problem, edges: EdgeCosts) -> FloatArray:
+    """Return the earliest that each op can end on each device, every earlier op on its best; shape `(ops, devices)`."""
+    graph = problem.graph
+    ends, entering = possible_times(problem).copy(), edges.grouped(edges.targets, graph.num_ops)
+    for op in graph.input_order.tolist():
+        ready = np.zeros(problem.devices)
+        for e in entering[op]:
+            np.maximum(ready, (ends[edges.sources[e]][:, None] + edges.between(e)).min(axis=0), out=ready)
+        ends[op] += ready
+    return ends
+
+
+def machine_runtime_bound(problem: Problem) -> float:
+    """Return what no makespan is below, microseconds.
+
+    The larger of the longest path, each op on its best device and each transfer paid that then is needed, and of the
+    work, shared among the devices as best it can be.
+    """
+    edges = EdgeCosts(problem)
+    ends, after = earliest_ends(problem, edges), optimistic_costs(problem, edges, mean=False)
+    return max(float((ends + after).min(axis=1).max()), _work_bound(possible_times(problem)))
+
+
+def _work_bound(times: FloatArray) -> float:
+    """Return the least makespan of all ops, each split among devices as one likes, by weighing the devices.
+
+    For any weights that sum to 1, no makespan is below the sum over ops of the least weighted time; what weights the
+    fullest device more raises it (Plotkin, Shmoys and Tardos 1995).
+    """
+    can = np.isfinite(times)
+    finite = np.where(can, times, 0.0)
+    weight = np.full(times.shape[1], 1.0 / times.shape[1])
+    weight *= (can & (finite > 0)).any(axis=0) + 1e-12
+    best = 0.0
+    for round_ in range(_ROUNDS):
+        weight /= weight.sum()
+        weighted = np.where(can, weight * finite, np.inf)
+        choice = weighted.argmin(axis=1)
+        best = max(best, math.fsum(weighted.min(axis=1).tolist()))
+        load = np.bincount(choice, finite[np.arange(len(choice)), choice], minlength=len(weight))
+        if load.max() <= 0:
+            break
+        weight = weight * np.exp((load / load.max() - 1.0) / (1.0 + 0.1 * round_))
+    return best * (1 - 1e-12)
+
+
+def machine_memory_bound(problem: Problem, needs: IntArray) -> int:
+    """Return what no peak of the fullest device is below, bytes: the largest op, or all that stays, shared evenly.
+
+    Parameters
+    ----------
+    problem
+        What is scheduled.
+    needs
+        Shape `(model's ops,)`: what each op of the model needs on its device while it runs, but for what stays there.
+    """
+    graph, own = problem.graph, first_home(problem.graph)
+    needs = needs + graph.persistent[:own]
+    pointers, tensors = graph.inputs
+    reader = np.repeat(np.arange(graph.num_ops), np.diff(pointers))
+    resident = tensors >= model_of(graph).num_tensors
+    np.add.at(needs, reader[resident], graph.tensor_size[tensors[resident]])
+    stays = int(graph.persistent.sum()) + int(graph.tensor_size[graph.is_final & (graph.alias_of < 0)].sum())
+    return max(-(-stays // problem.devices), int(needs.max()))

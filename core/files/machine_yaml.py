@@ -1,0 +1,255 @@
+"""Machine files: YAML that says devices, links, and what is fixed (`docs/concepts/machines.md`).
+
+The same values are in the `machine` of a schedule file, where a link has one direction and op times are written out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..errors import FormatError, UsageError
+from ..machine import MAX_DEVICES, Device, Machine, OpTimes
+from ..units import parse_bandwidth, parse_bytes, parse_microseconds
+
+_MEMBERS = ("devices", "links", "default_link", "transfers", "contention", "pins", "together", "op_times")
+_NEEDED = object()
+Place = tuple[Any, ...]
+"""Where a value is: the keys and numbers that lead to it."""
+
+
+def read_machine(path: str | Path, op_times: str | Path | None = None) -> Machine:
+    """Read a machine file.
+
+    Parameters
+    ----------
+    path
+        A YAML file.
+    op_times
+        A CSV file of times by kind of device, as `read_op_times` reads it; by default ops take runtime / speed.
+
+    Raises
+    ------
+    FormatError
+        Naming file and line, if it cannot be read or a value is not understood.
+
+    Examples
+    --------
+    >>> _ = open("pair.yaml", "w").write('''devices:
+    ...   - {name: gpu0, kind: gpu, memory: 16GiB, speed: 1.0}
+    ...   - {name: cpu0, kind: cpu, memory: 64GiB, speed: 0.1}
+    ... links:
+    ...   - {between: [gpu0, cpu0], bandwidth: 25GB/s, latency: 5us}
+    ... transfers: beside
+    ... ''')
+    >>> schedopt.read_machine("pair.yaml")
+    Machine('gpu0', 'cpu0')
+    """
+    from .op_times_csv import read_op_times
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        document = yaml.safe_load(text)
+        lines = _lines(yaml.compose(text, Loader=yaml.SafeLoader))
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+
+    def where(place: Place) -> str:
+        while place and place not in lines:
+            place = place[:-1]
+        return f"{path}, line {lines.get(place, 1)}"
+
+    times = None if op_times is None else read_op_times(op_times)
+    machine = machine_of(document, where, times, needs_memory=True)
+    if op_times is None:
+        return machine
+    return replace(machine, places={**machine.places, "op_times": str(op_times)})
+
+
+def _lines(node: Any, place: Place = ()) -> dict[Place, int]:
+    """Return the line of each value of a YAML document."""
+    if node is None:
+        return {}
+    lines = {place: node.start_mark.line + 1}
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            lines |= _lines(value, (*place, key.value))
+            lines[(*place, key.value)] = key.start_mark.line + 1
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            lines |= _lines(value, (*place, number))
+    return lines
+
+
+def machine_of(
+    document: Any, where: Callable[[Place], str], op_times: OpTimes | None = None, *, needs_memory: bool = False
+) -> Machine:
+    """Return the machine of plain values.
+
+    Parameters
+    ----------
+    document
+        What a machine file holds.
+    where
+        Returns what errors call a place in it.
+    op_times
+        Times by op and kind, in place of those of the document.
+    needs_memory
+        Whether every device must say how much memory it has; by default that is then without a limit.
+
+    Raises
+    ------
+    FormatError
+        Naming the place, if a value is not understood.
+    """
+    reader = _Reader(document, where, needs_memory)
+    try:
+        return reader.machine(op_times)
+    except UsageError as error:
+        raise FormatError(f"{where(reader.place)}: {error}") from error
+
+
+class _Reader:
+    """Reads a document value by value; `place` is what it reads."""
+
+    def __init__(self, document: Any, where: Callable[[Place], str], needs_memory: bool) -> None:
+        self.document, self.where = document, where
+        self.needed = ("name", "memory") if needs_memory else ("name",)
+        self.place: Place = ()
+
+    def fail(self, place: Place, text: str) -> FormatError:
+        return FormatError(f"{self.where(place)}: {text}")
+
+    def machine(self, op_times: OpTimes | None) -> Machine:
+        top = self._mapping(self.document, (), _MEMBERS, "a machine")
+        devices = self._devices(top)
+        machine = Machine(devices)
+        bandwidth, latency = self._links(top, machine)
+        for name, kinds in (("transfers", str), ("contention", bool)):
+            if name in top and not isinstance(top[name], kinds):
+                raise self.fail((name,), f"{name} is {'true or false' if kinds is bool else 'a text'}")
+        self.place = ("transfers",)
+        settings = {name: top[name] for name in ("transfers", "contention") if name in top}
+        machine = Machine(devices, bandwidth, latency, **settings)
+        pins, together = self._pins(top, machine), self._together(top)
+        self.place = ("op_times",)
+        times = top.get("op_times", {}) if op_times is None else op_times
+        if op_times is not None:
+            self._check_kinds(op_times, devices)
+        places = self._places(pins, together)
+        return replace(machine, pins=pins, together=together, op_times=times, places=places)
+
+    def _places(self, pins: tuple[tuple[str, str], ...], together: tuple[tuple[str, ...], ...]) -> dict[str, str]:
+        """Return what errors call parts of the machine that only a graph can show to be wrong."""
+        places = {f"pin {pattern}": self.where(("pins", pattern)) for pattern, _ in pins}
+        places |= {f"together {number}": self.where(("together", number)) for number in range(len(together))}
+        return {**places, "links": self.where(("links",)), "op_times": self.where(("op_times",))}
+
+    def _mapping(self, value: Any, place: Place, members: tuple[str, ...], what: str) -> Mapping[str, Any]:
+        if not isinstance(value, dict):
+            raise self.fail(place, f"{what} has members such as {', '.join(members[:3])}; this is {value!r:.60}")
+        if unknown := next((key for key in value if key not in members), None):
+            raise self.fail((*place, unknown), f"{what} has no '{unknown}'; it has {', '.join(members)}")
+        return value
+
+    def _list(self, value: Any, place: Place, what: str) -> list[Any]:
+        if not isinstance(value, list):
+            raise self.fail(place, f"{what} is a list, not {value!r:.60}")
+        return value
+
+    def _devices(self, top: Mapping[str, Any]) -> tuple[Device, ...]:
+        if "devices" not in top:
+            raise self.fail((), "a machine has devices: a list of them is missing")
+        listed = self._list(top["devices"], ("devices",), "devices")
+        if not 1 <= len(listed) <= MAX_DEVICES:
+            raise self.fail(("devices",), f"a machine has from 1 to {MAX_DEVICES} devices, not {len(listed)}")
+        made: list[Device] = []
+        for number, values in enumerate(listed):
+            place: Place = ("devices", number)
+            given = self._mapping(values, place, ("name", "kind", "memory", "speed"), "a device")
+            for needed in self.needed:
+                if needed not in given:
+                    raise self.fail(place, f"the device {given.get('name', number)!r} has no {needed}")
+            memory = given.get("memory")
+            self.place = (*place, "memory")
+            size = None if memory is None else parse_bytes(memory, "memory")
+            self.place = place
+            made.append(Device(given["name"], given.get("kind", "device"), size, given.get("speed", 1.0)))
+            if made[-1].name in [other.name for other in made[:-1]]:
+                raise self.fail(place, f"two devices have the name '{made[-1].name}'")
+        return tuple(made)
+
+    def _links(self, top: Mapping[str, Any], machine: Machine) -> tuple[list[list[float]], list[list[float]]]:
+        count = len(machine.devices)
+        bandwidth = [[0.0] * count for _ in range(count)]
+        latency = [[0.0] * count for _ in range(count)]
+        if "default_link" in top:
+            default = self._mapping(top["default_link"], ("default_link",), ("bandwidth", "latency"), "default_link")
+            cost = self._cost(default, ("default_link",))
+            bandwidth = [[cost[0]] * count for _ in range(count)]
+            latency = [[cost[1]] * count for _ in range(count)]
+        for number, values in enumerate(self._list(top.get("links", []), ("links",), "links")):
+            place: Place = ("links", number)
+            link = self._mapping(values, place, ("between", "from", "to", "bandwidth", "latency"), "a link")
+            pairs = self._pairs(link, place, machine)
+            cost = self._cost(link, place)
+            for one, two in pairs:
+                bandwidth[one][two], latency[one][two] = cost
+        for at in range(count):
+            bandwidth[at][at], latency[at][at] = math.inf, 0.0
+        return bandwidth, latency
+
+    def _pairs(self, link: Mapping[str, Any], place: Place, machine: Machine) -> list[tuple[int, int]]:
+        """Return the pairs of devices that a link of names or kinds is between."""
+        if ("between" in link) == ("from" in link or "to" in link) or ("from" in link) != ("to" in link):
+            raise self.fail(place, "a link is between: [a, b], or from: a, to: b")
+        ends = link["between"] if "between" in link else [link["from"], link["to"]]
+        if not (isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, str) for end in ends)):
+            raise self.fail(place, f"a link has two ends, named by names or kinds of devices, not {ends!r:.60}")
+        self.place = place
+        one, two = (machine.named(end) for end in ends)
+        pairs = [(a, b) for a in one for b in two if a != b]
+        if not pairs:
+            raise self.fail(place, f"the link between '{ends[0]}' and '{ends[1]}' joins no two devices")
+        return pairs + [(b, a) for a, b in pairs] if "between" in link else pairs
+
+    def _cost(self, link: Mapping[str, Any], place: Place) -> tuple[float, float]:
+        self.place = (*place, "bandwidth")
+        bandwidth = math.inf if link.get("bandwidth") is None else parse_bandwidth(link["bandwidth"])
+        if bandwidth == 0:
+            raise self.fail(self.place, "the bandwidth of a link must be more than 0; leave the link out instead")
+        self.place = (*place, "latency")
+        return bandwidth, parse_microseconds(link.get("latency", 0))
+
+    def _pins(self, top: Mapping[str, Any], machine: Machine) -> tuple[tuple[str, str], ...]:
+        pins = top.get("pins", {})
+        if not isinstance(pins, (dict, list)):
+            raise self.fail(("pins",), f"pins are patterns of ops with a device each, not {pins!r:.60}")
+        pairs = list(pins.items()) if isinstance(pins, dict) else [tuple(pin) for pin in pins]
+        for pair in pairs:
+            place = ("pins", pair[0])
+            if len(pair) != 2 or not all(isinstance(part, str) for part in pair):
+                raise self.fail(place, f"a pin is a pattern of ops with the name or kind of a device, not {pair!r:.60}")
+            self.place = place
+            machine.named(pair[1])
+        return tuple(pairs)
+
+    def _together(self, top: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+        groups = self._list(top.get("together", []), ("together",), "together")
+        for number, group in enumerate(groups):
+            if not (isinstance(group, list) and all(isinstance(pattern, str) for pattern in group)):
+                raise self.fail(("together", number), f"a group is a list of patterns of ops, not {group!r:.60}")
+        return tuple(tuple(group) for group in groups)
+
+    def _check_kinds(self, times: OpTimes, devices: tuple[Device, ...]) -> None:
+        known = {device.kind for device in devices}
+        for by_kind in times.values():
+            if wrong := next((kind for kind in by_kind if kind not in known), None):
+                raise self.fail(("devices",), f"op times are given for kind '{wrong}', which no device has")

@@ -1,0 +1,178 @@
+"""Tensors with a home: what the caller gives and keeps lies on one device from the first step to the last.
+
+On one device such a tensor is so many persistent bytes. On several it has a place of its own: an op without runtime
+at the end of the graph holds it, runs on its home, and every op that reads the tensor reads that of the op.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .annotations import Resident
+from .arrays import BoolArray, csr, distinct_pairs, frozen
+from .errors import GraphError
+from .graph import CostGraph
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GraphWithHomes(CostGraph):
+    """A graph whose residents are held by ops of their own, after those of the model; `with_homes` makes it.
+
+    Op `model.num_ops + n` holds resident `n` of `held`: it takes no time, its persistent bytes are the tensor's, and
+    tensor `model.num_tensors + n` is what others read; that takes no further bytes where its home is.
+    """
+
+    model: CostGraph = None  # type: ignore[assignment]
+    held: tuple[Resident, ...] = ()
+    holds_all: bool = True
+
+    @cached_property
+    def is_written(self) -> BoolArray:
+        """Whether some op writes each resident in place, shape `(residents,)`."""
+        return frozen([bool(resident.writers) for resident in self.held], np.bool_)
+
+    def kept_at_home(self, resident: int) -> list[int]:
+        """Return the ops that can only run at the home of a resident.
+
+        Those are what writes it in place, and what reads it without being known to run before all of these: a copy
+        would not hold what was written.
+        """
+        writers = self.held[resident].writers
+        if not writers:
+            return []
+        before = set.intersection(*(self._ancestors(writer) for writer in writers))
+        return sorted({*writers, *(reader for reader in self.held[resident].readers if reader not in before)})
+
+    def _ancestors(self, op: int) -> set[int]:
+        pointers, predecessors = self.model.predecessors
+        found: set[int] = set()
+        waiting = [op]
+        while waiting:
+            at = waiting.pop()
+            new = set(predecessors[pointers[at] : pointers[at + 1]].tolist()) - found
+            found |= new
+            waiting.extend(new)
+        return found
+
+
+def model_of(graph: CostGraph) -> CostGraph:
+    """Return a graph without homes: the model's own."""
+    return graph.model if isinstance(graph, GraphWithHomes) else graph
+
+
+def first_home(graph: CostGraph) -> int:
+    """Return how many ops of a graph are the model's own; those from there on hold residents."""
+    return model_of(graph).num_ops
+
+
+def holders(graph: CostGraph) -> list[int]:
+    """Return the op among whose persistent bytes each resident of the annotations is, -1 if it is not counted."""
+    held = graph.held if isinstance(graph, GraphWithHomes) else ()
+    place = {id(resident): first_home(graph) + number for number, resident in enumerate(held)}
+    return [place.get(id(resident), resident.op) for resident in graph.annotations.residents]
+
+
+def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
+    """Return a graph in which residents have a home; the model's own if there are none that need one.
+
+    Parameters
+    ----------
+    graph
+        A graph whose annotations say what is resident.
+    holds_all
+        Whether residents that a single op uses have a home of their own, too, rather than with that op.
+
+    Raises
+    ------
+    GraphError
+        If residents are said to have more bytes than the op that holds them has persistent ones.
+    """
+    if isinstance(graph, GraphWithHomes) and graph.holds_all == holds_all:
+        return graph
+    graph = model_of(graph)
+    held = tuple(
+        r for r in graph.annotations.residents if r.op >= 0 and r.size > 0 and (holds_all or len(_users(r)) > 1)
+    )
+    if not held:
+        return graph
+    ops, tensors, count = graph.num_ops, graph.num_tensors, len(held)
+    persistent = graph.persistent.copy()
+    np.subtract.at(persistent, [r.op for r in held], [r.size for r in held])
+    if len(wrong := np.flatnonzero(persistent < 0)):
+        op = int(wrong[0])
+        raise GraphError(
+            f"{graph.name}: residents of op {graph.op_label(op)} have {int(graph.persistent[op] - persistent[op])} "
+            f"bytes, but it has {int(graph.persistent[op])} persistent bytes"
+        )
+    sizes = [r.size for r in held]
+    read_ptr, read_tensor = _reads(graph, held)
+    appended: dict[str, tuple[Any, Any]] = {
+        "runtime": ([0.0] * count, np.float64),
+        "workspace": ([0] * count, np.int64),
+        "tensor_size": (sizes, np.int64),
+        "alias_of": ([-1] * count, np.int32),
+        "is_final": ([False] * count, np.bool_),
+        "is_control": ([False] * count, np.bool_),
+        "runs_once": ([False] * count, np.bool_),
+    }
+    free_id = int(graph.op_ids.max()) + 1
+    return GraphWithHomes(
+        name=graph.name,
+        op_names=(*graph.op_names, *_names(graph, held)),
+        op_ids=frozen(np.append(graph.op_ids, np.arange(free_id, free_id + count)), np.int64),
+        persistent=frozen(np.append(persistent, sizes), np.int64),
+        output_ptr=frozen(np.append(graph.output_ptr, np.arange(tensors + 1, tensors + count + 1)), np.int32),
+        read_ptr=read_ptr,
+        read_tensor=read_tensor,
+        input_order=frozen(np.append(np.arange(ops, ops + count), graph.input_order), np.int32),
+        annotations=_annotations(graph, count),
+        model=graph,
+        held=held,
+        holds_all=holds_all,
+        **{name: frozen(np.append(getattr(graph, name), more), kind) for name, (more, kind) in appended.items()},
+    )
+
+
+def _users(resident: Resident) -> list[int]:
+    return sorted({*resident.readers, *resident.writers, resident.op})
+
+
+def _reads(graph: CostGraph, held: tuple[Resident, ...]) -> tuple[Any, Any]:
+    """Return what each op reads, with the residents that it reads or writes behind the rest."""
+    ops = np.repeat(np.arange(graph.num_ops), np.diff(graph.read_ptr))
+    users = [_users(r) for r in held]
+    more = np.repeat(np.arange(len(held)), [len(each) for each in users])
+    rows = np.append(ops, [op for each in users for op in each])
+    columns = np.append(graph.read_tensor, graph.num_tensors + more)
+    rows, columns = rows.astype(np.int64), columns.astype(np.int64)
+    behind = np.append(np.zeros(len(ops), bool), np.ones(len(more), bool))
+    new_rows, new_columns = distinct_pairs(rows[behind], columns[behind])
+    return csr(np.append(rows[~behind], new_rows), np.append(columns[~behind], new_columns), graph.num_ops + len(held))
+
+
+def _names(graph: CostGraph, held: tuple[Resident, ...]) -> list[str]:
+    """Return a name for each resident that nothing else has."""
+    taken = set(graph.op_names)
+    names = []
+    for resident in held:
+        name = resident.name or "resident"
+        while name in taken:
+            name += "'"
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _annotations(graph: CostGraph, count: int) -> Any:
+    """Return the remarks on the ops, with empty ones on those that hold residents."""
+    known = graph.annotations
+    longer: Any = {
+        name: (*values, *("",) * count)
+        for name in ("modules", "lines", "phases", "devices")
+        if (values := getattr(known, name))
+    }
+    return replace(known, **longer)

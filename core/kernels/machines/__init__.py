@@ -1,0 +1,1 @@
+"""Kernels for machines: different devices, links, tensors with a home, transfers that block or run beside work."""

@@ -1,0 +1,173 @@
+"""A schedule of a PyTorch model as a device map: which device holds each module, as HuggingFace accelerate reads it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..costs.verifier import verify
+from ..errors import UsageError
+from ..files.atomic import check_writable, write_atomically
+from ..graph import CostGraph
+from ..schedule import Schedule
+from .importers import kind_by_name
+from .options import ImportOptions
+from .runners import Note, load_runner
+from .schedule_order import read_program_schedule
+
+
+@dataclass(frozen=True)
+class DeviceMap:
+    """Modules on devices.
+
+    Parameters
+    ----------
+    devices
+        The device of each module by its path, parts of it included; a path is named only where no module above it is on
+        one device as a whole. A parameter of the model itself stands for itself, and an empty path for all.
+    moved_share
+        The share of the forward pass' time, or of its ops where none takes any, that runs on another device than in the
+        schedule.
+    """
+
+    devices: dict[str, int]
+    moved_share: float
+
+
+def device_map(graph: CostGraph, schedule: Schedule) -> DeviceMap:
+    """Return the device of each module with parameters or buffers: where most of its forward pass runs.
+
+    A module is on one device as a whole with the modules in it if it has parameters of its own, as what runs it moves
+    all of its inputs there. The backward pass follows the forward pass.
+
+    Parameters
+    ----------
+    graph
+        Imported from a PyTorch model, so that its ops name their modules.
+    schedule
+        Of that graph.
+
+    Raises
+    ------
+    UsageError
+        If the graph names no modules or parameters.
+    """
+    notes = graph.annotations
+    held = [resident.name for resident in notes.residents if resident.role in ("parameter", "buffer")]
+    if not notes.modules or not held:
+        raise UsageError(
+            f"{graph.name}: its ops name no modules with parameters, which a device map is of; import a PyTorch model"
+        )
+    placement = schedule.placement(graph)
+    weights = graph.runtime if graph.runtime.any() else np.ones(graph.num_ops)
+    phases = notes.phases or ("forward",) * graph.num_ops
+    forward = [op for op in range(graph.num_ops) if phases[op] in ("", "forward")]
+    units = _units(held)
+    unit_of = {op: unit for op in forward if (unit := _within(notes.modules[op], units)) is not None}
+    times: dict[str, dict[int, float]] = {unit: defaultdict(float) for unit in units}
+    for op, unit in unit_of.items():
+        times[unit][int(placement[op])] += float(weights[op])
+    for resident in notes.residents:
+        if resident.name in units and resident.name in held:  # of the model itself: where it is read
+            for op in set(resident.readers).intersection(forward):
+                times[resident.name][int(placement[op])] += float(weights[op])
+    chosen: dict[str, int] = {}
+    for unit in sorted(units):
+        before = next(reversed(chosen.values()), 0)  # what never runs stays with what is named before it
+        chosen[unit] = max(sorted(times[unit]), key=times[unit].__getitem__) if times[unit] else before
+    moved = sum(float(weights[op]) for op, unit in unit_of.items() if chosen[unit] != placement[op])
+    return DeviceMap(_merged(chosen), moved / max(float(weights[forward].sum()), 1e-300))
+
+
+def _units(names: Iterable[str]) -> set[str]:
+    """Return the outermost modules that have tensors of their own, and the tensors of the model itself."""
+    owners = {name.rpartition(".")[0] or name for name in names}
+    return {owner for owner in owners if not any(above in owners for above in _above(owner))}
+
+
+def _above(path: str) -> list[str]:
+    """Return the paths of the modules around one, outermost first, without the model itself."""
+    parts = path.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts))]
+
+
+def _within(module: str, units: set[str]) -> str | None:
+    """Return the unit that a module is, or is in."""
+    return next((path for path in (*_above(module), module) if path in units), None)
+
+
+def _merged(devices: dict[str, int]) -> dict[str, int]:
+    """Name a module instead of all that is in it where that is on one device."""
+    if len(set(devices.values())) == 1:
+        return {"": next(iter(devices.values()))}
+    inside: dict[str, set[int]] = defaultdict(set)
+    for path, device in devices.items():
+        for above in _above(path):
+            inside[above].add(device)
+    merged = {}
+    for path, device in devices.items():
+        whole = next((above for above in _above(path) if len(inside[above]) == 1), path)
+        merged[whole] = device
+    return merged
+
+
+def check_map_output(model: str, output: str) -> None:
+    """Find before the work what would keep a device map from being written.
+
+    Raises
+    ------
+    UsageError
+        If the model is no PyTorch model, or the name does not end in .json.
+    FormatError
+        If the folder does not exist, or the output is one.
+    """
+    if kind_by_name(model) != "pytorch":
+        raise UsageError(f"{model}: a device map is of the modules of a PyTorch model; leave out --format device-map")
+    if not output.endswith(".json"):
+        raise UsageError(f"{output}: a device map is written as JSON; the name must end in .json")
+    check_writable(output)
+
+
+def write_device_map(
+    model: str, schedule: str, output: str, options: ImportOptions, note: Note, *, force: bool = False
+) -> DeviceMap:
+    """Write which device holds each module of a PyTorch model by a schedule, as accelerate's `device_map`.
+
+    Parameters
+    ----------
+    model
+        A `.pt2` file, or `module:function`.
+    schedule
+        Schedule file of the model's graph, on any number of devices.
+    output
+        The `.json` file to write.
+    options
+        As the model was imported.
+    note
+        Called with each remark worth showing.
+    force
+        Whether to take a schedule that says that it was made for another graph.
+
+    Raises
+    ------
+    FormatError, ProgramError, UsageError
+        If the model or the schedule cannot be read, or the output cannot be written.
+    ScheduleError
+        If the schedule is none of this model.
+    """
+    check_map_output(model, output)
+    graph = load_runner(model, options, note).graph("roofline", lambda text: None)
+    loaded = read_program_schedule(schedule, graph, force=force)
+    verify(loaded.problem, loaded.schedule, enforce_limit=False)
+    found = device_map(graph, loaded.schedule)
+    if found.moved_share:
+        note(
+            f"{output}: {100 * found.moved_share:.1f}% of the forward pass' time is on another device than in the "
+            "schedule, since a module is on one device as a whole"
+        )
+    write_atomically(output, json.dumps(found.devices, indent=1) + "\n")
+    return found

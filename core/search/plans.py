@@ -1,0 +1,198 @@
+"""Plans on a machine for methods: an order of the ops, a device for each, and how early it is sent what it lacks."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..arrays import FloatArray, IndexArray, csr
+from ..errors import UsageError
+from ..homes import first_home
+from ..kernels.machines.list_schedules import Greedy, place_order
+from ..kernels.machines.model import machine_arrays, new_scratch, new_steps
+from ..kernels.machines.plans import Cost, MachineAim, Places, Plan, price_plan
+from ..machine import distinct_devices
+from ..problem import Problem
+from ..schedule import Schedule
+
+EXCESS_WEIGHT = 10.0
+
+
+class Plans:
+    """The kernels' scratch for plans of one problem.
+
+    Parameters
+    ----------
+    problem
+        One that is not `is_plain`.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.graph = problem, problem.graph
+        self.ops, self.devices = problem.graph.num_ops, problem.devices
+        self.arrays, self.machine = machine_arrays(problem)
+        self.scratch = new_scratch(self.arrays, self.devices)
+        self.steps = new_steps(self.arrays, self.devices), new_steps(self.arrays, self.devices)
+        self.own = first_home(self.graph)
+        self.may_exceed = _may_exceed(problem)
+        self.aim = self.aim_of(1.0, 1.0)
+
+    def aim_of(self, size: float, scale: float) -> MachineAim:
+        """Return what a search minimises: bytes that count as 1, and what a microsecond counts."""
+        is_peak = self.problem.task == "memory"
+        return MachineAim(
+            is_peak=is_peak,
+            memory=is_peak or self.may_exceed,
+            size=float(size),
+            scale=0.0 if is_peak else float(scale),
+            weight=EXCESS_WEIGHT,
+        )
+
+    @cached_property
+    def places(self) -> Places:
+        """Where groups of ops may be."""
+        rules = self.problem.rules
+        first, device = np.nonzero(rules.allowed & (rules.group == np.arange(self.ops))[:, None])
+        members = csr(rules.group, np.arange(self.ops), self.ops)
+        return Places(rules.group, *members, *csr(first, device, self.ops))
+
+    @cached_property
+    def greedy(self) -> Greedy:
+        """The scratch of list scheduling, nothing added to when an op ends."""
+        rules, devices = self.problem.rules, self.devices
+        return Greedy(
+            allowed=rules.allowed,
+            group=rules.group,
+            ahead=np.zeros((self.ops, devices)),
+            chosen=np.empty(self.ops, np.int32),
+            clock=np.empty(devices),
+            link=np.empty(devices),
+            room=np.empty(devices, np.int64),
+        )
+
+    def homes_first(self, order: Any) -> IndexArray:
+        """Return an order of all ops: those that hold residents, then the model's own in the order given."""
+        order = np.asarray(order, np.int32)
+        homes: IndexArray = np.arange(self.own, self.ops, dtype=np.int32)
+        complete: IndexArray = np.concatenate((homes, order[order < self.own]))
+        return complete
+
+    def topological(self, wanted: Any) -> IndexArray:
+        """Return the nearest order to a wanted one in which no op comes before its inputs."""
+        place = np.empty(self.ops)
+        place[wanted] = np.arange(self.ops)
+        pointers, before = (column.tolist() for column in self.graph.predecessors)
+        for op in self.graph.input_order.tolist():
+            place[op] = max([place[op], *(place[p] + 1e-6 for p in before[pointers[op] : pointers[op + 1]])])
+        order: IndexArray = np.argsort(place, kind="stable").astype(np.int32)
+        return order
+
+    def plan(self, order: Any, lead: Any = None) -> Plan:
+        """Return a plan of an order, each op sent what it lacks as early as can be by default."""
+        order = self.homes_first(order)
+        position = np.empty(self.ops, np.int32)
+        position[order] = np.arange(self.ops)
+        return Plan(order, position, np.zeros(self.ops, np.int32) if lead is None else np.array(lead, np.int32))
+
+    def price(self, plan: Plan, placement: Any) -> tuple[int, Cost]:
+        """Return how many steps a plan has, which `steps[1]` then holds, and what it costs."""
+        self.scratch.placement[:] = placement
+        count, cost = price_plan(self.arrays, self.machine, self.scratch, plan, self.steps, self.aim)
+        return count, Cost(*cost)
+
+    def schedule(self, plan: Plan, placement: Any) -> Schedule | None:
+        """Return the schedule of a plan; None if it sends something where no link is."""
+        count, cost = self.price(plan, placement)
+        if not np.isfinite(cost.runtime):
+            return None
+        items, targets = self.steps[1].items[:count].copy(), self.steps[1].targets[:count].copy()
+        sources = targets.copy()
+        sent = items < 0
+        sources[sent] = np.asarray(placement)[self.arrays.producer[~items[sent]]]
+        return Schedule.from_steps(items, sources, targets)
+
+    def place_along(self, order: Any, ahead: FloatArray | None = None) -> IndexArray | None:
+        """Return where each op ends first, in an order; None if something can then not be sent.
+
+        Parameters
+        ----------
+        order
+            The ops; those that hold residents may be left out.
+        ahead
+            Shape `(ops, devices)`: microseconds added to when an op ends, to choose its device; none by default.
+        """
+        greedy = self.greedy if ahead is None else self.greedy._replace(ahead=np.ascontiguousarray(ahead))
+        order = np.asarray(order, np.int32)
+        static = self.problem.is_limited
+        runtime = place_order(self.arrays, self.machine, self.scratch, greedy, order[order < self.own], static)
+        placement: IndexArray = self.scratch.placement.copy()
+        return placement if np.isfinite(runtime) else None
+
+    def place_homes(self, placement: Any) -> IndexArray:
+        """Return a placement of the model's own ops with each resident where it is read first, if it may be there."""
+        settled: IndexArray = np.array(placement, np.int32)
+        rules = self.problem.rules
+        chosen = {int(rules.group[op]): int(settled[op]) for op in range(self.own)}
+        room = self.machine.limits - np.bincount(
+            settled[: self.own], self.graph.persistent[: self.own], minlength=self.devices
+        ).astype(np.int64)
+        for op in range(self.own, self.ops):
+            tensor = self.graph.output_ptr[op]
+            reader = self.arrays.consumers[self.arrays.consumer_ptr[tensor]]
+            wanted = chosen.get(int(rules.group[op]), int(settled[reader]))
+            size = int(self.graph.persistent[op])
+            if int(rules.group[op]) not in chosen and (not rules.allowed[op, wanted] or room[wanted] < size):
+                linked = rules.allowed[op] & (self.problem.hardware.has_link[:, settled[reader]])
+                wanted = int(np.where(linked if linked.any() else rules.allowed[op], room, -(2**63)).argmax())
+            settled[op] = chosen.setdefault(int(rules.group[op]), wanted)
+            room[wanted] -= size
+        return settled
+
+    def placements_of_one_device(self) -> list[IndexArray]:
+        """Return the placements in which one device computes everything, a device of each sort.
+
+        What must be elsewhere, such as a pinned resident, is on the first device where it may be.
+        """
+        allowed, found = self.problem.rules.allowed, []
+        for device in distinct_devices(self.problem.hardware):
+            if allowed[: self.own, device].all():
+                elsewhere = np.where(allowed[:, device], device, allowed.argmax(axis=1))
+                found.append(elsewhere.astype(np.int32))
+        return found
+
+    def schedules_along(self, order: Any) -> list[Schedule]:
+        """Return what follows an order: on each sort of device alone, or else each op where it ends first.
+
+        Raises
+        ------
+        UsageError
+            If every one sends something where no link is.
+        """
+        plan = self.plan(order)
+        placements: list[IndexArray | None] = [*self.placements_of_one_device()] or [self.place_along(order)]
+        schedules = [self.schedule(plan, placement) for placement in placements if placement is not None]
+        found = [schedule for schedule in schedules if schedule is not None]
+        if not found:
+            placement = self.place_along(order)
+            found = [s for s in (None if placement is None else self.schedule(plan, placement),) if s is not None]
+        if not found:
+            where = self.problem.hardware.place("links")
+            raise UsageError(f"{where}{self.graph.name}: {self._missing_link()}")
+        return found
+
+    def _missing_link(self) -> str:
+        machine = self.problem.hardware
+        one, two = (machine.devices[int(at)].name for at in np.argwhere(~machine.has_link)[0])
+        return (
+            "no plan was found on the links that the machine has; "
+            f"there is no link from '{one}' to '{two}', for example: add it, or a default_link"
+        )
+
+
+def _may_exceed(problem: Problem) -> bool:
+    """Whether some plan could exceed a limit: not where all bytes together fit on every device that has one."""
+    graph = problem.graph
+    total = int(graph.tensor_size.sum() + graph.workspace.sum() + graph.persistent.sum())
+    return any(limit is not None and limit < total for limit in problem.memory_limits)

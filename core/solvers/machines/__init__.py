@@ -1,0 +1,1 @@
+"""Methods on machines: list schedulers of the field, and annealing over plans."""

@@ -1,0 +1,72 @@
+"""A schedule that grows op by op, in gaps, too: the insertion of HEFT (Topcuoglu, Hariri and Wu 2002, 4.1)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+import numpy as np
+
+from ...arrays import FloatArray, IndexArray
+from ...costs.machine_bounds import EdgeCosts, possible_times
+from ...homes import first_home
+from ...problem import Problem
+
+
+class InsertionSchedule:
+    """A schedule that grows op by op, each in the first gap of a device that is long enough.
+
+    Parameters
+    ----------
+    problem, edges
+        What is scheduled, and what its edges cost.
+    """
+
+    def __init__(self, problem: Problem, edges: EdgeCosts) -> None:
+        self.problem, self.edges = problem, edges
+        graph, machine = problem.graph, problem.hardware
+        self.times, self.rules = possible_times(problem), problem.rules
+        self.latency, self.per_byte = machine.latencies, machine.microseconds_per_byte
+        self.entering = edges.grouped(edges.targets, graph.num_ops)
+        self.busy: list[list[tuple[float, float]]] = [[] for _ in range(problem.devices)]
+        self.end = np.zeros(graph.num_ops)
+        self.start = np.zeros(graph.num_ops)
+        self.device = np.full(graph.num_ops, -1)
+        self.group: dict[int, int] = {}
+
+    def earliest(self, op: int) -> tuple[FloatArray, FloatArray]:
+        """Return when an op can start and end on each device, infinite where it cannot; shape `(devices,)` each."""
+        ready = np.zeros(self.problem.devices)
+        for e in self.entering[op]:
+            source = int(self.edges.sources[e])
+            sent = self.edges.from_device(e, int(self.device[source]))
+            np.maximum(ready, self.end[source] + sent, out=ready)
+        start = np.full(self.problem.devices, np.inf)
+        settled = self.group.get(int(self.rules.group[op]))
+        for device in np.flatnonzero(np.isfinite(self.times[op]) & np.isfinite(ready)).tolist():
+            if settled in (None, device):
+                start[device] = self._first_gap(device, float(ready[device]), float(self.times[op, device]))
+        return start, start + self.times[op]
+
+    def _first_gap(self, device: int, ready: float, takes: float) -> float:
+        busy = self.busy[device]
+        at = max(0, bisect_left(busy, (ready, ready)) - 1)
+        start = ready
+        for begin, end in busy[at:]:
+            if begin - start >= takes and begin >= ready:
+                return start
+            start = max(start, end)
+        return start
+
+    def put(self, op: int, device: int, start: float) -> None:
+        """Run an op on a device from a moment on."""
+        self.device[op], self.start[op], self.end[op] = device, start, start + self.times[op, device]
+        self.group.setdefault(int(self.rules.group[op]), device)
+        if self.times[op, device] > 0:
+            insort(self.busy[device], (start, float(self.end[op])))
+
+    def order(self) -> IndexArray:
+        """Return the model's own ops by when they start, those that wait for each other in turn."""
+        own = first_home(self.problem.graph)
+        place = np.argsort(self.problem.graph.input_order)
+        by_start = np.lexsort((place[:own], self.end[:own], self.start[:own]))
+        return by_start.astype(np.int32)

@@ -1,0 +1,117 @@
+"""HEFT, CPOP and PEFT: the field's list schedulers for different devices.
+
+Topcuoglu, Hariri and Wu 2002 (HEFT with insertion, CPOP) and Arabnejad and Barbosa 2014 (PEFT). As in the papers an op
+is put where transfers run beside work and are not contended; what they find is then priced by the machine's own rules.
+Differences: residents have their home where they are first read, and a device is left out that has no room for what
+stays there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import numpy as np
+
+from ...arrays import FloatArray, IndexArray
+from ...costs.machine_bounds import EdgeCosts, optimistic_costs, possible_times
+from ...homes import first_home
+from ...problem import Problem
+from ...search.parameters import Parameters
+from ...search.plans import Plans
+from ...search.search import Search
+from .insertion import InsertionSchedule
+from .ranks import downward_ranks, upward_ranks
+
+
+def heft(search: Search, parameters: Parameters) -> None:
+    """Offer what HEFT finds: by upward rank, each op where it ends first, in gaps, too."""
+    problem, edges = search.problem, EdgeCosts(search.problem)
+    _offer(search, edges, upward_ranks(problem, edges), np.zeros((problem.graph.num_ops, problem.devices)))
+
+
+def peft(search: Search, parameters: Parameters) -> None:
+    """Offer what PEFT finds: by mean optimistic cost, each op where its end and that cost are least together."""
+    problem, edges = search.problem, EdgeCosts(search.problem)
+    ahead = optimistic_costs(problem, edges, mean=True)
+    _offer(search, edges, ahead.mean(axis=1), ahead)
+
+
+def cpop(search: Search, parameters: Parameters) -> None:
+    """Offer what CPOP finds: the critical path on the device that is fastest for it, others where they end first."""
+    problem, edges = search.problem, EdgeCosts(search.problem)
+    up, down = upward_ranks(problem, edges), downward_ranks(problem, edges)
+    priority = up + down
+    path = _critical_path(problem, edges, priority)
+    total = possible_times(problem)[path].sum(axis=0)
+    ahead = np.zeros((problem.graph.num_ops, problem.devices))
+    if np.isfinite(total).any():
+        ahead[path] = np.inf
+        ahead[path, int(total.argmin())] = 0.0
+    _offer(search, edges, priority, ahead)
+
+
+def _critical_path(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> list[int]:
+    """Return the ops of one longest path: from the most urgent first op on, the most urgent that waits for it."""
+    own = first_home(problem.graph)
+    leaving = edges.grouped(edges.sources, own)
+    waits = np.zeros(own, bool)
+    waits[edges.targets] = True
+    at = int(np.where(waits, -np.inf, priority[:own]).argmax())
+    path = [at]
+    while leaving[at]:
+        at = max((int(edges.targets[e]) for e in leaving[at]), key=lambda op: (priority[op], -op))
+        path.append(at)
+    return path
+
+
+def _offer(search: Search, edges: EdgeCosts, priority: FloatArray, ahead: FloatArray) -> None:
+    """Offer two schedules: with insertion as in the papers, and in the same order by the machine's own rules."""
+    plans = Plans(search.problem)
+    order = _by_priority(search.problem, edges, priority)
+    made = InsertionSchedule(search.problem, edges)
+    complete = _insert(made, order, ahead)
+    tried: list[tuple[Any, IndexArray | None]] = [(order, plans.place_along(order, _finite(ahead)))]
+    if complete:
+        tried.append((made.order(), plans.place_homes(made.device)))
+    for plan_order, placement in tried:
+        schedule = None if placement is None else plans.schedule(plans.plan(plan_order), placement)
+        search.evaluations += 1
+        if schedule is not None:
+            search.offer(schedule)
+    if search.best is None:
+        search.offer_order(search.problem.graph.input_order)
+
+
+def _finite(ahead: FloatArray) -> FloatArray:
+    return np.where(np.isfinite(ahead), ahead, 1e300)
+
+
+def _by_priority(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> list[int]:
+    """Return the model's own ops, of those whose inputs are made the most urgent first; of equals, the first."""
+    own = first_home(problem.graph)
+    waiting, leaving = np.bincount(edges.targets, minlength=own), edges.grouped(edges.sources, own)
+    ready = [(-priority[op], op) for op in range(own) if not waiting[op]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, op = heapq.heappop(ready)
+        order.append(op)
+        for e in leaving[op]:
+            target = int(edges.targets[e])
+            waiting[target] -= 1
+            if not waiting[target]:
+                heapq.heappush(ready, (-priority[target], target))
+    return order
+
+
+def _insert(made: InsertionSchedule, order: list[int], ahead: FloatArray) -> bool:
+    """Put each op where its end and `ahead` are least together; False if one can be nowhere."""
+    for op in order:
+        start, end = made.earliest(op)
+        wanted = end + ahead[op]
+        device = int((wanted if np.isfinite(wanted).any() else end).argmin())
+        if not np.isfinite(end[device]):
+            return False
+        made.put(op, device, float(start[device]))
+    return True

@@ -1,0 +1,147 @@
+"""Simulated annealing over plans on a machine: order, placement, and how early each op is sent what it lacks.
+
+Kirkpatrick, Gelatt and Vecchi 1983 (Metropolis steps, geometric cooling), in rounds that start from the best plan, from
+random orders placed where each op ends first, and from random placements, each round longer than the one before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...costs.machine_bounds import EdgeCosts
+from ...kernels.machines.plans import LATE, Plan, PlanWalk, anneal_plan
+from ...search.plans import Plans
+from ...search.search import Search
+from ..several_devices.cooling import Cooling
+from .ranks import upward_ranks
+from .ready_ops import MOST_OPS, RULES, place_ready_ops
+
+MOVES_PER_OP = 200
+GROWTH = 1.15
+HOTTEST, HOT_BY_OPS, COOLING = 0.1, 0.6, 0.01
+MOST_STEPS_PER_CALL = 2_000_000
+
+
+def anneal(search: Search, hot: float) -> None:
+    """Anneal until the budget ends; the best schedule known is the first start.
+
+    Parameters
+    ----------
+    search
+        A search whose problem is not `is_plain`.
+    hot
+        The least temperature to start from; small graphs, whose plans differ more from one another, start hotter.
+    """
+    annealing = _Annealing(search, hot)
+    annealing.offer_starts()
+    number = 0
+    while not search.must_stop():
+        annealing.round(number)
+        number += 1
+
+
+class _Annealing:
+    def __init__(self, search: Search, hot: float) -> None:
+        self.search, self.plans = search, Plans(search.problem)
+        self.ops = search.problem.graph.num_ops
+        self.hot = min(HOTTEST, max(hot, HOT_BY_OPS / self.ops))
+        self.cooling = Cooling(search)
+        self.best_order = np.arange(self.ops, dtype=np.int32)
+        self.best_placement, self.best_lead = np.zeros(self.ops, np.int32), np.zeros(self.ops, np.int32)
+
+    def offer_starts(self) -> None:
+        """Offer one device alone, and each op where it ends first by upward rank; take the best as the start."""
+        problem, plans = self.search.problem, self.plans
+        ranked = np.lexsort((np.argsort(problem.graph.input_order), -upward_ranks(problem, EdgeCosts(problem))))
+        order = plans.topological(ranked)
+        for start in (problem.graph.input_order, order):
+            for placement in (*plans.placements_of_one_device(), plans.place_along(start)):
+                if placement is not None and not self.search.must_stop():
+                    self._offer(plans.plan(start), placement)
+        self._offer_ready_ops()
+        if self.search.best is None:
+            self.search.offer_order(problem.graph.input_order)
+        self._take_best()
+
+    def _offer_ready_ops(self) -> None:
+        """Offer what rules on all ready ops find, where the graph is small and time counts."""
+        problem = self.search.problem
+        if self.ops > MOST_OPS or problem.task == "memory":
+            return
+        edges = EdgeCosts(problem)
+        for rule in RULES:
+            made = None if self.search.must_stop() else place_ready_ops(problem, edges, rule)
+            if made is not None:
+                self._offer(self.plans.plan(made.order()), self.plans.place_homes(made.device))
+
+    def _take_best(self) -> None:
+        """Take the plan of the best schedule known, with the lead that makes it cheapest."""
+        assert self.search.best is not None
+        self.best_order[:] = self.plans.homes_first(self.search.best.op_order())
+        self.best_placement[:] = self.search.best.placement(self.plans.graph)
+        prices = []
+        for lead in range(LATE + 1):
+            plan = self.plans.plan(self.best_order, np.full(self.ops, lead))
+            _, cost = self.plans.price(plan, self.best_placement)
+            prices.append((cost.excess, self.search.problem.value(cost.peak, cost.runtime), lead))
+        self.best_lead[:] = min(prices)[2]
+
+    def round(self, number: int) -> None:
+        """Cool down once, from a start by the number of the round."""
+        plan, placement = self._start(number)
+        plans, search = self.plans, self.search
+        plans.scratch.placement[:] = placement
+        _, cost = plans.price(plan, placement)
+        if not np.isfinite(cost.runtime):
+            return
+        aim = plans.aim_of(max(cost.peak, 1), 1.0 / max(search.lower_bound, 1e-9))
+        plans.aim = aim
+        _, cost = plans.price(plan, placement)
+        energy, made, length = cost.energy, 0, MOVES_PER_OP * self.ops * GROWTH**number
+        start = self.cooling.progress()
+        while made < length and not search.must_stop():
+            spent = (self.cooling.progress() - start) / max(1e-9, 1.0 - start)
+            share = min(1.0, max(made / length, spent))
+            moves = int(min(length - made + 1, self.cooling.moves(self.ops), MOST_STEPS_PER_CALL))
+            energy = self._walk(plan, aim, self.hot * COOLING**share, energy, moves)
+            made += moves
+
+    def _start(self, number: int) -> tuple[Plan, Any]:
+        plans, rng = self.plans, self.search.rng
+        kind = number % 3
+        if kind:
+            order = self.plans.topological(rng.permutation(self.ops))
+            placement = plans.place_along(order) if kind == 1 else self._random_placement()
+            if placement is not None:
+                return plans.plan(order, self.best_lead), placement
+        return plans.plan(self.best_order, self.best_lead), self.best_placement
+
+    def _random_placement(self) -> Any:
+        rules, rng = self.search.problem.rules, self.search.rng
+        draws = np.where(rules.allowed, rng.random(rules.allowed.shape), -1.0)
+        return draws.argmax(axis=1)[rules.group].astype(np.int32)
+
+    def _walk(self, plan: Plan, aim: Any, temperature: float, energy: float, moves: int) -> float:
+        search, plans = self.search, self.plans
+        excess, value = search.best_fitness
+        best = np.array([min(excess, 2**62), value], np.float64)
+        before = best.copy()
+        leads = bool(aim.memory and plans.machine.beside)
+        draws = search.rng.random((moves, 6))
+        kept = self.best_order, self.best_placement, self.best_lead
+        walk = PlanWalk(temperature, energy, draws, best, *kept, leads)
+        energy = anneal_plan(plans.arrays, plans.machine, plans.scratch, plan, plans.steps, plans.places, aim, walk)
+        search.evaluations += moves
+        if tuple(best) < tuple(before):
+            present = plans.scratch.placement.copy()
+            self._offer(plans.plan(self.best_order, self.best_lead), self.best_placement, counted=True)
+            plans.scratch.placement[:] = present
+        return energy
+
+    def _offer(self, plan: Plan, placement: Any, *, counted: bool = False) -> None:
+        schedule = self.plans.schedule(plan, placement)
+        self.search.evaluations += not counted
+        if schedule is not None:
+            self.search.offer(schedule)

@@ -1,0 +1,100 @@
+"""Groups of ops that had better be on one device: a hierarchy, those first that exchange most for what they compute."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import pairwise
+
+import numpy as np
+
+from ...kernels.several_devices.step_moves import Groups
+from ...problem import Problem
+
+LARGEST_GROUP = 0.6
+"""Of all ops: larger groups are no use elsewhere."""
+
+
+def is_tied(problem: Problem) -> bool:
+    """Whether transfers cost time or, under a memory limit, room."""
+    return problem.memory_limit is not None or problem.latency > 0 or problem.bandwidth is not None
+
+
+def op_groups(problem: Problem) -> Groups:
+    """Merge ops, then groups, two at a time: always those with the largest exchange per op of the smaller one.
+
+    An exchange is what the transfers between two groups would cost: microseconds or, where they are free, bytes. What a
+    tensor costs is shared out among its readers.
+    """
+    parent, children = _merged(problem)
+    ops = problem.graph.num_ops
+    roots = [group for group in range(len(parent)) if parent[group] < 0]
+    order: list[int] = []
+    first, last = [0] * len(parent), [0] * len(parent)
+    stack = [(group, False) for group in reversed(roots)]
+    while stack:
+        group, is_done = stack.pop()
+        if is_done:
+            last[group] = len(order)
+            continue
+        first[group] = len(order)
+        if group < ops:
+            order.append(group)
+            continue
+        stack += [(group, True), *((child, False) for child in children[group - ops])]
+    wide = [g for g in range(ops, len(parent)) if last[g] - first[g] <= LARGEST_GROUP * ops]
+    stretches = np.array([(first[g], last[g]) for g in wide], np.int32).reshape(-1, 2)
+    return Groups(np.array(order, np.int32), stretches[:, 0].copy(), stretches[:, 1].copy())
+
+
+def no_groups() -> Groups:
+    """Return what makes no moves of groups."""
+    empty = np.empty(0, np.int32)
+    return Groups(empty, empty, empty)
+
+
+def _exchanges(problem: Problem) -> list[dict[int, float]]:
+    """Per op what it exchanges with others."""
+    graph = problem.graph
+    cost = problem.latency + graph.tensor_size * problem.microseconds_per_byte
+    if not cost.any():
+        cost = graph.tensor_size.astype(np.float64)
+    pointers, consumers = (a.tolist() for a in graph.consumers)
+    between: list[dict[int, float]] = [{} for _ in range(graph.num_ops)]
+    columns = zip(graph.tensor_producer.tolist(), cost.tolist(), pairwise(pointers), strict=True)
+    for maker, price, (start, end) in columns:
+        for reader in consumers[start:end]:
+            share = price / (end - start)
+            between[maker][reader] = between[maker].get(reader, 0.0) + share
+            between[reader][maker] = between[reader].get(maker, 0.0) + share
+    return between
+
+
+def _merged(problem: Problem) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return each group's parent, -1 for none, ops first, and the two children of each group made."""
+    between = _exchanges(problem)
+    ops = len(between)
+    size, parent, children = [1] * ops, [-1] * ops, []
+    heap = [
+        (-price, one, other) for one, others in enumerate(between) for other, price in others.items() if one < other
+    ]
+    heapq.heapify(heap)
+    while heap:
+        _, one, other = heapq.heappop(heap)
+        if parent[one] >= 0 or parent[other] >= 0:
+            continue
+        new = len(parent)
+        parent[one] = parent[other] = new
+        parent.append(-1)
+        size.append(size[one] + size[other])
+        children.append((one, other))
+        joined: dict[int, float] = {}
+        for group in (one, other):
+            for neighbour, price in between[group].items():
+                if neighbour not in (one, other):
+                    joined[neighbour] = joined.get(neighbour, 0.0) + price
+                    del between[neighbour][group]
+        between.append(joined)
+        for neighbour, price in joined.items():
+            between[neighbour][new] = price
+            heapq.heappush(heap, (-price / min(size[new], size[neighbour]), neighbour, new))
+    return parent, children

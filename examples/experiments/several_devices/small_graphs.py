@@ -1,0 +1,54 @@
+"""Every method on small graphs, both tasks, two and four devices, free transfers, in the same time.
+
+usage: python examples/experiments/several_devices/small_graphs.py FOLDER [--graphs N] [--seconds S] [--devices 2 4]
+    schedopt gen synthetic FOLDER --nodes 8-58 --count 200 --seed 2018 makes the graphs: 10 to 60 ops.
+A row per task and number of devices says, of each method: the mean of how far it is above the best of all, on how many
+graphs it is above it, and how many it proves optimal. A last column names the graphs on which `auto` is not the best.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import schedopt
+
+METHODS = ("auto", "cp-sat", "step-search", "annealing", "local-search", "brkga", "brkga:decoder=lazy")
+
+
+def main() -> None:
+    """Print a table per task and number of devices."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--graphs", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--devices", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    given = parser.parse_args()
+    files = sorted(given.folder.glob("*.pb.gz"))[: given.graphs]
+    for task in ("memory", "runtime"):
+        for devices in given.devices:
+            print(f"{task}, {devices} devices, {len(files)} graphs, {given.seconds:g} s:", flush=True)
+            _print_table(files, task, devices, given.seconds, given.methods)
+
+
+def _print_table(files: list[Path], task: str, devices: int, seconds: float, methods: list[str]) -> None:
+    values, proven, beaten = np.empty((len(files), len(methods))), np.zeros(len(methods), int), []
+    for row, file in enumerate(files):
+        for column, method in enumerate(methods):
+            result = schedopt.solve(file, task=task, devices=devices, method=method, time_limit=seconds)
+            values[row, column] = result.value
+            proven[column] += result.status == "optimal"
+        if values[row, 0] > values[row].min():
+            beaten.append(f"{file.name[:8]} {values[row, 0] / values[row].min() - 1:.2%}")
+    above = values / values.min(1, keepdims=True) - 1
+    for column, method in enumerate(methods):
+        error = above[:, column].std(ddof=1) / len(files) ** 0.5 if len(files) > 1 else 0.0
+        count = int((above[:, column] > 0).sum())
+        print(f"  {method:20} {above[:, column].mean():7.2%} +- {error:.2%}, above on {count}, {proven[column]} proven")
+    print(f"  {methods[0]} is above the best on: {', '.join(beaten) or 'none'}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

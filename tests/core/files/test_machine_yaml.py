@@ -1,0 +1,179 @@
+"""Machine files: what they say, and one sentence with file and line for each way to be wrong."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import schedopt
+from naive.machines import random_machine
+from schedopt.core.files.machine_yaml import machine_of, read_machine
+from schedopt.core.files.op_times_csv import read_op_times
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "machines").glob("*.yaml"))
+BASE = """devices:
+  - {name: gpu0, kind: gpu, memory: 16GiB, speed: 1.0}
+  - {name: cpu0, kind: cpu, memory: 64GiB, speed: 0.1}
+links:
+  - {between: [gpu0, cpu0], bandwidth: 25GB/s, latency: 5us}
+transfers: beside
+"""
+
+
+def two_ops():
+    builder = schedopt.GraphBuilder("g")
+    first = builder.add_op("a", outputs=[1000], runtime=5.0)
+    builder.add_op("b", inputs=[(first, 0)], outputs=[10], runtime=7.0)
+    return builder.build()
+
+
+def solved(tmp_path, text, times=None):
+    (tmp_path / "m.yaml").write_text(text)
+    if times is not None:
+        (tmp_path / "t.csv").write_text(times)
+    given = {} if times is None else {"op_times": tmp_path / "t.csv"}
+    return schedopt.solve(two_ops(), "heft", task="runtime", machine=tmp_path / "m.yaml", **given)
+
+
+def test_a_file_says_devices_links_and_what_is_fixed(tmp_path):
+    text = """devices:
+  - {name: a, kind: big, memory: 1GiB}
+  - {name: b, kind: big, memory: 2GiB, speed: 2}
+  - {name: c, kind: small, memory: 512MiB, speed: 0}
+default_link: {bandwidth: 1GB/s, latency: 7us}
+links:
+  - {between: [big, big], bandwidth: 10GB/s}
+  - {from: a, to: small, bandwidth: 5GB/s, latency: 2us}
+contention: false
+pins: {"conv*": big}
+together: [["x", "y*"]]
+"""
+    (tmp_path / "m.yaml").write_text(text)
+    machine = read_machine(tmp_path / "m.yaml")
+    assert [(d.name, d.kind, d.memory, d.speed) for d in machine.devices] == [
+        ("a", "big", 2**30, 1.0),
+        ("b", "big", 2**31, 2),
+        ("c", "small", 2**29, 0),
+    ]
+    inf = math.inf
+    assert machine.bandwidth == ((inf, 1e10, 5e9), (1e10, inf, 1e9), (1e9, 1e9, inf))
+    assert machine.latency == ((0.0, 0.0, 2.0), (0.0, 0.0, 7.0), (7.0, 7.0, 0.0))
+    assert (machine.transfers, machine.contention) == ("blocking", False)
+    assert (machine.pins, machine.together) == ((("conv*", "big"),), (("x", "y*"),))
+
+
+def test_without_a_default_devices_without_a_link_cannot_send(tmp_path):
+    (tmp_path / "m.yaml").write_text(BASE.replace("between: [gpu0, cpu0]", "from: gpu0, to: cpu0"))
+    machine = read_machine(tmp_path / "m.yaml")
+    assert machine.has_link.tolist() == [[True, True], [False, True]]
+
+
+def test_the_plain_values_of_a_machine_are_the_machine():
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        machine = random_machine(rng, int(rng.integers(1, 5)), limits=True)
+        assert machine_of(json.loads(json.dumps(machine.document())), lambda place: "here") == machine
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_shipped_machines_are_read_and_solved_on(path):
+    machine = schedopt.read_machine(path)
+    assert all(device.memory for device in machine.devices)
+    result = schedopt.solve(two_ops(), "heft", task="runtime", machine=path)
+    assert result.status in ("feasible", "optimal")
+
+
+def test_op_times_are_by_kind(tmp_path):
+    result = solved(tmp_path, BASE, "op,gpu,cpu\na,30us,2\nb,,4\n")
+    assert (result.runtime, result.placement) == (6.0, {"a": 1, "b": 1})
+
+
+def test_pins_from_the_graph_are_its_devices(tmp_path):
+    graph = two_ops()
+    (tmp_path / "m.yaml").write_text(BASE)
+    text = 'node { name: "a" device: "cpu0" compute_cost: 5 output_info { size: 8 alias_input_port: -1 } }'
+    (tmp_path / "g.pbtxt").write_text(text)
+    given = {"task": "runtime", "machine": tmp_path / "m.yaml"}
+    assert schedopt.solve(tmp_path / "g.pbtxt", "heft", **given).runtime == 5.0
+    pinned = schedopt.solve(tmp_path / "g.pbtxt", "heft", pins="from-graph", **given)
+    assert (pinned.runtime, pinned.placement) == (50.0, {"a": 1})
+    with pytest.raises(schedopt.UsageError, match="finds no op with a device"):
+        schedopt.solve(graph, "heft", pins="from-graph", **given)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        (BASE.replace("memory: 16GiB, ", ""), 2, "the device 'gpu0' has no memory"),
+        (BASE.replace("16GiB", "0"), 2, "the memory of device 'gpu0' is from 1"),
+        (BASE.replace("speed: 1.0", "speed: -1"), 2, "the speed of device 'gpu0' must be a number from 0 on, not -1"),
+        (BASE.replace("kind: gpu", "color: red"), 2, "a device has no 'color'"),
+        (BASE.replace("cpu0, kind", "gpu0, kind"), 3, "two devices have the name 'gpu0'"),
+        (BASE.replace("25GB/s", "fast"), 5, "bandwidth 'fast' is not understood"),
+        (BASE.replace("25GB/s", "0"), 5, "the bandwidth of a link must be more than 0"),
+        (BASE.replace("[gpu0, cpu0]", "[gpu0, tpu]"), 5, "the machine has no device 'tpu'; it has gpu0, cpu0"),
+        (BASE.replace("between: [gpu0, cpu0]", "from: gpu0"), 5, "a link is between"),
+        (BASE.replace("beside", "sometimes"), 6, "transfers are blocking or beside, not 'sometimes'"),
+        (BASE + "pins: {a: gpu7}\n", 7, "the machine has no device 'gpu7'"),
+        (BASE + "pins: {z*: gpu0}\n", 7, "pin 'z\\*' matches no op"),
+        (BASE + "pins: {a: gpu0, b: cpu0}\ntogether: [[a, b]]\n", 8, "contradict each other"),
+        ("- 1\n", 1, "a machine has members such as devices"),
+        ("", 1, "a machine has members such as devices"),
+        ("devices:\n" + "".join(f"  - {{name: d{n}, memory: 1}}\n" for n in range(65)), 1, "from 1 to 64 .*not 65"),
+    ],
+)
+def test_each_way_to_be_wrong_names_file_and_line(tmp_path, text, line, reason):
+    with pytest.raises(schedopt.SchedoptError, match=f"{re.escape(str(tmp_path))}/m.yaml, line {line}: .*{reason}"):
+        solved(tmp_path, text)
+
+
+def test_a_link_that_a_plan_needs_is_missing(tmp_path):
+    text = re.sub("links:\n.*\n", "", BASE) + "pins: {a: gpu0, b: cpu0}\n"
+    with pytest.raises(schedopt.UsageError, match=r"m.yaml, line 1: g: no plan .* no link from 'gpu0' to 'cpu0'"):
+        solved(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("times", "reason"),
+    [
+        ("op,gpu,cpu\na,1,2\n", "t.csv: g: the op times have none for op 'b'"),
+        ("op,gpu,cpu\na,1,2\nb,,\n", "t.csv, line 3: op 'b' has no time for any kind"),
+        ("op,gpu,cpu\na,1,x\n", "t.csv, line 2: time 'x' is not understood"),
+        ("op,gpu,cpu\na,1\n", "t.csv, line 2: has 2 columns, not 3"),
+        ("op,gpu,cpu\na,1,1\na,1,1\n", "t.csv, line 3: op 'a' is there twice"),
+        ("name,gpu\n", "t.csv, line 1: the columns are op"),
+        ("op,gpu,npu\na,1,1\nb,1,1\n", "m.yaml, line 1: op times are given for kind 'npu', which no device has"),
+    ],
+)
+def test_op_times_that_are_wrong(tmp_path, times, reason):
+    with pytest.raises(schedopt.SchedoptError, match=reason):
+        solved(tmp_path, BASE, times)
+
+
+def test_op_times_of_a_file():
+    with pytest.raises(schedopt.FormatError, match=r"none\.csv: cannot be read"):
+        read_op_times("none.csv")
+
+
+def test_a_schedule_file_carries_its_machine(tmp_path):
+    result = solved(tmp_path, BASE + "pins: {b: cpu0}\n")
+    result.save(tmp_path / "s.json")
+    document = json.loads((tmp_path / "s.json").read_text())
+    assert document["machine"]["transfers"] == "beside"
+    times = [time for step in document["steps"] for time in (step["start_us"], step["end_us"])]
+    assert times == pytest.approx([0, 5, 5, 10.04, 10.04, 80.04])
+    assert schedopt.verify(two_ops(), tmp_path / "s.json").runtime == pytest.approx(80.04)
+    document["steps"][1]["end_us"] = 9.0
+    (tmp_path / "s.json").write_text(json.dumps(document))
+    with pytest.raises(schedopt.ScheduleError, match=r"ends at 10\.04 us, but the schedule claims 9\.0"):
+        schedopt.verify(two_ops(), tmp_path / "s.json")
+
+
+def test_a_machine_stands_for_itself():
+    rng = np.random.default_rng(2)
+    with pytest.raises(schedopt.UsageError, match="leave bandwidth and latency out"):
+        schedopt.solve(two_ops(), "heft", machine=random_machine(rng, 2), bandwidth="1GB/s")
+    with pytest.raises(schedopt.UsageError, match="a machine has from 1 to 64 devices, not 65"):
+        schedopt.Machine(tuple(schedopt.Device(f"d{n}") for n in range(65)))

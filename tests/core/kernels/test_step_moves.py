@@ -1,0 +1,135 @@
+"""Moves of single steps against their plain-Python twins."""
+
+import naive
+import numpy as np
+import pytest
+from models.sequences import KINDS, SequenceCase
+from naive.step_moves import anneal_steps as anneal_plainly
+from naive.step_moves import mended, moved, plan_cost
+from schedopt.core.costs.verifier import verify
+from schedopt.core.kernels.several_devices.step_moves import (
+    DRAWS,
+    Edit,
+    Groups,
+    Scene,
+    StepWalk,
+    anneal_steps,
+    new_plan,
+    run_plan,
+)
+from schedopt.core.problem import Problem
+from schedopt.core.schedule import Schedule
+
+SEEDS = range(20)
+NO_EDIT = Edit(np.int64(-1), -1)
+
+
+class PlanCase(SequenceCase):
+    """A random schedule of a random graph, and the kernels' scratch for lists of steps."""
+
+    def __init__(self, seed, devices):
+        super().__init__(seed, devices)
+        self.placement, self.steps = naive.random_steps(self.rng, self.plain, devices)
+        self.scene = Scene(self.arrays, self.state, np.empty(self.graph.num_tensors, np.uint64), self.links)
+        self.plans = new_plan(self.arrays, devices), new_plan(self.arrays, devices)
+
+    def write(self, plan, steps, placement):
+        items, _, targets = naive.schedule_of(self.plain, placement, steps)
+        plan.items[: len(steps)], plan.targets[: len(steps)] = items, targets
+        for op in self.plain.ops:
+            plan.place[op] = steps.index(op)
+
+    def price(self, aim):
+        def price(steps, placement):
+            energy, peak, runtime = plan_cost(self.plain, steps, placement, self.devices, aim, **self.costs)
+            return energy, peak if aim.memory else 0, runtime
+
+        return price
+
+    def run(self, aim, edit=NO_EDIT, bar=np.inf):
+        return run_plan(self.scene, self.plans[0], len(self.steps), edit, aim, bar, self.plans[1])
+
+    def read(self, count, plan, placement):
+        columns = plan.items[:count].tolist(), plan.targets[:count].tolist()
+        return [
+            item if item >= 0 else (self.plain.tensors[~item], target) for item, target in zip(*columns, strict=True)
+        ]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("devices", [1, 2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_run_plan_mends_and_prices_what_an_edit_makes(seed, devices, kind):
+    """A step goes anywhere after the inputs of an op, and the placement changes besides."""
+    case = PlanCase(seed, devices)
+    case.write(case.plans[0], case.steps, case.placement)
+    aim = case.aim(kind)
+    placement = [d if case.rng.random() < 0.7 else int(case.rng.integers(devices)) for d in case.placement]
+    here = int(case.rng.integers(len(case.steps)))
+    first, last = 0, len(case.steps)
+    if not isinstance(case.steps[here], tuple):
+        first = max((case.steps.index(v) + 1 for v in case.plain.before[case.steps[here]]), default=0)
+        last = min((case.steps.index(v) for v in case.plain.after[case.steps[here]]), default=last)
+    before = int(case.rng.integers(first, last + 1))
+    case.state.placement[:] = placement
+    count, *values = case.run(aim, Edit(np.int64(here), before))
+    expected = mended(case.plain, moved(case.steps, here, before), placement)
+    assert case.read(count, case.plans[1], placement) == expected
+    assert case.plans[1].place.tolist() == [expected.index(op) for op in case.plain.ops]
+    assert values == pytest.approx(case.price(aim)(expected, placement), rel=1e-9)
+    schedule = Schedule.from_steps(*naive.schedule_of(case.plain, placement, expected))
+    verify(Problem(case.graph, "runtime", devices, None, *case.costs.values()), schedule, runtime=values[2])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_schedule_is_left_as_it_is(seed):
+    """So there is a list for every plan, and moves lead from each to each."""
+    case = PlanCase(seed, 3)
+    case.write(case.plans[0], case.steps, case.placement)
+    case.state.placement[:] = case.placement
+    count, *_ = case.run(case.aim("peak"))
+    assert case.read(count, case.plans[1], case.placement) == case.steps
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_run_plan_gives_up_above_the_bar(seed, kind):
+    case = PlanCase(seed, 3)
+    case.write(case.plans[0], case.steps, case.placement)
+    case.state.placement[:] = case.placement
+    aim = case.aim(kind)
+    energy = case.price(aim)(case.steps, case.placement)[0]
+    assert case.run(aim, bar=energy * 1.0001)[1] == pytest.approx(energy)
+    assert energy == 0 or case.run(aim, bar=energy * 0.9999)[1] == np.inf
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("devices", [1, 2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_annealing_of_steps(seed, devices, kind):
+    case = PlanCase(seed, devices)
+    case.write(case.plans[0], case.steps, case.placement)
+    case.state.placement[:] = case.placement
+    aim = case.aim(kind)
+    draws = case.rng.random((60, DRAWS))
+    ops = case.rng.permutation(case.graph.num_ops).astype(np.int32)
+    ends = np.sort(case.rng.integers(0, len(ops) + 1, (seed % 3, 2)), axis=1).astype(np.int32)
+    groups = Groups(ops, ends[:, 0].copy(), ends[:, 1].copy())
+    members = [ops[first:last].tolist() for first, last in ends]
+    energy = case.price(aim)(case.steps, case.placement)[0]
+    walk = naive.Walk(aim, case.price(aim), energy)
+    steps, placement = anneal_plainly(case.plain, walk, case.steps, case.placement, devices, 0.05, draws, members)
+
+    best, best_placement = new_plan(case.arrays, devices), np.empty(case.graph.num_ops, np.int32)
+    changed, before = (np.empty(case.graph.num_ops + 1, np.int32) for _ in range(2))
+    moves = StepWalk(0.05, draws, groups, changed, before, np.full(2, np.inf), best, best_placement)
+    start = (len(case.steps), energy, 0)
+    count, energy, best_count = anneal_steps(case.scene, case.plans, start, aim, moves)
+    assert case.state.placement.tolist() == list(placement)
+    assert case.read(count, case.plans[0], placement) == steps
+    assert case.plans[0].place.tolist() == [steps.index(op) for op in case.plain.ops]
+    assert energy == pytest.approx(walk.energy, rel=1e-9)
+    assert tuple(moves.found) == pytest.approx(walk.best, rel=1e-9)
+    if walk.found is not None:
+        found, where = walk.found
+        assert (case.read(best_count, best, where), best_placement.tolist()) == (found, where)

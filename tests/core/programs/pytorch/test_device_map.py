@@ -1,0 +1,55 @@
+"""A PyTorch model's device map from a schedule file, and what stands in the way of one."""
+
+import json
+
+import pytest
+from schedopt.core.errors import FormatError, ScheduleError, UsageError
+from schedopt.core.programs.device_map import write_device_map
+from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.pipeline import apply
+from schedopt.core.programs.runners import load_runner
+
+torch = pytest.importorskip("torch")
+
+SOURCE = """
+import torch
+
+def model():
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)), (torch.ones(3, 4),)
+"""
+
+
+@pytest.fixture
+def name(tmp_path, monkeypatch):
+    (tmp_path / "two_layers.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "two_layers:model"
+
+
+def write_plan(path, name, sent=True):
+    """A schedule with the last layer on device 1."""
+    graph = load_runner(name, ImportOptions(), lambda text: None).graph("roofline", lambda text: None)
+    last = max(op for op, module in enumerate(graph.annotations.modules) if module == "2")
+    pointers, tensors = graph.inputs
+    read = tensors[pointers[last] : pointers[last + 1]].tolist()
+    steps = [{"op": op, "device": int(number >= last)} for number, op in enumerate(graph.op_names)]
+    steps[last:last] = [{"tensor": graph.tensor_name(tensor), "from": 0, "to": 1} for tensor in read if sent]
+    path.write_text(json.dumps({"devices": 2, "steps": steps}))
+    return str(path)
+
+
+def test_a_schedule_becomes_a_map_of_modules(name, tmp_path):
+    schedule = write_plan(tmp_path / "plan.json", name)
+    found = write_device_map(name, schedule, str(tmp_path / "map.json"), ImportOptions(), lambda text: None)
+    assert json.loads((tmp_path / "map.json").read_text()) == found.devices == {"0": 0, "2": 1}
+    with pytest.raises(UsageError, match=r"uses 2 devices, .* with apply --format device-map"):
+        apply(name, schedule, str(tmp_path / "model.pt2"), ImportOptions(), lambda text: None)
+
+
+def test_a_schedule_that_is_none_has_no_map(name, tmp_path):
+    schedule = write_plan(tmp_path / "plan.json", name, sent=False)
+    with pytest.raises(ScheduleError):
+        write_device_map(name, schedule, str(tmp_path / "map.json"), ImportOptions(), lambda text: None)
+    with pytest.raises(FormatError, match=r"nowhere/map\.json"):
+        write_device_map(name, schedule, str(tmp_path / "nowhere/map.json"), ImportOptions(), lambda text: None)
+    assert not (tmp_path / "map.json").exists()

@@ -1,0 +1,84 @@
+"""Device maps: every tensor of the model is in one module of the map, which is where most of its forward pass runs."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from schedopt.core.annotations import Annotations, Resident
+from schedopt.core.errors import UsageError
+from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.programs.device_map import check_map_output, device_map
+from schedopt.core.schedule import Schedule
+
+
+def graph_of(modules, parameters, runtimes=None, phases=()):
+    """A chain of ops of these modules, and parameters by name with the op that reads each."""
+    builder = GraphBuilder("model")
+    for op, _ in enumerate(modules):
+        builder.add_op(f"op{op}", inputs=[(op - 1, 0)] if op else [], outputs=[8], runtime=(runtimes or {}).get(op, 1))
+    residents = tuple(Resident(name, "parameter", 8, op, (op,)) for name, op in parameters.items())
+    notes = Annotations(tuple(modules), (), phases, residents)
+    return dataclasses.replace(builder.build(), annotations=notes)
+
+
+def placed(devices):
+    """Return a schedule of a chain of ops with a device each."""
+    items, sources, targets = [], [], []
+    for op, device in enumerate(devices):
+        if op and devices[op - 1] != device:
+            items, sources, targets = [*items, ~(op - 1)], [*sources, devices[op - 1]], [*targets, device]
+        items, sources, targets = [*items, op], [*sources, device], [*targets, device]
+    return Schedule.from_steps(items, sources, targets)
+
+
+def covering(devices, name):
+    """Return the paths of a map that hold a parameter."""
+    return [path for path in devices if not path or name == path or name.startswith(f"{path}.")]
+
+
+def test_modules_on_one_device_are_named_by_the_module_around_them():
+    modules = ["left.a", "left.b", "right.a", "right.b"]
+    graph = graph_of(modules, {f"{module}.weight": op for op, module in enumerate(modules)})
+    assert device_map(graph, placed([0, 0, 1, 1])).devices == {"left": 0, "right": 1}
+    assert device_map(graph, placed([0, 0, 1, 0])).devices == {"left": 0, "right.a": 1, "right.b": 0}
+    found = device_map(graph, placed([1, 1, 1, 1]))
+    assert (found.devices, found.moved_share) == ({"": 1}, 0.0)
+
+
+def test_a_module_is_where_most_of_its_forward_pass_runs():
+    modules, phases = ["net", "net", "net", "head"], ("forward", "forward", "backward", "forward")
+    parameters = {"net.weight": 0, "head.weight": 3}
+    graph = graph_of(modules, parameters, {0: 1, 1: 3, 2: 50, 3: 4}, phases)
+    found = device_map(graph, placed([0, 1, 0, 0]))
+    assert found.devices == {"net": 1, "head": 0}
+    assert found.moved_share == pytest.approx(1 / 8)
+
+
+def test_a_module_with_parameters_of_its_own_holds_all_that_is_in_it():
+    graph = graph_of(["att", "att.out", "head"], {"att.weight": 0, "att.out.weight": 1, "head.weight": 2}, {1: 5})
+    assert device_map(graph, placed([0, 1, 0])).devices == {"att": 1, "head": 0}
+
+
+def test_a_parameter_of_the_model_itself_is_where_it_is_read():
+    graph = graph_of(["", "left", "right"], {"scale": 0, "left.weight": 1, "right.weight": 2})
+    assert device_map(graph, placed([1, 0, 1])).devices == {"left": 0, "right": 1, "scale": 1}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_parameter_is_in_one_module_of_the_map(seed):
+    random = np.random.default_rng(seed)
+    modules = [".".join(random.choice(list("abc"), size=random.integers(1, 4))) for _ in range(12)]
+    parameters = {f"{module}.weight": op for op, module in enumerate(modules)} | {"scale": 0, "b.unread": 11}
+    found = device_map(graph_of(modules, parameters), placed(random.integers(0, 3, 12).tolist()))
+    assert all(len(covering(found.devices, name)) == 1 for name in parameters)
+    assert json.loads(json.dumps(found.devices)) == found.devices
+
+
+def test_what_has_no_modules_has_no_map():
+    with pytest.raises(UsageError, match=r"name no modules with parameters, .*; import a PyTorch model"):
+        device_map(graph_of([""], {}), placed([0]))
+    with pytest.raises(UsageError, match=r"net\.onnx: a device map is of the modules of a PyTorch model"):
+        check_map_output("net.onnx", "map.json")
+    with pytest.raises(UsageError, match=r"map\.pt2: .* the name must end in \.json"):
+        check_map_output("module:function", "map.pt2")

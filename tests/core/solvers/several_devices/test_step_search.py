@@ -1,0 +1,68 @@
+"""Annealing of whole schedules, and the groups of ops that it moves."""
+
+import naive
+import numpy as np
+import pytest
+from models.seeds import seeds
+from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.problem import Problem
+from schedopt.core.solve import solve
+from schedopt.core.solvers.several_devices.op_groups import op_groups
+
+
+@pytest.mark.parametrize("seed", seeds(60, quick=12))
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_every_optimum_of_small_graphs_is_found(seed, task):
+    """Whatever transfers cost, under limits from too tight to loose."""
+    rng = np.random.default_rng([18, seed])
+    devices = 2 + seed % 2
+    graph, plain = naive.random_graph(rng, 5 - devices % 2, edges=float(rng.choice([1.0, 1.8])))
+    bandwidth, latency = ((np.inf, 0.0), (1e6, 0.5), (4e6, 0.0))[seed % 3]
+    limit = None if seed % 4 < 2 else 1 + sum(plain.own) // devices
+    costs = {"bandwidth": bandwidth, "latency": latency}
+    excess, value = naive.best_schedule(plain, devices, task, np.inf if limit is None else limit, **costs)
+    problem = Problem(graph, task, devices, limit, None if np.isinf(bandwidth) else bandwidth, latency)
+    result = solve(problem, "step-search:hot=0.1", evaluations=5000, seed=seed)
+    found = problem.fitness(result.simulation.peak, result.simulation.runtime)
+    assert found == (excess, pytest.approx(value)), "the optimum is among the plans that moves lead to"
+
+
+def test_a_tensor_is_sent_before_its_reader_is_next():
+    """A plan that no sequence has: the target receives early, so that the source need not wait for it."""
+    builder = GraphBuilder("early")
+    make = builder.add_op("make", outputs=[1], runtime=1.0)
+    first = builder.add_op("first", outputs=[1], runtime=1.0)
+    builder.add_op("long", inputs=[(make, 0)], outputs=[1], runtime=9.0)
+    long = builder.add_op("other", inputs=[(first, 0)], outputs=[1], runtime=8.0)
+    builder.add_op("last", inputs=[(make, 0), (long, 0)], outputs=[1], runtime=1.0)
+    result = solve(Problem(builder.build(), "runtime", 2), "step-search", evaluations=5000)
+    assert (result.value, result.status) == (10.0, "optimal")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_are_a_hierarchy_of_the_ops(seed):
+    graph, _ = naive.random_graph(np.random.default_rng([19, seed]), 2 + seed)
+    for problem in (Problem(graph, "runtime", 2, latency=1.0), Problem(graph, "runtime", 2, memory_limit=10**6)):
+        groups = op_groups(problem)
+        assert sorted(groups.ops.tolist()) == list(range(graph.num_ops))
+        spans = list(zip(groups.first.tolist(), groups.last.tolist(), strict=True))
+        assert all(2 <= last - first <= 0.6 * graph.num_ops for first, last in spans)
+        for one, other in ((a, b) for a in spans for b in spans):
+            assert (
+                one[1] <= other[0]
+                or other[1] <= one[0]
+                or one[0] <= other[0] <= other[1] <= one[1]
+                or (other[0] <= one[0] <= one[1] <= other[1])
+            ), "groups are apart or one holds the other"
+
+
+def test_ops_that_exchange_most_are_grouped_first():
+    """Two chains of large tensors, a small one between them."""
+    builder = GraphBuilder("chains")
+    for chain in range(2):
+        builder.add_op(f"{chain} 0", inputs=[(2, 0)] if chain else [], outputs=[1000])
+        for op in (1, 2):
+            builder.add_op(f"{chain} {op}", inputs=[(3 * chain + op - 1, 0)], outputs=[1000 if op < 2 else 1])
+    groups = op_groups(Problem(builder.build(), "runtime", 2, bandwidth=1e6))
+    members = {frozenset(groups.ops[a:b].tolist()) for a, b in zip(groups.first, groups.last, strict=True)}
+    assert {frozenset({0, 1, 2}), frozenset({3, 4, 5})} <= members

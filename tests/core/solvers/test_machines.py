@@ -1,0 +1,232 @@
+"""Methods on machines: against every plan of small ones, and each plan against the verifier."""
+
+import numpy as np
+import pytest
+from naive.machines import least_makespan, random_graph, random_machine
+from schedopt.core.annotations import Annotations, Resident
+from schedopt.core.costs.bounds import lower_bound
+from schedopt.core.costs.machine_bounds import EdgeCosts
+from schedopt.core.costs.simulator import simulate
+from schedopt.core.costs.verifier import verify
+from schedopt.core.errors import ScheduleError, UsageError
+from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.machine import Device, Machine
+from schedopt.core.problem import Problem
+from schedopt.core.schedule import Schedule
+from schedopt.core.search.method_spec import parse_method
+from schedopt.core.search.plans import Plans
+from schedopt.core.search.registry import METHODS as METHODS_
+from schedopt.core.search.registry import load
+from schedopt.core.search.search import Search
+from schedopt.core.solve import solve
+from schedopt.core.solvers.machines.ranks import upward_ranks
+from schedopt.core.solvers.several_devices import annealing
+
+
+def small_problem(rng):
+    while True:
+        machine = random_machine(rng, int(rng.integers(1, 4)))
+        if any(device.speed for device in machine.devices):
+            graph = random_graph(rng, int(rng.integers(1, 4 if len(machine.devices) > 2 else 5)), residents=1)
+            return Problem(graph, "runtime", machine=machine, replicate=bool(rng.random() < 0.3))
+
+
+def annealed(problem, evaluations):
+    search = Search(problem, max_evaluations=evaluations, lower_bound=lower_bound(problem))
+    annealing.solve(search, annealing.Parameters())
+    verify(problem, search.best, runtime=search.best_simulation.runtime)
+    return search.best_value
+
+
+def check_against_all_plans(count, seed):
+    """Annealing finds the best plan, nearly always at once; no bound and no plan is below it."""
+    rng = np.random.default_rng(seed)
+    at_once = 0
+    for _ in range(count):
+        problem = small_problem(rng)
+        least = least_makespan(problem)
+        assert lower_bound(problem) <= least * (1 + 1e-9)
+        value = annealed(problem, 2000)
+        at_once += value <= least * (1 + 1e-9)
+        value = min(value, annealed(problem, 40_000)) if value > least * (1 + 1e-9) else value
+        assert value == pytest.approx(least, rel=1e-9)
+    assert at_once >= 0.98 * count
+
+
+def test_annealing_finds_the_best_of_all_plans():
+    check_against_all_plans(60, 1)
+
+
+@pytest.mark.slow
+def test_annealing_finds_the_best_of_all_plans_of_many():
+    check_against_all_plans(2000, 2)
+
+
+METHODS = [
+    name
+    for name, method in METHODS_.items()
+    if not method.memory_on_one_device_only and method.recomputation != "only" and method.machines
+]
+
+
+def random_problem(rng, task):
+    while True:
+        machine = random_machine(rng, 3, limits=bool(rng.random() < 0.5))
+        if sum(device.speed > 0 for device in machine.devices) > 1:
+            graph = random_graph(rng, 12, residents=2)
+            return Problem(graph, task, machine=machine, replicate=bool(rng.random() < 0.3))
+
+
+@pytest.mark.parametrize("name", [m for m in METHODS if m not in ("topoformer", "regal", "gas", "idrs", "brkga-tuned")])
+@pytest.mark.parametrize("task", ["runtime", "memory"])
+def test_every_method_gives_plans_that_the_verifier_takes(name, task):
+    rng = np.random.default_rng([1, len(name)])
+    for seed in range(6):
+        problem = random_problem(rng, task)
+        search = Search(problem, seed=seed, max_evaluations=300, lower_bound=lower_bound(problem))
+        load(name)(search, parse_method(name).parameters)
+        costs = search.best_simulation
+        totals = verify(problem, search.best, runtime=costs.runtime, enforce_limit=False)
+        assert totals.peak_per_device == costs.peak_per_device.tolist()
+        assert search.best_value >= lower_bound(problem) * (1 - 1e-9)
+
+
+def test_auto_is_never_worse_than_one_device_or_a_list_scheduler():
+    rng = np.random.default_rng(5)
+    for _ in range(10):
+        problem = random_problem(rng, "runtime")
+        found = {}
+        for name in ("auto", "heft", "peft", "cpop", "input"):
+            search = Search(problem, max_evaluations=200, lower_bound=lower_bound(problem))
+            load(name)(search, parse_method(name).parameters)
+            found[name] = search.best_fitness
+        assert found["auto"] == min(found.values())
+
+
+def test_the_lazy_decoder_works_on_machines():
+    problem = random_problem(np.random.default_rng(7), "runtime")
+    result = solve(problem, "brkga:decoder=lazy", evaluations=300)
+    assert result.is_repeatable
+    assert result.value == solve(problem, "brkga:decoder=lazy", evaluations=300).value
+
+
+def test_cp_sat_says_that_it_cannot():
+    problem = random_problem(np.random.default_rng(8), "runtime")
+    with pytest.raises(UsageError, match="method 'cp-sat' knows equal devices alone; for a machine use auto"):
+        solve(problem, "cp-sat")
+
+
+def chain_of_two(shared):
+    """Two ops that share a weight, as the importers say it."""
+    builder = GraphBuilder("shared")
+    for name in ("one", "two"):
+        builder.add_op(name, outputs=[8], runtime=500.0, persistent=4_000_000 if name == "one" or not shared else 0)
+    weight = Resident("w", "parameter", 4_000_000, 0, (0, 1))
+    return builder.build(Annotations(residents=(weight,) if shared else ()))
+
+
+def test_a_weight_is_sent_or_replicated():
+    given = {"devices": 2, "bandwidth": 1e9}
+    free = solve(Problem(chain_of_two(False), "runtime", **given), time_limit=1)
+    assert (free.runtime, len(free.schedule)) == (500.0, 2)
+    sent = solve(Problem(chain_of_two(True), "runtime", **given), evaluations=500)
+    assert sent.runtime == 1000.0
+    replicated = solve(Problem(chain_of_two(True), "runtime", **given, replicate=True), evaluations=500)
+    assert (replicated.runtime, replicated.peak_memory) == (500.0, 4_000_008)
+
+
+def test_what_writes_a_weight_runs_at_its_home():
+    builder = GraphBuilder("step")
+    read = builder.add_op("read", outputs=[8], runtime=10.0, persistent=100)
+    other = builder.add_op("other", outputs=[8], runtime=10.0)
+    builder.add_op("update", inputs=[(read, 0), (other, 0)], outputs=[0], runtime=1.0)
+    weight = Resident("w", "parameter", 100, 0, (0, 1, 2), (2,))
+    problem = Problem(builder.build(Annotations(residents=(weight,))), "runtime", devices=2)
+    result = solve(problem, evaluations=500)
+    assert result.runtime == 11.0
+    assert result.placement["update"] == result.placement["w"]
+    wrong = Schedule.from_steps([3, 0, 1, ~0, ~1, ~3, 2], [0, 0, 0, 0, 0, 0, 1], [0, 0, 0, 1, 1, 1, 1])
+    with pytest.raises(ScheduleError, match="'w' and 'update' are to be at the home of 'w'"):
+        verify(problem, wrong)
+
+
+def test_a_plan_is_priced_as_its_schedule_is():
+    rng = np.random.default_rng(11)
+    priced = 0
+    for _ in range(150):
+        problem = random_problem(rng, str(rng.choice(["runtime", "memory"])))
+        plans = Plans(problem)
+        order = plans.topological(rng.permutation(plans.ops))
+        plan = plans.plan(order, rng.integers(0, 3, plans.ops))
+        draws = np.where(problem.rules.allowed, rng.random(problem.rules.allowed.shape), -1.0)
+        placement = draws.argmax(axis=1)[problem.rules.group]
+        _, cost = plans.price(plan, placement)
+        costs = simulate(problem, plans.schedule(plan, placement))
+        assert cost.runtime == costs.runtime
+        if plans.aim.memory:
+            peaks = costs.peak_per_device.tolist()
+            assert (cost.peak, cost.excess) == (max(peaks), problem.excess(peaks))
+            priced += 1
+    assert priced > 50
+
+
+def test_less_lead_takes_no_more_memory_than_all_of_it_for_a_chain():
+    builder = GraphBuilder("chain")
+    for op in range(6):
+        builder.add_op(f"op{op}", inputs=[(op - 1, 0)] if op else [], outputs=[1], runtime=10.0, persistent=100)
+    held = tuple(Resident(f"w{op}", "parameter", 100, op, (op,)) for op in range(6))
+    devices = Device("gpu", memory=10**6), Device("host", memory=10**6, speed=0)
+    machine = Machine(devices, bandwidth=1e9, transfers="beside")
+    problem = Problem(builder.build(Annotations(residents=held)), "runtime", machine=machine)
+    plans = Plans(problem)
+    placement = np.array([0] * 6 + [1] * 6)
+    peaks = []
+    for lead in range(3):
+        schedule = plans.schedule(plans.plan(problem.graph.input_order, np.full(12, lead)), placement)
+        peaks.append(int(simulate(problem, schedule).peak_per_device[0]))
+    assert peaks[0] > peaks[1] > peaks[2] >= 102
+
+
+def test_where_ops_end_first_is_priced_as_the_plan_is():
+    rng = np.random.default_rng(12)
+    for _ in range(100):
+        problem = random_problem(rng, "runtime")
+        plans = Plans(problem)
+        order = plans.topological(rng.permutation(plans.ops))
+        placement = plans.place_along(order)
+        assert np.all(problem.rules.allowed[np.arange(plans.ops), placement])
+        assert np.array_equal(placement, placement[problem.rules.group])
+        verify(problem, plans.schedule(plans.plan(order), placement), enforce_limit=False)
+
+
+def test_heft_is_as_in_the_paper():
+    """The example of Topcuoglu, Hariri and Wu 2002, figures 2 and 4: 80."""
+    times = [
+        (14, 16, 9), (13, 19, 18), (11, 13, 19), (13, 8, 17), (12, 13, 10),
+        (13, 16, 9), (7, 15, 11), (5, 11, 14), (18, 12, 20), (21, 7, 16),
+    ]  # fmt: skip
+    edges = {
+        (1, 2): 18, (1, 3): 12, (1, 4): 9, (1, 5): 11, (1, 6): 14, (2, 8): 19, (2, 9): 16, (3, 7): 23,
+        (4, 8): 27, (4, 9): 23, (5, 9): 13, (6, 8): 15, (7, 10): 17, (8, 10): 11, (9, 10): 13,
+    }  # fmt: skip
+    builder = GraphBuilder("example")
+    inputs = {op: [] for op in range(1, 11)}
+    outputs = {op: [] for op in range(1, 11)}
+    for (source, target), size in edges.items():
+        inputs[target].append((source - 1, len(outputs[source])))
+        outputs[source].append(size)
+    for op in range(1, 11):
+        builder.add_op(f"n{op}", inputs=inputs[op], outputs=outputs[op])
+    machine = Machine(
+        tuple(Device(f"p{n}", f"p{n}") for n in (1, 2, 3)),
+        bandwidth=1e6,
+        transfers="beside",
+        contention=False,
+        op_times={f"n{op}": dict(zip(("p1", "p2", "p3"), map(float, times[op - 1]), strict=True)) for op in inputs},
+    )
+    problem = Problem(builder.build(), "runtime", machine=machine)
+    assert upward_ranks(problem, EdgeCosts(problem)).round(1).tolist() == [
+        108.0, 77.0, 80.0, 80.0, 69.0, 63.3, 42.7, 35.7, 44.3, 14.7,
+    ]  # fmt: skip
+    assert solve(problem, "heft").runtime == 80
+    assert solve(problem, "cpop").runtime <= 86

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from .lifetimes import Lifetimes
 
 COLUMNS = ("id", "lower", "upper", "size", "alignment", "offset")
 NEEDED = 4
-GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +50,8 @@ def read_buffers(path: str | Path) -> Buffers:
         If it is no such file; the message names the line.
     """
     try:
-        data = read_bytes(path)
-        text = (gzip.decompress(data) if data.startswith(GZIP) else data).decode("utf-8-sig")
-    except (UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
+        text = read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
         raise FormatError(f"{path}: not a CSV file of buffers: {error}") from error
     try:
         lines = list(csv.reader(io.StringIO(text), strict=True))

@@ -102,7 +102,12 @@ def check_supported(
             else f"method '{spec.name}' decides what runs again; give it --recompute, or use another method"
         )
     if spec.method.memory_on_one_device_only and (problem.task != "memory" or not is_single):
-        able = methods_where(lambda m: not (m.memory_on_one_device_only or (is_single and m.several_devices_only)))
+        able = methods_where(
+            lambda m: (
+                not (m.memory_on_one_device_only or (is_single and m.several_devices_only))
+                and m.recomputation != "only"
+            )
+        )
         raise UsageError(
             f"method '{spec.name}' minimises peak memory on one device; "
             f"for --task {problem.task} --devices {problem.devices} use {listed(able)}"

@@ -20,6 +20,7 @@ from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.registry import load
 from ...core.search.search import Search
+from ...core.solvers.one_device.sequences import reverse_postorder
 from ...core.solvers.several_devices.placed_orders import place
 from ..networks.shipped import digests, shipped, weights_file, weights_of
 
@@ -172,6 +173,9 @@ def _next_best(search: Search) -> IndexArray:
         if search.evaluations_left >= 1:
             search.working = name
             load(name)(search, base.Parameters())
+    if search.best is None:  # told to stop before either was made
+        search.working = NEXT_BEST[-1]
+        search.offer_order(reverse_postorder(search.problem.graph))
     assert search.best is not None
     search.working = search.found_by
     return search.best.op_order()[None]

@@ -6,6 +6,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from schedopt.core.costs.bounds import is_met
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import ScheduleError, UsageError
@@ -70,7 +71,7 @@ def checked(result):
     claims = {"peak_per_device": simulation.peak_per_device.tolist(), "runtime": simulation.runtime}
     totals = verify(problem, result.schedule, **claims, enforce_limit=result.status != "infeasible")
     assert result.value == problem.value(totals.peak, simulation.runtime)
-    assert result.value >= result.lower_bound
+    assert is_met(result.lower_bound, result.value), "but for rounding"
     if result.status == "optimal":
         assert result.is_feasible
         assert result.gap == pytest.approx(0, abs=1e-9)
@@ -175,7 +176,9 @@ def test_local_search_walks_from_the_schedule_it_is_given():
     assert sum(aided) < sum(kept)
 
 
-@pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if not entry.searches])
+@pytest.mark.parametrize(
+    "method", [n for n, entry in METHODS.items() if not entry.searches and entry.recomputation != "only"]
+)
 def test_a_method_that_builds_one_schedule_refuses_to_start_from_another(method):
     problem = Problem(graph_of(2)[0])
     order = Schedule.single_device(problem.graph.input_order)

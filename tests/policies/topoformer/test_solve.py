@@ -293,7 +293,7 @@ def test_an_interrupt_within_the_network_is_heard(decoder, tmp_path):
         result = run(graph, f"topoformer:weights={file}", watcher=Watcher(interrupt, watch))
         assert (result.status, len(result.notes)) == ("interrupted", 1)
         assert result.found_by in topoformer.NEXT_BEST
-        assert len(seen) == last
+        assert last <= len(seen) <= last + len(topoformer.NEXT_BEST), "each of these asks once"
 
 
 def test_the_method_can_be_described_without_torch():

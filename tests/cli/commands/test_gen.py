@@ -232,7 +232,7 @@ def test_architectures(gen, described, tmp_path):
         ("layered x --split 3-1", "the split '3-1' is not understood; write train-valid-test like 3-1-1"),
         ("layered --format onnx", "unknown format 'onnx'; choose from pbtxt, pb, pbtxt.gz, pb.gz"),
         ("layered x.pb --format pb.gz", "x.pb: the name asks for another format than pb.gz; leave --format out"),
-        ("layered missing/x.pb", "missing/x.pb: cannot be written: No such file or directory"),
+        ("layered missing/x.pb", "missing/x.pb: the folder does not exist"),
         ("layered --devices 2", "--devices says where --improvable looks for room; give both, or neither"),
         ("layered --improvable speed", "unknown task 'speed'; choose memory or runtime"),
         ("layered --dedup names", "unknown way to find duplicates 'names'; choose topology or in-degrees"),

@@ -19,7 +19,7 @@ from ...core.schedule import Schedule
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.registry import load
-from ...core.search.search import Search
+from ...core.search.search import Search, Stopped
 from ...core.solvers.several_devices.placed_orders import place
 from ..networks.shipped import digests, shipped, weights_file, weights_of
 
@@ -109,7 +109,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     orders = _orders_by_network(search, parameters)
     if orders is None:
         orders = _next_best(search)
-    if search.problem.devices > 1:
+    if orders is not None and search.problem.devices > 1:
         place(search, orders)
 
 
@@ -117,7 +117,7 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
     """Offer the best order on one device and return all, the best first, shape `(rows, ops)`; None with a note."""
     import torch
 
-    from ..networks.interrupts import Stopped, heeding
+    from ..networks.interrupts import heeding
     from .batch import encode
     from .network import load_network
 
@@ -136,7 +136,7 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
                 policy = network([encode(graph, network.parameters_.eigenvectors)])
                 return _decode(search, parameters, policy)
     except Stopped:
-        pass
+        instead = "nor was there time for another order"
     search.notes.append(f"{graph.name}: topoformer's network had no time to finish; {instead}")
     return None
 
@@ -166,12 +166,13 @@ def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArra
     return orders
 
 
-def _next_best(search: Search) -> IndexArray:
-    """Offer the better order of the methods that take the network's place; return it, shape `(1, ops)`."""
+def _next_best(search: Search) -> IndexArray | None:
+    """Offer the better order of what takes the network's place; return it, shape `(1, ops)`, or None if stopped."""
     for name in NEXT_BEST:
         if search.evaluations_left >= 1:
             search.working = name
             load(name)(search, base.Parameters())
-    assert search.best is not None
+    if search.best is None:
+        return None
     search.working = search.found_by
     return search.best.op_order()[None]

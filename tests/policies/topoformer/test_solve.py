@@ -292,8 +292,9 @@ def test_an_interrupt_within_the_network_is_heard(decoder, tmp_path):
 
         result = run(graph, f"topoformer:weights={file}", watcher=Watcher(interrupt, watch))
         assert (result.status, len(result.notes)) == ("interrupted", 1)
-        assert result.found_by in topoformer.NEXT_BEST
-        assert len(seen) == last
+        assert result.found_by == "input"
+        assert "had no time to finish; nor was there time for another order" in result.notes[0]
+        assert len(seen) <= last + 3  # what takes the network's place asks once each, and heeds it at once
 
 
 def test_the_method_can_be_described_without_torch():

@@ -143,7 +143,7 @@ def test_a_custom_op_that_cannot_run_is_said(tmp_path):
     assert graph.tensor_size.tolist() == [FLOAT * 8]
     assert any("cannot load" in note and "is not known, and not counted" in note for note in notes)
     path = save(tmp_path / "unknown.onnx", model_of([node], [value("x", [4])], [value("y", [None])]))
-    with pytest.raises(ProgramError, match=r"only a run tells the size of 'y' \(Fast\)"):
+    with pytest.raises(ProgramError, match=r"only a run tells the size of 'y', which node 'mine' \(Fast\) makes"):
         read(path, ImportOptions(), print)
 
 

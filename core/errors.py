@@ -1,7 +1,7 @@
 """The errors schedopt raises on purpose; each message names the file or node, the value and the remedy."""
 
 _LONGEST = 1500
-"""Letters of a message: what it quotes may be as long as a file."""
+"""Letters of a message: what it quotes may be as long as a file. The middle goes, since the remedy comes last."""
 
 
 class SchedoptError(Exception):
@@ -11,7 +11,7 @@ class SchedoptError(Exception):
 
     def __str__(self) -> str:
         text = super().__str__()
-        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+        return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}...{text[-_LONGEST // 2 :]}"
 
 
 class UsageError(SchedoptError):

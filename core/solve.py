@@ -158,7 +158,8 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         order = problem.graph.input_order
         notes.append(why_infeasible(problem, order, simulate(problem, Schedule.single_device(order)).step_memory))
     feasible = search.best_fitness[0] == 0
-    if feasible and is_met(search.best_value, bound):
+    is_rounding = math.isclose(search.best_value, bound, rel_tol=1e-12)
+    if is_rounding or (feasible and is_met(search.best_value, bound)):
         bound = min(bound, search.best_value)
     if search.interrupt.is_set():
         status = "interrupted"

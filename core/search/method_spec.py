@@ -93,9 +93,9 @@ def check_supported(
 ) -> None:
     """Raise UsageError if the method cannot solve this problem, count evaluations, or start from a schedule."""
     is_single = problem.devices == 1
-    wanted = "never" if problem.recompute else "only"
-    if spec.method.recomputation == wanted:
-        able = methods_where(lambda m: m.recomputation != wanted)
+    unable = "never" if problem.recompute else "only"
+    if spec.method.recomputation == unable:
+        able = methods_where(lambda m: m.recomputation != unable)
         raise UsageError(
             f"method '{spec.name}' runs every op once; with --recompute use {listed(able)}"
             if problem.recompute
@@ -104,8 +104,9 @@ def check_supported(
     if spec.method.memory_on_one_device_only and (problem.task != "memory" or not is_single):
         able = methods_where(
             lambda m: (
-                not (m.memory_on_one_device_only or (is_single and m.several_devices_only))
-                and m.recomputation != "only"
+                m.recomputation != unable
+                and not m.memory_on_one_device_only
+                and not (is_single and m.several_devices_only)
             )
         )
         raise UsageError(
@@ -113,7 +114,7 @@ def check_supported(
             f"for --task {problem.task} --devices {problem.devices} use {listed(able)}"
         )
     if spec.method.several_devices_only and is_single:
-        able = methods_where(lambda m: not m.several_devices_only)
+        able = methods_where(lambda m: m.recomputation != unable and not m.several_devices_only)
         raise UsageError(f"method '{spec.name}' places ops on several devices; for --devices 1 use {listed(able)}")
     if not problem.is_plain and not spec.method.machines:
         able = methods_where(lambda m: m.machines and not m.memory_on_one_device_only and m.recomputation != "only")
@@ -121,7 +122,7 @@ def check_supported(
         raise UsageError(f"method '{spec.name}' knows equal devices alone; for {what} use {listed(able)}")
     spec.parameters.check(problem)
     if initial is not None and not spec.method.searches:
-        able = methods_where(lambda m: m.searches)
+        able = methods_where(lambda m: m.recomputation != unable and m.searches)
         raise UsageError(f"method '{spec.name}' builds one schedule and cannot start from another; use {listed(able)}")
     if evaluations is not None and not spec.method.counts_evaluations:
         raise UsageError(f"method '{spec.name}' does not count evaluations; limit it by --time-limit")

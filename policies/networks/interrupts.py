@@ -8,11 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from ...core.search.search import Search
-
-
-class Stopped(Exception):
-    """The search had to stop while a network ran."""
+from ...core.search.search import Search, Stopped
 
 
 @contextmanager

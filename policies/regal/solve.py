@@ -12,7 +12,7 @@ from ...core.errors import UsageError
 from ...core.problem import Problem
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
-from ...core.search.search import Search
+from ...core.search.search import Search, Stopped
 from ...core.solvers.several_devices import brkga
 from ...core.solvers.several_devices.brkga import GeneDistribution, evolve
 from ..networks.shipped import described, digests, modified, weights_of
@@ -128,7 +128,7 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     """
     import torch
 
-    from ..networks.interrupts import Stopped, heeding
+    from ..networks.interrupts import heeding
     from ..networks.message_passing import using_threads
     from .actions import dequantise
     from .batch import multigraph_batch

@@ -19,7 +19,7 @@ from ...core.schedule import Schedule
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.registry import load
-from ...core.search.search import Search
+from ...core.search.search import Search, Stopped
 from ...core.solvers.one_device.sequences import reverse_postorder
 from ...core.solvers.several_devices.placed_orders import place
 from ..networks.shipped import digests, shipped, weights_file, weights_of
@@ -118,7 +118,7 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
     """Offer the best order on one device and return all, the best first, shape `(rows, ops)`; None with a note."""
     import torch
 
-    from ..networks.interrupts import Stopped, heeding
+    from ..networks.interrupts import heeding
     from .batch import encode
     from .network import load_network
 
@@ -137,7 +137,7 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
                 policy = network([encode(graph, network.parameters_.eigenvectors)])
                 return _decode(search, parameters, policy)
     except Stopped:
-        pass
+        instead = f"this is the order of {NEXT_BEST[-1]}"
     search.notes.append(f"{graph.name}: topoformer's network had no time to finish; {instead}")
     return None
 

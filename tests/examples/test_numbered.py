@@ -13,10 +13,10 @@ PRINTED = {
     "02_own_graph.py": "the same peak: True\nsource widen0 narrow0 widen1 narrow1 widen2 narrow2 sum\n",
     "03_pytorch_model.py": "the same bits: True",
     "04_several_devices.py": "one device: 33.5 ms, 351 MiB",
-    "06_onnx_deployed.py": "nodes; it takes image",
     "05_compare.py": "methods to choose from: auto input ",
     "06_addresses.py": "schedopt: arena 4,038,528 bytes, 4,038,528 alive at once, optimal",
-    "07_tflite_model.py": "It fits in another order: 34.2 KiB of 64.0 KiB.",
+    "07_onnx_deployed.py": "nodes; it takes image",
+    "08_tflite_model.py": "It fits in another order: 34.2 KiB of 64.0 KiB.",
 }
 
 

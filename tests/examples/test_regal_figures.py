@@ -142,7 +142,10 @@ def test_regal_rounds_take_the_best_run_of_each(figure, tmp_path):
     for name, count, reached in (("a", 0, (0.5, 1.5)), ("b", 2, (1.0, 4.0, 3.0)), ("c", 2, (2.0,))):
         (tmp_path / name).mkdir()
         write_regal_weights(tmp_path / name / "weights.safetensors", rounds=count)
-        lines = [json.dumps({"step": at, "sample_improvement_percent": value}) for at, value in enumerate(reached)]
+        lines = [
+            json.dumps({"phase": 0, "epoch": at, "step": at, "sample_improvement_percent": value})
+            for at, value in enumerate(reached)
+        ]
         (tmp_path / name / "curve.jsonl").write_text("\n".join(lines) + "\n")
     printed = figure("rounds", *(tmp_path / name for name in "abc"))
     assert [line.split()[:2] for line in printed[1:]] == [["0", "+1.50%"], ["2", "+4.00%"], ["2", "+2.00%"]]

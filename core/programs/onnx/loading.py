@@ -55,7 +55,8 @@ def _with_observation(program: OnnxProgram, note: Callable[[str], None]) -> Onnx
     except ProgramError as error:
         if missing:
             node, name = missing[0]
-            what = f"only a run tells the size of '{name}' ({node.op_type})"
+            label = f"'{node.name}' ({node.op_type})" if node.name else f"({node.op_type})"
+            what = f"only a run tells the size of '{name}', which node {label} makes"
             raise ProgramError(f"{program.path}: {what}, and {_without(program.path, error)}") from None
         reason = _without(program.path, error)
         note(f"{program.path}: {reason}; what its opaque nodes take beside their results is not known, and not counted")

@@ -17,7 +17,7 @@ def rounds(options):
     best = {}
     print(f"{'T':>3} {'improvement':>12}  run")
     for run in options.runs:
-        count = described(Path(run, WEIGHTS), ["rounds"])[0]
+        (count,) = described(Path(run, WEIGHTS), ("rounds",))
         reached = max(line[options.measure] for line in curve_of(run))
         best[count] = max(reached, best.get(count, reached))
         print(f"{count:>3} {reached:>+11.2f}%  {run}")
@@ -92,7 +92,7 @@ def improvements_by(run, graphs, seed):
     from schedopt.policies.training.run_folder import WEIGHTS, read_checkpoint
 
     weights, evaluations = Path(run, WEIGHTS), read_checkpoint(run, KIND).parameters.validation_evaluations
-    encoder, task, devices = described(weights, ["encoder", "task", "devices"])
+    encoder, task, devices = described(weights, ("encoder", "task", "devices"))
     method = "gas" if encoder == "lstm" else "regal"
     found = []
     for graph in graphs:

@@ -250,7 +250,7 @@ def bad_models(tmp_path):
     yield (
         write("custom", model),
         ProgramError,
-        r"only a run tells the size of 'y' \(Fast\), and .*cannot load",
+        r"only a run tells the size of 'y', which node 'mine' \(Fast\) makes, and .*cannot load",
     )
     sequence = [helper.make_node("SequenceConstruct", ["x"], ["s"], "pack"), helper.make_node("Neg", ["x"], ["y"])]
     yield write("sequence", model_of(sequence, x, y)), ProgramError, "node 'pack'.* no tensor but sequence 's'"

@@ -36,6 +36,7 @@ for path, orders in json.load(sys.stdin).items():
     print(json.dumps([run_each(path, {}), [run_order(path, {}, order) for order in orders]]))
 """
 COPIES = {"Abs", "Neg", "Exp", "Sqrt", "Erf", "Floor", "HardSwish", "Dropout", "BatchNormalization", "Transpose", "Add"}
+FEW_OPS = ["Add", "Relu", "Reshape"]  # one of each kind: it has a buffer of its own, writes over its input, is a view
 ATTRIBUTES = {
     "Cast": {"to": onnx.TensorProto.INT32},
     "Transpose": {"perm": [0, 2, 1]},
@@ -84,10 +85,13 @@ def single_op_model(op):
     return model_of([first, node, last], [value("x", shape)], [value("y", [], element)], used)
 
 
-def test_ops_share_buffers_as_onnx_runtime_does(tmp_path):
+@pytest.mark.parametrize(
+    "ops", [FEW_OPS, pytest.param(sorted(VIEWS | IN_PLACE | COPIES), marks=pytest.mark.slow)], ids=["few", "all"]
+)
+def test_ops_share_buffers_as_onnx_runtime_does(tmp_path, ops):
     """Views and ops in place take no buffer of their own when run, and the others do: nothing is in the wrong table."""
     orders, graphs = {}, {}
-    for op in sorted(VIEWS | IN_PLACE | COPIES):
+    for op in ops:
         path = save(tmp_path / f"{op}.onnx", single_op_model(op))
         orders[path] = [None]
     for path, (costs, (run,)) in run_all(orders).items():
@@ -95,8 +99,8 @@ def test_ops_share_buffers_as_onnx_runtime_does(tmp_path):
         graphs[path] = graph
         assert predicted_peak(graph, range(graph.num_ops)) == pytest.approx(run["peak"], abs=4 * PAGE), path
     taken = {Path(path).stem: predicted_peak(graph, range(graph.num_ops)) for path, graph in graphs.items()}
-    assert all(taken[op] < 1.9 * TENSOR for op in VIEWS)
-    assert all(taken[op] >= 2 * TENSOR for op in COPIES)
+    assert all(taken[op] < 1.9 * TENSOR for op in VIEWS & set(ops))
+    assert all(taken[op] >= 2 * TENSOR for op in COPIES & set(ops))
 
 
 @pytest.mark.slow
@@ -148,6 +152,7 @@ def depth_first(graph):
     return sorted(range(graph.num_ops), key=lambda op: graph.op_names[op][-2] if op < graph.num_ops - 3 else f"z{op}")
 
 
+@pytest.mark.slow
 def test_applied_order_saves_what_was_predicted(tmp_path):
     """From import to measure: a better order by prediction is better by measurement, by as much, with equal results."""
     path = save(tmp_path / "model.onnx", branches(5))

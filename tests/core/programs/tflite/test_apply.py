@@ -184,6 +184,7 @@ def test_operators_may_run_again(tmp_path):
     assert heads[1] < heads[0]
 
 
+@pytest.mark.slow
 def test_recomputation_end_to_end(tmp_path):
     path = saved(tmp_path, repeated())
     limit = 3100

@@ -1,6 +1,6 @@
 """Fit a TFLite model into the arena of a microcontroller: its order, the file with offsets, and what it takes then.
 
-usage: python examples/07_tflite_model.py [MODEL.tflite] [SRAM, such as 64KiB]
+usage: python examples/08_tflite_model.py [MODEL.tflite] [SRAM, such as 64KiB]
 """
 
 import subprocess

@@ -1,6 +1,6 @@
 """From an ONNX file to one that ONNX Runtime runs in an order of less peak memory, optimised as it is deployed.
 
-usage: python examples/06_onnx_deployed.py [FILE.onnx [NAME=VALUE...]]
+usage: python examples/07_onnx_deployed.py [FILE.onnx [NAME=VALUE...]]
 
 NAME=VALUE as `--shape` takes it. Without a file, four branches of convolutions are made, as `docs/start/onnx.md` does.
 Needs `pip install 'schedopt[onnx]'`.

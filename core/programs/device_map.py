@@ -62,7 +62,7 @@ def device_map(graph: CostGraph, schedule: Schedule) -> DeviceMap:
         raise UsageError(
             f"{graph.name}: its ops name no modules with parameters, which a device map is of; import a PyTorch model"
         )
-    placement = schedule.placement(graph)
+    placement = dict(zip(schedule.items.tolist(), schedule.targets.tolist(), strict=True))  # transfers and homes, too
     weights = graph.runtime if graph.runtime.any() else np.ones(graph.num_ops)
     phases = notes.phases or ("forward",) * graph.num_ops
     forward = [op for op in range(graph.num_ops) if phases[op] in ("", "forward")]
@@ -70,11 +70,11 @@ def device_map(graph: CostGraph, schedule: Schedule) -> DeviceMap:
     unit_of = {op: unit for op in forward if (unit := _within(notes.modules[op], units)) is not None}
     times: dict[str, dict[int, float]] = {unit: defaultdict(float) for unit in units}
     for op, unit in unit_of.items():
-        times[unit][int(placement[op])] += float(weights[op])
+        times[unit][placement[op]] += float(weights[op])
     for resident in notes.residents:
         if resident.name in units and resident.name in held:  # of the model itself: where it is read
             for op in set(resident.readers).intersection(forward):
-                times[resident.name][int(placement[op])] += float(weights[op])
+                times[resident.name][placement[op]] += float(weights[op])
     chosen: dict[str, int] = {}
     for unit in sorted(units):
         before = next(reversed(chosen.values()), 0)  # what never runs stays with what is named before it

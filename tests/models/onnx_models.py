@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
+from schedopt.core.problem import Problem
 
 OPSET = 17
 
@@ -101,8 +102,10 @@ def random_order(graph, random):
 
 
 def write_schedule(path, graph, order, devices=1):
-    """A schedule JSON, by hand."""
-    steps = [{"op": graph.op_names[op], "device": position % devices} for position, op in enumerate(order)]
+    """A schedule JSON, by hand; what several ops read from outside is at home on device 0."""
+    homes = Problem(graph, devices=devices).graph.op_names[graph.num_ops :]
+    steps = [{"op": name, "device": 0} for name in homes]
+    steps += [{"op": graph.op_names[op], "device": position % devices} for position, op in enumerate(order)]
     document = {
         **{"task": "memory", "devices": devices, "memory_limit": None, "bandwidth": None, "latency_us": 0.0},
         **{"peak_memory_per_device": [0] * devices, "status": "feasible", "runtime_us": 0.0, "steps": steps},

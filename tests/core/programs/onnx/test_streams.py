@@ -16,6 +16,7 @@ from models.onnx_models import branches, model_of, save, value  # noqa: E402
 from onnx import helper  # noqa: E402
 from schedopt.core.errors import ProgramError, ScheduleError  # noqa: E402
 from schedopt.core.plots.stream_chart import stream_figure  # noqa: E402
+from schedopt.core.problem import Problem  # noqa: E402
 from schedopt.core.programs.onnx import stream_apply  # noqa: E402
 from schedopt.core.programs.onnx.importer import graph_of  # noqa: E402
 from schedopt.core.programs.onnx.loading import load_program  # noqa: E402
@@ -43,13 +44,19 @@ def by_branch(graph, streams):
 def write_plan(path, graph, plan):
     """A schedule file of a plan, with the transfers that its placement needs."""
     steps, sent = [], set()
-    pointers, tensors = graph.inputs
+    homes = Problem(graph, devices=plan.count).graph
+    stream_of = {op: plan.stream_of[op] for op in range(graph.num_ops)}
+    for number, resident in enumerate(homes.held):
+        home = graph.num_ops + number
+        stream_of[home] = plan.stream_of[resident.readers[0]]
+        steps.append({"op": homes.op_names[home], "device": stream_of[home]})
+    pointers, tensors = homes.inputs
     for op in plan.order:
         for tensor in tensors[pointers[op] : pointers[op + 1]].tolist():
-            source, target = plan.stream_of[int(graph.tensor_producer[tensor])], plan.stream_of[op]
+            source, target = stream_of[int(homes.tensor_producer[tensor])], stream_of[op]
             if source != target and (tensor, target) not in sent:
                 sent.add((tensor, target))
-                steps.append({"tensor": graph.tensor_name(tensor), "from": source, "to": target})
+                steps.append({"tensor": homes.tensor_name(tensor), "from": source, "to": target})
         steps.append({"op": graph.op_names[op], "device": plan.stream_of[op]})
     path.write_text(json.dumps({"steps": steps, "devices": plan.count}))
     return str(path)

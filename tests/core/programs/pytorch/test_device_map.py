@@ -4,6 +4,7 @@ import json
 
 import pytest
 from schedopt.core.errors import FormatError, ScheduleError, UsageError
+from schedopt.core.problem import Problem
 from schedopt.core.programs.device_map import write_device_map
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import apply
@@ -29,11 +30,15 @@ def name(tmp_path, monkeypatch):
 def write_plan(path, name, sent=True):
     """A schedule with the last layer on device 1."""
     graph = load_runner(name, ImportOptions(), lambda text: None).graph("roofline", lambda text: None)
-    last = max(op for op, module in enumerate(graph.annotations.modules) if module == "2")
+    last = min(op for op, module in enumerate(graph.annotations.modules) if module == "2")
     pointers, tensors = graph.inputs
-    read = tensors[pointers[last] : pointers[last + 1]].tolist()
-    steps = [{"op": op, "device": int(number >= last)} for number, op in enumerate(graph.op_names)]
-    steps[last:last] = [{"tensor": graph.tensor_name(tensor), "from": 0, "to": 1} for tensor in read if sent]
+    read = sorted({t for t in tensors[pointers[last] :].tolist() if graph.tensor_producer[t] < last})
+    housed = Problem(graph, devices=2).graph
+    homes = [(housed.op_names[graph.num_ops + n], resident.readers[0]) for n, resident in enumerate(housed.held)]
+    steps = [{"op": name, "device": int(reader >= last)} for name, reader in homes]
+    steps += [{"op": op, "device": int(number >= last)} for number, op in enumerate(graph.op_names)]
+    at = len(homes) + last
+    steps[at:at] = [{"tensor": graph.tensor_name(tensor), "from": 0, "to": 1} for tensor in read if sent]
     path.write_text(json.dumps({"devices": 2, "steps": steps}))
     return str(path)
 

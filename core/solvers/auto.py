@@ -10,7 +10,7 @@ from ..search.registry import load, parameters_class
 from ..search.search import Search
 
 RECOMPUTING, PROVING = "recompute", "cp-sat"
-MOST_OPS_PROVEN, MOST_OPS_PLACED = 25, 64
+MOST_OPS_PROVEN, MOST_OPS_PLACED, MOST_DEVICES_PROVEN = 25, 64, 8
 """Up to so many, `cp-sat` proves or finds what others do not: of repeated runs, and on several devices."""
 COPIES = (2, 3, 4)
 PRICED_BEFORE = 20_000  # edits: what `recompute` finds of such graphs, it finds in these
@@ -36,6 +36,10 @@ def _is_small(problem: Problem) -> bool:
     return problem.devices > 1 and problem.is_plain and problem.graph.num_ops <= MOST_OPS_PLACED
 
 
+def _is_proven(problem: Problem) -> bool:
+    return _is_small(problem) and problem.devices <= MOST_DEVICES_PROVEN
+
+
 def parts(problem: Problem) -> list[str]:
     """Return the methods used for a problem."""
     if problem.recompute:
@@ -47,7 +51,7 @@ def parts(problem: Problem) -> list[str]:
         ]
     if _is_order_only(problem):
         return [*_heuristics(problem), "order-search"]
-    more = [*(["step-search"] if _moves_steps(problem) else []), *([PROVING] if _is_small(problem) else [])]
+    more = [*(["step-search"] if _moves_steps(problem) else []), *([PROVING] if _is_proven(problem) else [])]
     return [*_heuristics(problem), "annealing", *more]
 
 
@@ -100,7 +104,7 @@ def _search_placements(search: Search) -> None:
     if not _moves_steps(problem):
         _run(search, "annealing")
         return
-    proves = _is_small(problem) and search.is_timed and math.isinf(search.evaluations_left)
+    proves = _is_proven(problem) and search.is_timed and math.isinf(search.evaluations_left)
     is_tiny = proves and problem.graph.num_ops <= LARGEST_TINY
     _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else SHARE_OF_ANNEALING)
     if search.best_fitness[0] and not proves and not search.must_stop():

@@ -63,7 +63,7 @@ def test_training_without_settings_follows_the_card():
     assert shipped_recipe().phases == from_plain(TrainingParameters, card_of(file)["recipe"], "card").phases
 
 
-@pytest.mark.parametrize("decode", ["sample", "beam"])
+@pytest.mark.parametrize("decode", ["sample", pytest.param("beam", marks=pytest.mark.slow)])
 def test_shipped_weights_order_unseen_graphs_better_than_random_orders(decode):
     """At 300 ops the best of 16 decoded orders is about 5% below the best of 100 random ones."""
     better = []
@@ -74,7 +74,14 @@ def test_shipped_weights_order_unseen_graphs_better_than_random_orders(decode):
     assert np.mean(better) > 0.02
 
 
-@pytest.mark.parametrize("file", [file for file in REGAL if file.stem != "gas-memory"], ids=name_of)
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, id=file.stem, marks=[] if file.stem == "regal-memory" else pytest.mark.slow)
+        for file in REGAL
+        if file.stem != "gas-memory"
+    ],
+)
 def test_shipped_weights_order_unseen_graphs_as_their_teacher_does(file):
     """But for an LSTM's, which does not learn the orders of a search: its choices are the same for all ops."""
     network, recipe = regal_network.load_network(file), card_of(file)["recipe"]

@@ -299,7 +299,9 @@ def test_a_recurrent_model_is_scheduled_by_its_real_times(run, tmp_path):
     graph = read_graph(path)
     assert 0 < graph.runtime.max() < 0.5
     assert graph.runtime.sum() == shown["runtime_us"]
-    solved = json.loads(run("solve", path, "--task", "runtime", "--devices", "2", "--json").stdout)
+    solved = json.loads(
+        run("solve", path, "--task", "runtime", "--devices", "2", "--evaluations", 500, "--json").stdout
+    )
     assert graph.runtime.max() <= solved["runtime_us"] < shown["runtime_us"]
 
 

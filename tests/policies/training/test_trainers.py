@@ -81,7 +81,7 @@ def test_jobs_do_not_change_the_weights(method, whole, tmp_path):
     assert_same_run(tmp_path, whole)
 
 
-@pytest.mark.parametrize("often", [1, 2])
+@pytest.mark.parametrize("often", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_stopped_again_and_again_is_the_same(often, method, whole, tmp_path):
     """Stopped after each step, or two, and in validations, which ask per graph."""
     stops = 0

@@ -38,7 +38,9 @@ class ResumeFile(JsonLines):
             return None
         written = {**record, "graph": graph, "method": method}
         try:
-            from_plain(Cell, written, "a line")
+            read = asdict(from_plain(Cell, written, "a line"))
+            if any(isinstance(value, str) != isinstance(read[name], str) for name, value in written.items()):
+                raise UsageError("a number is written as a text")
             if not all(0 <= value < math.inf for value in written.values() if isinstance(value, (int, float))):
                 raise UsageError("a number is negative or not finite")
             return Cell(**written)

@@ -81,10 +81,11 @@ def test_onnx_models(tmp_path):
     path = save(tmp_path / "branches.onnx", branches(5))
     printed = run("real/onnx_models.py", path, "--time-limit", "1", "--folder", tmp_path / "out")
     _, row = printed.splitlines()
-    name, nodes, *peaks, saved, beside, error, kept = row.split()
+    name, nodes, *peaks, saved, bound, beside, error, _, _, kept = row.split()
     predicted_before, predicted_after, before, after = map(float, peaks)
     assert (name, int(nodes), kept) == ("branches", 33, "yes")
     assert after < before
+    assert float(bound) <= predicted_after
     assert predicted_after < predicted_before
     assert float(beside.rstrip("%")) > float(saved.rstrip("%")) > 10
     assert float(error.rstrip("%")) < 5

@@ -165,4 +165,4 @@ def test_annealing_knows_what_its_sequences_cost(seed, moves_first):
         assert not np.any(graph.runs_once & (edited.sequence.times > 1))
         if not moves_first:
             assert Schedule.single_device(best).first_runs().tolist() == graph.input_order.tolist()
-    assert priced > 0
+    assert priced > 0 or not moves_first, "without moves there may be nothing that can run again"

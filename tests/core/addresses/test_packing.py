@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from models.seeds import seeds
 from naive.arenas import most_alive, overlaps
 from schedopt.core.addresses.engine import branch_and_bound, cliques
 from schedopt.core.addresses.lifetimes import Lifetimes
@@ -55,7 +56,7 @@ def test_branch_and_bound_alone(seed, threads):
     assert not np.any(offsets % 8)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100, quick=33))
 def test_cliques_overlap_as_the_lifetimes_do(seed):
     lifetimes = random_lifetimes(seed)
     lower, upper = cliques(lifetimes.lower, lifetimes.upper)

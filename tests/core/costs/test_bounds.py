@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.costs.bounds import (
     ArrivalCut,
     critical_path,
@@ -72,7 +73,7 @@ def test_runtime_bound_by_hand():
     assert [runtime_bound(Problem(graph, "runtime", d)) for d in (1, 2, 4)] == [50.0, 25.0, 20.0]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40, quick=13))
 def test_critical_path_is_the_longest_path(seed):
     rng = np.random.default_rng([20, seed])
     graph, plain = naive.random_graph(rng, 10, edges=2.0)
@@ -83,7 +84,7 @@ def test_critical_path_is_the_longest_path(seed):
     assert critical_path(graph) == pytest.approx(max(finish(op) for op in plain.ops))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60, quick=20))
 def test_last_step_need_is_the_least_over_the_ops_that_can_be_last(seed):
     rng = np.random.default_rng([24, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))
@@ -106,7 +107,7 @@ def test_final_outputs_add_up():
     assert [memory_bound(Problem(graph, devices=d)) for d in (1, 2, 3)] == [34, 15, 14]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60, quick=20))
 def test_arrival_cut_is_the_least_over_all_closed_sets(seed):
     rng = np.random.default_rng([21, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))
@@ -115,7 +116,7 @@ def test_arrival_cut_is_the_least_over_all_closed_sets(seed):
         assert cut.least_resident(op) == naive.least_arrival(plain, op)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60, quick=20))
 def test_min_cut_bound_is_the_largest_term_of_any_op(seed):
     """Whatever order it is given, although it tries only the steps that can still raise the bound."""
     rng = np.random.default_rng([22, seed])
@@ -130,7 +131,7 @@ def test_min_cut_bound_is_the_largest_term_of_any_op(seed):
         assert min_cut_bound(graph, order, memory, known=largest + 3) == largest + 3
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40, quick=13))
 def test_min_cuts_name_the_set_of_least_memory(seed):
     rng = np.random.default_rng([25, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))

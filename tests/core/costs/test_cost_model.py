@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.costs.simulator import needed_transfers, simulate
 from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import ScheduleError
@@ -238,7 +239,7 @@ def test_a_synchronous_transfer_waits_for_both_clocks():
 # Agreement ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", seeds(300, quick=50))
 def test_simulator_verifier_and_twin_agree(seed):
     """Random placements and orders on 1 to 4 devices, with every feature of graph and problem."""
     rng = np.random.default_rng(seed)
@@ -277,7 +278,7 @@ def test_agreement_on_sixty_four_devices(seed):
     assert simulation.clock_per_device.tolist() == pytest.approx(expected.clocks, rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60, quick=20))
 def test_one_device_is_a_function_of_the_executed_set(seed):
     """Stepping through buffers and the closed form over sets give the same memory at each step."""
     rng = np.random.default_rng([1, seed])

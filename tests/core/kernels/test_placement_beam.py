@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.costs.verifier import verify
 from schedopt.core.kernels.cost_model import new_steps
@@ -45,7 +46,7 @@ def beam(graph, order, devices, limit, size):
     return as_schedule(arrays.producer, placement, items, targets)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60, quick=20))
 def test_a_wide_beam_finds_a_placement_when_its_rules_allow_one(seed):
     rng = np.random.default_rng([111, seed])
     devices = 2 + seed % 2

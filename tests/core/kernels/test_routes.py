@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.kernels.graph_arrays import graph_arrays
 from schedopt.core.kernels.several_devices.routes import NOBODY, begin_step, end_step, new_route, start_route
 
@@ -18,7 +19,7 @@ def needed_after(plain, done):
     return {tensor for tensor in plain.tensors if tensor[0] in done and is_needed(tensor)}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40, quick=13))
 def test_every_needed_tensor_has_a_slot_to_itself(seed):
     rng = np.random.default_rng([61, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 16)))

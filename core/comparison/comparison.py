@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ...version import VERSION
-from ..errors import UsageError
 from .report import FirstThatFits, graph_table, remarks, summary_table, title_of
 from .settings import Settings
 from .summaries import Cell, MethodSummary, by_graph, summarise
@@ -148,15 +147,10 @@ class Comparison:
         FormatError
             If the file cannot be written.
         """
-        from ..files.atomic import write_atomically
-        from ..files.reading import path_of
+        from ..files.atomic import write_as
 
-        suffix = path_of(path).suffix
-        if suffix not in SUFFIXES:
-            known = ", ".join(f"{suffix} ({what})" for suffix, what in SUFFIXES.items())
-            raise UsageError(f"{os.fspath(path)}: the name must end in one of {known}")
-        text = self.page(per_graph) if suffix == ".html" else self.csv() if suffix == ".csv" else self.json()
-        write_atomically(path, text)
+        texts = {".html": lambda: self.page(per_graph), ".csv": self.csv, ".json": self.json}
+        write_as(path, SUFFIXES, lambda suffix: texts[suffix]())
 
     def json(self) -> str:
         """Return settings, summary and runs as a JSON document."""

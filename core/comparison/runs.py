@@ -47,7 +47,7 @@ class Run:
 
 
 def attempt(call: Callable[[], T]) -> T | Exception:
-    """Call something that may fail in any way, and return its error: the one broad `except` of the project."""
+    """Call something that may fail in any way, and return its error: a method's code is not ours."""
     try:
         return call()
     except Exception as error:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..errors import FormatError, UnwrittenError
+from ..errors import FormatError, UnwrittenError, UsageError
 from .reading import path_of
 
 _LONGEST = 200
@@ -34,6 +35,32 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
         _write(file, data)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         raise UnwrittenError(_refusal(path, error), os.fspath(file), data) from error
+
+
+def write_as(path: str | os.PathLike[str], suffixes: Mapping[str, str], text_of: Callable[[str], str]) -> None:
+    """Write the text that the ending of a name asks for.
+
+    Parameters
+    ----------
+    path
+        The file.
+    suffixes
+        What is written by the endings there are.
+    text_of
+        Gives the text for an ending.
+
+    Raises
+    ------
+    UsageError
+        If the ending is none of these.
+    FormatError
+        If the file cannot be written.
+    """
+    suffix = path_of(path).suffix
+    if suffix not in suffixes:
+        known = ", ".join(f"{suffix} ({what})" for suffix, what in suffixes.items())
+        raise UsageError(f"{os.fspath(path)}: the name must end in one of {known}")
+    write_atomically(path, text_of(suffix))
 
 
 def check_writable(path: str | Path) -> None:

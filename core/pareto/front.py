@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...version import VERSION
 from ..costs.bounds import is_met
-from ..errors import FormatError, UsageError
+from ..errors import FormatError
 from ..graph_hash import structure_hash
 from ..problem import Problem
 from ..units import format_bytes
@@ -178,14 +178,9 @@ class ParetoFront:
         FormatError
             If the file cannot be written.
         """
-        from ..files.atomic import write_atomically
-        from ..files.reading import path_of
+        from ..files.atomic import write_as
 
-        suffix = path_of(path).suffix
-        if suffix not in SUFFIXES:
-            known = ", ".join(f"{suffix} ({what})" for suffix, what in SUFFIXES.items())
-            raise UsageError(f"{os.fspath(path)}: the name must end in one of {known}")
-        write_atomically(path, self.csv() if suffix == ".csv" else self.json())
+        write_as(path, SUFFIXES, lambda suffix: self.csv() if suffix == ".csv" else self.json())
 
     def save_schedules(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write the schedule file of each point, as `1.json` and so on, numbered as in the table.

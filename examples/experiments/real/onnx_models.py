@@ -11,7 +11,7 @@ solved, applied (FOLDER keeps the new file and its schedule) and run in processe
 nodes that run; peaks in MiB, predicted and measured, before and after; how much less is measured; the bound that no
 order is below; how much less beside weights and inputs, which no order changes; the larger error of the two
 predictions; milliseconds of a run before and after; what ops make in one arena with addresses (alignment 64) before
-and after, predicted, and the bound of the schedule's order; and whether results, node names and opset are what they were.
+and after, predicted, and the bound of the schedule's order; and whether results, node names, opset are what they were.
 Needs `pip install 'schedopt[onnx]'`. The light models take five minutes on one core, pnasnet5large as long again.
 """
 

@@ -8,6 +8,7 @@ from schedopt.core.search.registry import METHODS
 README = (ROOT / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_readme_does_what_it_says(tmp_path, monkeypatch):
     """Its consoles print what it shows, and its Python runs."""
     monkeypatch.chdir(tmp_path)

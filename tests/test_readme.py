@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from models.consoles import ROOT, blocks, new_folder, walk
 from schedopt.core.search.registry import METHODS
 

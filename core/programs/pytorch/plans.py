@@ -269,7 +269,7 @@ def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
         settings.note(_summary(program.name, result))
     before, peak, bound = int(result.input_value), int(result.value), int(result.lower_bound)
     log.info("%s", OrderedGraph(program.name, graph.num_ops, before, peak, bound, time.monotonic() - start))
-    gc.collect()  # what planning took goes back before the first step takes its own
+    gc.collect(1)  # what planning took goes back before the first step takes its own; older objects take a second
     return_freed_memory()
     return module
 

@@ -79,6 +79,7 @@ def summary_table(summaries: Sequence[MethodSummary], reference: str, between: s
 
 def title_of(settings: Settings, graphs: int) -> str:
     """Write what was compared: task, graphs, devices, limits, budgets and seeds."""
+
     def count(number: int, noun: str) -> str:
         return f"{number:,} {noun}{'s' * (number != 1)}"
 

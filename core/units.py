@@ -137,3 +137,8 @@ def format_microseconds(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:,.4g} {unit}"
     return f"{value:,.4g} us"
+
+
+def format_runs(value: float) -> str:
+    """Write a number of runs for people, where every run of an op counts alike: `1 run`, `53.5 runs`."""
+    return f"{value:,.4g} run{'s' * (value != 1)}"

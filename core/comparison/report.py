@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..costs.bounds import is_met
-from ..units import format_bytes, format_microseconds
+from ..units import format_bytes, format_microseconds, format_runs
 from .settings import Settings
 from .summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor
 
@@ -79,12 +79,13 @@ def summary_table(summaries: Sequence[MethodSummary], reference: str, between: s
 
 def title_of(settings: Settings, graphs: int) -> str:
     """Write what was compared: task, graphs, devices, limits, budgets and seeds."""
-    what = "peak memory" if settings.task == "memory" else "makespan"
 
     def count(number: int, noun: str) -> str:
         return f"{number:,} {noun}{'s' * (number != 1)}"
 
-    parts = [f"{what}, {count(graphs, 'graph')}, {count(settings.devices, 'device')}"]
+    parts = [f"{_aim_of(settings)}, {count(graphs, 'graph')}, {count(settings.devices, 'device')}"]
+    if settings.max_overhead is not None:
+        parts.append(f"at most {100 * settings.max_overhead:g}% of time added")
     if settings.memory_limit_share is not None:
         parts.append(f"at most {100 * settings.memory_limit_share:g}% of the input order's peak each")
     if settings.memory_limit is not None:
@@ -100,6 +101,13 @@ def title_of(settings: Settings, graphs: int) -> str:
     last = settings.seed + settings.seeds - 1
     parts.append(f"seed {settings.seed}" if settings.seeds == 1 else f"seeds {settings.seed} to {last}")
     return ", ".join(parts)
+
+
+def _aim_of(settings: Settings) -> str:
+    """Write what the methods were to make small."""
+    if settings.recompute:
+        return f"{'peak memory' if settings.task == 'memory' else 'time'} with recomputation"
+    return "peak memory" if settings.task == "memory" else "makespan"
 
 
 def _decimals(seconds: Estimate) -> int:
@@ -125,7 +133,10 @@ def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: s
     """Build one row per graph: the value of each method, the best ones marked."""
     from rich.text import Text
 
-    written = format_bytes if task == "memory" else format_microseconds
+    def written(result: GraphResults, value: float) -> str:
+        if task == "memory":
+            return format_bytes(value)
+        return format_runs(value) if result.counts_runs else format_microseconds(value)
 
     def method_value(result: GraphResults, method: str) -> Text:
         mean = result.value(method)
@@ -133,14 +144,14 @@ def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: s
             statuses = {cell.status for cell in result.cells.get(method, [])}
             return Text(" and ".join(sorted(statuses)) or _NOTHING)
         is_best = is_met(mean, result.best)
-        return Text(written(mean) + "*" * is_best, style="bold" if is_best else "")
+        return Text(written(result, mean) + "*" * is_best, style="bold" if is_best else "")
 
     table = _table()
     table.add_column("graph", overflow="fold")
     for column in ("ops", "lower\nbound", *methods):
         table.add_column(Text(re.sub(r"(?=-)|(?<=:)", "\n", column)), justify="right", overflow="fold")
     for result in results:
-        bound = _NOTHING if result.bound is None else written(result.bound)
+        bound = _NOTHING if result.bound is None else written(result, result.bound)
         values = [method_value(result, method) for method in methods]
         table.add_row(Text(result.graph), f"{result.ops:,}", bound, *values)
     return table
@@ -166,6 +177,8 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
         yield "n= is the number of graphs of a mean that is not over all of them"
     if task == "runtime" and not any(cell.value != 0 for cell in cells):
         yield "every makespan is 0: the ops of these graphs have no runtimes"
+    if task == "runtime" and (counting := sum(result.counts_runs for result in by_graph(cells))):
+        yield f"graphs whose ops have no runtimes, so that every run counts alike: {counting}"
     for name, what in _REMARKABLE.items():
         counts = [f"{s.method} {getattr(s, name)} of {s.runs}" for s in summaries if getattr(s, name)]
         if counts:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-PRESSED = (1.0,)
+PRESSED = (0.5,)
 GIVEN_UP = 60.0
 MOST_BYTES = 12 << 30
 SEVERAL = 64
@@ -161,9 +161,8 @@ def main():
     parser.add_argument("--table", action="store_true", help="Print what is in the file of --out, and stop.")
     given = parser.parse_args()
     rows = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
-    print(
-        f"| load | method | task, devices | limit | used | over | Ctrl-C | before | resident | found |\n|{' --- |' * 10}"
-    )
+    print("| load | method | task, devices | limit | used | over | Ctrl-C | before | resident | found |")
+    print("|" + " --- |" * 10)
     print("".join(line_of(row) + "\n" for row in rows if row["limit"] == given.limit), end="", flush=True)
     if given.table:
         return

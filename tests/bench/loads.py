@@ -74,7 +74,7 @@ def cases(methods):
             continue
         if not method.several_devices_only:
             yield name, 1, "memory"
-        if name in ("regal", "gas", "idrs"):
+        if name in ("regal", "gas", "idrs", "direct"):
             yield name, 2, "runtime"
         elif not method.memory_on_one_device_only:
             yield name, 64, "runtime"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +15,14 @@ from ...core.problem import Problem
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.search import Search, Stopped
-from ..networks.shipped import described, digests, weights_of
+from ..networks.shipped import described, digests, modified, weights_of
 from .decoding import decode
 from .features import rule_keys, seen
 
 if TYPE_CHECKING:  # torch is loaded once there is something to decode
-    from .network import DirectPolicy
+    from .network import DirectNetwork, DirectPolicy
 
-DECODERS = ("greedy", "sample")
+DECODERS = ("greedy", "sample", "rule")
 MOST_EDGES = 1_000_000
 """Messages of a round take about two kilobytes per edge."""
 
@@ -29,19 +31,17 @@ MOST_EDGES = 1_000_000
 class Parameters(base.Parameters):
     """Weights that cannot be read are refused before any run."""
 
-    decode: str = parameter("sample", "greedy: the most likely keys; sample: these and some that are drawn, the best")
+    decode: str = parameter("sample", "greedy: the most likely keys; sample: these and some that are drawn, the best; rule: without the network")
     width: int = parameter(16, "keys that sample decodes, the most likely ones among them", low=1, high=4096)
     weights: str = parameter("", "a file of schedopt train direct, or a shipped one by name (default: what fits)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.decode not in DECODERS:
-            raise UsageError(f"decode must be {' or '.join(DECODERS)}, not '{self.decode}'")
+            raise UsageError(f"decode must be greedy, sample or rule, not '{self.decode}'")
         files = weights_of("direct", self.weights)
         if self.weights:
-            from .network import load_network
-
-            load_network(files[0])
+            _network(files[0])
 
     def identity(self) -> dict[str, Any]:
         """Return the parameters with the hash of the weights, since a file may change."""
@@ -69,6 +69,18 @@ class Parameters(base.Parameters):
         raise UsageError(f"direct has no weights for {problem.task}, only for {' and '.join(tasks)}; {remedy}")
 
 
+def _network(file: Path) -> DirectNetwork:
+    """Return the network of a file, read once by each thread: what stops it belongs to one search."""
+    return _network_as_of(file, modified(file), threading.get_ident())
+
+
+@lru_cache(maxsize=4)
+def _network_as_of(file: Path, changed: int, thread: int) -> DirectNetwork:
+    from .network import load_network
+
+    return load_network(file)
+
+
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer what the keys of the network decode to.
 
@@ -86,7 +98,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     """
     if search.must_stop():
         return
-    keys = _keys(search, parameters)
+    keys = None if parameters.decode == "rule" else _keys(search, parameters)
     decode(search, rule_keys(search.problem)[None] if keys is None else keys)
 
 
@@ -96,7 +108,7 @@ def _keys(search: Search, parameters: Parameters) -> Any:
 
     from ..networks.interrupts import heeding
     from ..networks.message_passing import using_threads
-    from .network import batch_of, load_network
+    from .network import batch_of
 
     graph = search.problem.graph
     edges = len(graph.edges[0])
@@ -104,7 +116,7 @@ def _keys(search: Search, parameters: Parameters) -> Any:
         why = f"{edges:,} edges are too many for direct's network, which takes {MOST_EDGES:,}"
         search.notes.append(f"{graph.name}: {why}; the keys are those of the rule that it corrects")
         return None
-    network = load_network(parameters.file(search.problem))
+    network = _network(parameters.file(search.problem))
     try:
         with torch.inference_mode(), using_threads(1), heeding(search, network):
             return _rows(network(batch_of([seen(search.problem)])), search, parameters)

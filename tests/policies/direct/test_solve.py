@@ -47,6 +47,13 @@ def test_another_network_gives_other_schedules(tmp_path):
 
 
 @pytest.mark.parametrize("task", ["runtime", "memory"])
+def test_the_rule_alone_is_without_a_network(task, monkeypatch):
+    monkeypatch.setattr(direct, "_keys", None)
+    problem = problem_of(task)
+    assert solve(problem, "direct:decode=rule").value == values_of(problem, rule_keys(problem)[None])[0]
+
+
+@pytest.mark.parametrize("task", ["runtime", "memory"])
 def test_a_graph_too_large_for_the_network_gets_the_rule(task, monkeypatch):
     monkeypatch.setattr(direct, "MOST_EDGES", 5)
     problem = problem_of(task)
@@ -70,7 +77,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
         solve(problem_of(), f"direct:weights={file}")
     with pytest.raises(FormatError, match="no such file, and no weights of this name"):
         parse_method("direct:weights=nowhere")
-    with pytest.raises(UsageError, match="decode must be greedy or sample, not 'beam'"):
+    with pytest.raises(UsageError, match="decode must be greedy, sample or rule, not 'beam'"):
         parse_method("direct:decode=beam")
 
 

@@ -124,6 +124,26 @@ class DirectPolicy:
         sizes = torch.tensor(self.batch.sizes, dtype=torch.float32, device=device)
         return (of_graphs / sizes).T
 
+    def moved(self, hidden: tuple[Tensor, Tensor], directions: Tensor) -> list[Any]:
+        """Return the means if the weights of the last layers' first outputs were others.
+
+        Parameters
+        ----------
+        hidden
+            What the last layers see; see `DirectNetwork.hidden`.
+        directions
+            What is added to those weights, shape `(rows, 2 * width)`.
+
+        Returns
+        -------
+        list
+            Keys of each graph, shape `(rows, ops + 1)` each.
+        """
+        of_ops, of_graphs = hidden
+        per_op, per_graph = directions.split([of_ops.shape[1], of_graphs.shape[1]], dim=1)
+        waits = self.patience + self.batch.is_paid.to(self.mean.device) * (per_graph @ of_graphs.T)
+        return self._split(self.mean + per_op @ of_ops.T, waits)
+
     @property
     def _fixed(self) -> Tensor:
         """Take all spread from a patience that nothing depends on."""
@@ -174,6 +194,10 @@ class DirectNetwork(nn.Module):
 
     def forward(self, batch: Batch) -> DirectPolicy:
         """Return the distribution of the keys of each problem."""
+        return self.policy(batch, *self.hidden(batch))
+
+    def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return what the last layers see, of ops and of graphs, shapes `(nodes, width)` and `(graphs, width)`."""
         sources, targets, graphs = (part.to(self.device) for part in (batch.sources, batch.targets, batch.graph_of_node))
         nodes = self.embed(batch.nodes.to(self.device))  # (nodes, width)
         along, against = Receivers(targets, len(nodes)), Receivers(sources, len(nodes))
@@ -183,8 +207,12 @@ class DirectNetwork(nn.Module):
             nodes = nodes + update(torch.cat((known, *heard), dim=1))
         sizes = torch.tensor(batch.sizes, dtype=torch.float32, device=self.device)
         whole = nodes.new_zeros(len(sizes), nodes.shape[1]).index_add(0, graphs, nodes) / sizes[:, None]
-        correction, spread = self.of_op(torch.cat((nodes, whole[graphs]), dim=1)).unbind(1)
-        waiting, spread_of_waiting = self.of_graph(whole).unbind(1)
+        return self.of_op[:-1](torch.cat((nodes, whole[graphs]), dim=1)), self.of_graph[:-1](whole)
+
+    def policy(self, batch: Batch, of_ops: Tensor, of_graphs: Tensor) -> DirectPolicy:
+        """Return the distribution of the keys by what `hidden` gave."""
+        correction, spread = self.of_op[-1](of_ops).unbind(1)
+        waiting, spread_of_waiting = self.of_graph[-1](of_graphs).unbind(1)
         patience = batch.patience.to(self.device) + batch.is_paid.to(self.device) * waiting
         return DirectPolicy(
             batch,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..training.run_folder import RunKind
 
 _PLANS = "plans.jsonl"
-_NAMES = {"rule": "no network", "greedy": "greedy", "sample": "best of 16 samples"}
+_NAMES = {"greedy": "greedy", "sample": "best of 16 samples"}
 
 
 def trainable(method: str) -> Trainable:
@@ -27,14 +27,14 @@ class _Schedules(Trainable):
         "Synthetic graphs are drawn once and taken again and again, each with devices and links of its own; so are "
         "GRAPHS. A tenth of those is set aside to validate on, unless --validation names others; of fewer than ten, "
         "none is. The plans to imitate are searched once and kept in the folder.\n\n"
-        "Each epoch ends with a validation: the gaps to the lower bound of one pass and of the best of 16, beside the "
-        "rule that the network corrects. The weights with the smallest gap are kept. Settings are those of --config, "
+        "Each epoch ends with a validation: how much better one pass and the best of 16 are than the rule that the "
+        "network corrects. The weights with the largest improvement are kept. Settings are those of --config, "
         "or else of the shipped weights; options win over both, and config.yaml in the folder shows them all. Ctrl-C "
         "leaves a checkpoint; the same command with --resume goes on as if nothing had happened."
     )
     drawn = "synthetic ones"
     options = ("task",)
-    columns: ClassVar[dict[str, str]] = {f"{name}_gap_percent": heading for name, heading in _NAMES.items()}
+    columns: ClassVar[dict[str, str]] = {f"{name}_improvement_percent": heading for name, heading in _NAMES.items()}
 
     @property
     def kind(self) -> RunKind[Any, Any]:
@@ -83,29 +83,29 @@ class _Schedules(Trainable):
         return parts + ([f"sampled gap {measured[name]:.2f}%"] if name in measured else [])
 
     def validated(self, validation: dict[str, float]) -> str:
-        return f"gap {_written(validation)}"
+        return f"improvement {_written(validation)}"
 
     def line(self, line: dict[str, float]) -> str:
-        return f"gap of the rule/greedy/sample {_written(_gaps_of(line))}"
+        return f"improvement greedy/sample {_written(_improvements(line))}"
 
     def score(self, trainer: Any, line: dict[str, float]) -> float:
         from .training import score_of
 
-        return score_of(_gaps_of(line))
+        return score_of(_improvements(line))
 
     def title(self, settings: Any) -> str:
-        return "gaps to the lower bound, in percent"
+        return "improvement over the rule that the network corrects, in percent"
 
     def use(self, trainer: Any) -> str:
         return f"--task {trainer.network.parameters_.task}"
 
 
-def _gaps_of(line: dict[str, float]) -> dict[str, float]:
-    return {name: line[f"{name}_gap_percent"] for name in _NAMES}
+def _improvements(line: dict[str, float]) -> dict[str, float]:
+    return {name: line[f"{name}_improvement_percent"] for name in _NAMES}
 
 
-def _written(gaps: dict[str, float]) -> str:
-    return "/".join(f"{gap:.2f}" for gap in gaps.values()) + "%"
+def _written(improvements: dict[str, float]) -> str:
+    return "/".join(f"{value:+.2f}" for value in improvements.values()) + "%"
 
 
 def _folder(name: str) -> Path:

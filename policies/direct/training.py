@@ -1,4 +1,4 @@
-"""Training of `direct`: imitation of the order in which a teacher's plans start ops, then REINFORCE."""
+"""Training of `direct`: imitation of the order in which a teacher's plans start ops, REINFORCE, and evolution."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ...core.arrays import FloatArray
 from ...core.errors import UsageError
 from ...core.graph import CostGraph
 from ...core.parallel import chunks
+from ..training.evolution import centred_ranks, directions, estimated_gradient
 from ..training.given_batches import given_batches
 from ..training.phases import PhasedTrainer, seeded
 from ..training.run_folder import Place, RunKind
@@ -24,13 +25,14 @@ from .network import DirectNetwork, DirectPolicy, batch_of, load_network
 from .training_settings import Phase, TrainingParameters
 
 KIND = RunKind("direct", TrainingParameters, Place)
+VALIDATED = ("greedy", "sample")
 SAMPLES = 16
 """Of a validation, and what `schedopt solve` draws."""
 PAIRS_PER_OP, NEAR = 8, 0.25
 """Pairs that imitation compares, and how far apart in the plan, as a share of it."""
 STEEPNESS = 20.0
 """A key is to be larger than the next by about a twentieth: the steps of a path of twenty ops."""
-_SAMPLES, _PAIRS, _VALIDATION = 0, 1, 2
+_SAMPLES, _PAIRS, _VALIDATION, _DIRECTIONS = 0, 1, 2, 3
 
 
 class Trainer(PhasedTrainer[Phase, list[Case]]):
@@ -104,6 +106,29 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             raise self._broken("network's output")
         return policy
 
+    def _add_gradients(self, phase: Phase, batch: list[Case]) -> None:
+        if phase.imitation or phase.reinforce:
+            super()._add_gradients(phase, batch)
+        if phase.evolution:
+            self._add_evolution(phase, batch)
+
+    def _add_evolution(self, phase: Phase, cases: list[Case]) -> None:
+        """Add the gradient of the expected cost under perturbations of the last layers, by evolution strategies."""
+        network, seen = self.network, batch_of([case.seen for case in cases])
+        of_op, of_graph = network.of_op[-1].weight, network.of_graph[-1].weight
+        with torch.no_grad():
+            hidden = network.hidden(seen)
+            drawn = directions(phase.pairs, of_op.shape[1] + of_graph.shape[1], self._rng(_DIRECTIONS)).to(of_op)
+            keys = network.policy(seen, *hidden).moved(hidden, phase.sigma * torch.cat((drawn, -drawn)))
+        costs = np.stack([values_of(c.problem, rows) / c.bound for c, rows in zip(cases, keys, strict=True)])
+        self._measure("sampled_gap_percent", 100 * (float(costs.mean()) - 1))
+        fitness = -(costs / costs.mean(1, keepdims=True)).mean(0).reshape(2, phase.pairs)
+        gradient = phase.evolution * estimated_gradient(centred_ranks(fitness), drawn, phase.sigma)
+        for weight, part in zip((of_op, of_graph), gradient.split([of_op.shape[1], of_graph.shape[1]]), strict=True):
+            towards = torch.zeros_like(weight)
+            towards[0] = -part  # the first output is the mean, the second the spread
+            weight.grad = towards if weight.grad is None else weight.grad + towards
+
     def _loss(self, phase: Phase, cases: list[Case]) -> Tensor:
         """Return the weighted sum of the losses of imitation and of REINFORCE, for a batch."""
         policy = self._policy(self.network, cases)
@@ -122,27 +147,27 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         return loss
 
     def validate(self, network: DirectNetwork, must_stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
-        """Return mean gaps to the bound, in percent; None if stopped.
+        """Return how much better than the rule the network's keys are, on average, in percent; None if stopped.
 
-        Of the rule without the network, of the most likely keys, and of the best of 16 of which these are the first.
-        Each call has the same random choices.
+        `greedy` are the most likely keys, `sample` the best of 16 of which these are the first. Each call has the same
+        random choices.
         """
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
-        gaps = []
+        ratios = []
         network.eval()
         try:
             for case in self._validation_cases():
                 with torch.inference_mode():
                     policy = self._policy(network, [case])
                     keys = np.vstack((case.seen.rule[None], policy.most_likely()[0], policy.sample(SAMPLES - 1, rng)[0]))
-                values = values_of(case.problem, keys) / case.bound
-                gaps.append((values[0], values[1], values[1:].min()))
+                values = np.maximum(values_of(case.problem, keys), case.bound)
+                ratios.append((values[1] / values[0], values[1:].min() / values[0]))
                 if must_stop():
                     return None
         finally:
             network.train()
-        means = 100 * (np.mean(gaps, axis=0) - 1)
-        return dict(zip(("rule", "greedy", "sample"), means.tolist(), strict=True))
+        means = 100 * (1 - np.mean(ratios, axis=0))
+        return dict(zip(VALIDATED, means.tolist(), strict=True))
 
     def _validation_cases(self) -> list[Case]:
         if not self._held_out:
@@ -151,7 +176,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         return self._held_out
 
     def _curves(self, validation: dict[str, float]) -> dict[str, float]:
-        return {f"{name}_gap_percent": value for name, value in validation.items()}
+        return {f"{name}_improvement_percent": value for name, value in validation.items()}
 
     def _score(self, validation: dict[str, float]) -> float:
         return score_of(validation)
@@ -163,8 +188,8 @@ def wants_orders(parameters: TrainingParameters) -> bool:
 
 
 def score_of(validation: dict[str, float]) -> float:
-    """Return what decides which weights are the best: the mean gap of the most likely keys and of 16."""
-    return (validation["greedy"] + validation["sample"]) / 2
+    """Return what decides which weights are the best: the mean loss to the rule of the most likely keys and of 16."""
+    return -(validation["greedy"] + validation["sample"]) / 2
 
 
 def ranking_loss(policy: DirectPolicy, places: Sequence[Any], rng: np.random.Generator) -> Tensor:
@@ -194,15 +219,16 @@ def ranking_loss(policy: DirectPolicy, places: Sequence[Any], rng: np.random.Gen
 
 
 def advantages(costs: FloatArray) -> FloatArray:
-    """Return how much dearer each sample is than the others of its graph, over the spread of the batch.
+    """Return how much dearer each sample is than the mean of its graph's, over their spread.
+
+    So a graph on which keys change much counts no more than one on which they change little.
 
     Parameters
     ----------
     costs
         Shape `(graphs, samples)`, at least two samples.
     """
-    others = (costs.sum(1, keepdims=True) - costs) / (costs.shape[1] - 1)
-    shares = (costs - others) / np.maximum(others, 1e-300)
-    spread = float(np.sqrt(np.mean(shares**2)))
-    scaled: FloatArray = shares / max(spread, 1e-12)
+    centred = costs - costs.mean(1, keepdims=True)
+    spread = np.sqrt(np.mean(centred**2, axis=1, keepdims=True))
+    scaled: FloatArray = centred / np.maximum(spread, 1e-9 * np.abs(costs).max())
     return scaled

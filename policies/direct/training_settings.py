@@ -20,7 +20,8 @@ MOST_DEVICES = 8
 class Phase(Parameters):
     """A part of the training; several are a curriculum.
 
-    The loss is `imitation` times that of a teacher's order plus `reinforce` times that of REINFORCE.
+    The loss is `imitation` times that of a teacher's order plus `reinforce` times that of REINFORCE; `evolution` times
+    the gradient of the expected cost under perturbed weights is added to its gradient.
     """
 
     epochs: int = parameter(10, "each ends with a validation and a checkpoint", low=1)
@@ -30,12 +31,15 @@ class Phase(Parameters):
     decay: float = parameter(1.0, "factor of the learning rate per epoch", low=0.01, high=1.0)
     imitation: float = parameter(1.0, "weight of imitating the order in which the teacher's plan starts ops", low=0.0)
     reinforce: float = parameter(0.0, "weight of REINFORCE", low=0.0)
+    evolution: float = parameter(0.0, "weight of evolution, which changes the last layers alone", low=0.0)
+    pairs: int = parameter(12, "pairs of perturbed weights of evolution", low=1)
+    sigma: float = parameter(0.02, "length of their perturbations", low=1e-6)
     samples: int = parameter(8, "keys drawn of a graph for REINFORCE, each other's baseline", low=2)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.reinforce == 0 == self.imitation:
-            raise UsageError("reinforce and imitation must not both be 0")
+        if self.reinforce == 0 == self.imitation and self.evolution == 0:
+            raise UsageError("imitation, reinforce and evolution must not all be 0")
 
 
 @dataclasses.dataclass(frozen=True)

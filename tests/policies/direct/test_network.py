@@ -58,3 +58,15 @@ def test_files_of_others_are_refused(tmp_path):
     (tmp_path / "other").write_text("no weights")
     with pytest.raises(FormatError, match="is not a file of schedopt train direct"):
         load_network(tmp_path / "other")
+
+
+def test_moved_means_are_those_of_a_network_with_other_weights(tmp_path):
+    network, batch = load_network(write_direct_weights(tmp_path / "w.safetensors")), batch_of(problems(bandwidth=1e6))
+    directions = torch.from_numpy(np.random.default_rng(1).standard_normal((1, 8), dtype=np.float32))
+    with torch.inference_mode():
+        hidden = network.hidden(batch)
+        found = network.policy(batch, *hidden).moved(hidden, directions)
+        network.of_op[-1].weight[0] += directions[0, :4]
+        network.of_graph[-1].weight[0] += directions[0, 4:]
+        for keys, wanted in zip(found, network(batch).most_likely(), strict=True):
+            np.testing.assert_allclose(keys, wanted, atol=1e-5)

@@ -18,7 +18,8 @@ TINY = TrainingParameters(
     network=DirectNetworkParameters(width=4, rounds=1),
     phases=(
         Phase(epochs=1, steps=2, graphs=2, imitation=1.0),
-        Phase(epochs=2, steps=2, graphs=2, imitation=0.0, reinforce=1.0, samples=2),
+        Phase(epochs=1, steps=2, graphs=2, imitation=0.0, reinforce=1.0, samples=2),
+        Phase(epochs=1, steps=2, graphs=2, imitation=0.0, evolution=1.0, pairs=2),
     ),
     synthetic=SyntheticParameters(nodes_low=8, nodes_high=12),
     training_graphs=4,
@@ -44,8 +45,7 @@ def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path):
     assert is_done
     for one, other in zip(whole.network.parameters(), parts.network.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
-    (start, *_), *_ = (curve_of(tmp_path / name) for name in ("whole", "parts"))
-    assert start["rule_gap_percent"] == start["greedy_gap_percent"], "before training the network is the rule"
+    assert curve_of(tmp_path / "parts")[0]["greedy_improvement_percent"] == 0, "before training it is the rule"
 
 
 def test_plans_are_searched_once(tmp_path, monkeypatch):
@@ -88,14 +88,15 @@ def test_imitation_makes_keys_fall_along_the_order():
 
 
 def test_samples_are_weighed_against_the_others_of_their_graph():
-    found = advantages(np.array([[1.0, 1.0, 4.0], [5.0, 5.0, 5.0]]))
+    found = advantages(np.array([[1.0, 1.0, 4.0], [5.0, 5.0, 5.0], [10.0, 10.0, 40.0]]))
     assert found[0, 0] == found[0, 1] < 0 < found[0, 2]
     assert (found[1] == 0).all()
-    assert np.sqrt(np.mean(found**2)) == pytest.approx(1)
+    np.testing.assert_allclose(found[0], found[2])
+    assert np.mean(found[0] ** 2) == pytest.approx(1)
 
 
 def test_settings_that_cannot_be_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="reinforce and imitation must not both be 0"):
+    with pytest.raises(UsageError, match="imitation, reinforce and evolution must not all be 0"):
         Phase(imitation=0.0)
     with pytest.raises(UsageError, match="devices must be numbers from 2 to 8"):
         TrainingParameters(devices=(1, 2))

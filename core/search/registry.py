@@ -278,14 +278,27 @@ METHODS: dict[str, Method] = {
         default_devices=2,
         flags=("weights",),
     ),
+    "direct": Method(
+        "schedopt.policies.direct.solve:solve",
+        "One pass: a graph neural network gives priorities, decoded once or as the best of 16; no search",
+        "ours; REGAL 5.2",
+        several_devices_only=True,
+        searches=False,
+        default_evaluations=5000,
+        default_devices=2,
+        machines=False,
+        flags=("decode", "width", "weights"),
+        trainer="schedopt.policies.direct.trainable",
+        training="Train direct, a network that schedules in one pass, by imitation and by REINFORCE.",
+    ),
 }
 
 
 FLAGS = {
     "decoder": "How brkga makes a schedule of its keys: queue (the paper's) or lazy.",
-    "decode": "How topoformer makes orders of priorities: greedy, sample or beam.",
-    "width": "Orders that topoformer draws, or partial orders in its beam.",
-    "weights": "Weights for topoformer, regal, gas or idrs. (default: those shipped)",
+    "decode": "How topoformer and direct decode priorities: greedy, sample or (topoformer) beam.",
+    "width": "What topoformer and direct draw, or partial orders in topoformer's beam.",
+    "weights": "Weights for topoformer, regal, gas, idrs or direct. (default: those shipped)",
 }
 """Help of each parameter that `solve` has an option for."""
 

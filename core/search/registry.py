@@ -166,7 +166,7 @@ METHODS: dict[str, Method] = {
     ),
     "topoformer": Method(
         "schedopt.policies.topoformer.solve:solve",
-        "Priorities by attention along the graph's partial order, decoded greedily, by samples or by a beam",
+        "Priorities by attention along the graph's partial order, decoded greedily, by samples or by beams",
         "Topoformer 4",
         searches=False,
         default_evaluations=5000,
@@ -283,8 +283,8 @@ METHODS: dict[str, Method] = {
 
 FLAGS = {
     "decoder": "How brkga makes a schedule of its keys: queue (the paper's) or lazy.",
-    "decode": "How topoformer makes orders of priorities: greedy, sample or beam.",
-    "width": "Orders that topoformer draws, or partial orders in its beam.",
+    "decode": "How topoformer makes orders of priorities: greedy, sample, beam or two-way.",
+    "width": "Orders that topoformer draws, or partial orders in its first beam.",
     "weights": "Weights for topoformer, regal, gas or idrs. (default: those shipped)",
 }
 """Help of each parameter that `solve` has an option for."""

@@ -166,7 +166,7 @@ METHODS: dict[str, Method] = {
     ),
     "topoformer": Method(
         "schedopt.policies.topoformer.solve:solve",
-        "Priorities by attention along the graph's partial order, decoded greedily, by samples or by a beam",
+        "Priorities by attention along the graph's partial order, decoded greedily, by samples or by beams",
         "Topoformer 4",
         searches=False,
         default_evaluations=5000,
@@ -296,8 +296,8 @@ METHODS: dict[str, Method] = {
 
 FLAGS = {
     "decoder": "How brkga makes a schedule of its keys: queue (the paper's) or lazy.",
-    "decode": "How topoformer and direct decode priorities: greedy, sample or (topoformer) beam.",
-    "width": "What topoformer and direct draw, or partial orders in topoformer's beam.",
+    "decode": "How topoformer and direct decode priorities: greedy, sample or (topoformer) beam or two-way.",
+    "width": "What topoformer and direct draw, or partial orders in topoformer's first beam.",
     "weights": "Weights for topoformer, regal, gas, idrs or direct. (default: those shipped)",
 }
 """Help of each parameter that `solve` has an option for."""

@@ -139,12 +139,13 @@ class _Screen:
 def _run(trainable: Trainable, trainer: PhasedTrainer[Any, Any], talk: Talk, interrupt: Event) -> bool:
     """Train with a live line on a terminal, and a line per epoch; return whether the end was reached."""
     from ...progress import progress_bar
-    from .runs import epoch_line, step_line
+    from .runs import epoch_line, step_line, validation_line
 
     phases = len(trainer.parameters.phases)
-    with progress_bar(talk, "validating", 1.0) as bar:
+    with progress_bar(talk, "starting", 1.0) as bar:
         return trainer.run(
             lambda progress: bar(done=progress.share_done, what=step_line(progress, phases, trainable)),
             interrupt.is_set,
-            lambda line: talk.say(epoch_line(line, phases, trainable)),
+            lambda line: talk.say(epoch_line(line, phases, trainable, trainer.seconds_left)),
+            lambda what, done, total: bar(0, what=validation_line(trainer, what, done, total)),
         )

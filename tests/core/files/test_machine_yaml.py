@@ -167,9 +167,7 @@ def test_a_pin_away_from_the_home_of_what_is_written_is_named(tmp_path):
     weights = (Resident("w", "parameter", 100, 0, (0, 1), (1,)),)
     graph = builder.build(Annotations(residents=weights))
     (tmp_path / "m.yaml").write_text(BASE + "pins:\n  read: gpu0\n  w: gpu0\n  update: cpu0\n")
-    with pytest.raises(
-        schedopt.UsageError, match=r"m.yaml, line 9: step: what writes 'w' in place, .* 'update' and 'w'"
-    ):
+    with pytest.raises(schedopt.UsageError, match=r"line 9: step: what writes 'w' in .* 'update' and 'w'"):
         schedopt.solve(graph, "heft", task="runtime", machine=tmp_path / "m.yaml")
 
 

@@ -28,5 +28,5 @@ def test_plans_of_two_devices_are_verified(machine, method):
 @pytest.mark.parametrize("method", ["regal", "gas", "idrs"])
 def test_the_seven_devices_of_the_phone_need_weights_of_their_own(method):
     graph = random_graph(np.random.default_rng(12), 5)
-    with pytest.raises(schedopt.UsageError, match="no weights for runtime on 7 devices, .* --devices 7 makes some"):
+    with pytest.raises(schedopt.UsageError, match=r"no weights for runtime on 7 devices, .* --devices 7 makes some"):
         schedopt.solve(graph, method, task="runtime", machine=MACHINES / "phone.yaml")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..costs.bounds import is_met
-from ..units import format_bytes, format_microseconds, format_runs
+from ..units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
 from .settings import Settings
 from .summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor
 
@@ -21,7 +21,8 @@ _PERCENTAGES = {
     "gap_from_bound": "gap from the lower bound",
 }
 _REMARKABLE = {
-    "infeasible": "infeasible (in no percentage, and worse than any feasible run)",
+    "infeasible": "proven infeasible (in no percentage, and worse than any feasible run)",
+    "limit_not_met": "that found no schedule within the memory limit (likewise)",
     "timed_out": "ended or steered by the time limit",
 }
 _NOTHING = "–"
@@ -59,14 +60,14 @@ def summary_table(summaries: Sequence[MethodSummary], reference: str, between: s
     for header in (*headers, "proven\noptimal", "time, s", "CPU, s"):
         table.add_column(header, justify="right", no_wrap=True)
 
-    def write(estimate: Estimate, total: int, decimals: int = 2, unit: str = "%", sign: str = "") -> str:
-        return between.join(_estimate(estimate, total, decimals, unit, sign))
+    def write(estimate: Estimate, total: int, decimals: int = 2, unit: str = "%", is_signed: bool = False) -> str:
+        return between.join(_estimate(estimate, total, decimals, unit, is_signed))
 
     for summary in summaries:
         is_reference, total = summary.method == reference, summary.graphs
         table.add_row(
             Text(summary.method),
-            "reference" if is_reference else write(summary.improvement, total, sign="+"),
+            "reference" if is_reference else write(summary.improvement, total, is_signed=True),
             write(summary.gap_from_best, total),
             write(summary.gap_from_bound, total),
             _NOTHING if is_reference else f"{summary.wins}/{summary.ties}/{summary.losses}",
@@ -117,12 +118,12 @@ def _decimals(seconds: Estimate) -> int:
     return min(4, max(0, 2 - floor(log10(seconds.mean)))) if seconds.mean else 0
 
 
-def _estimate(estimate: Estimate, total: int, decimals: int, unit: str, sign: str) -> Iterator[str]:
+def _estimate(estimate: Estimate, total: int, decimals: int, unit: str, is_signed: bool) -> Iterator[str]:
     """Yield a mean, half of its interval, and the number of graphs where it is not all of them."""
     if estimate.mean is None:
         yield _NOTHING
         return
-    yield f"{estimate.mean:{sign}.{decimals}f}{unit}"
+    yield f"{signed(estimate.mean, decimals) if is_signed else f'{estimate.mean:.{decimals}f}'}{unit}"
     if estimate.half_width is not None:
         yield f"±{estimate.half_width:.{decimals}f}"
     if estimate.graphs != total:
@@ -133,26 +134,24 @@ def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: s
     """Build one row per graph: the value of each method, the best ones marked."""
     from rich.text import Text
 
-    def written(result: GraphResults, value: float) -> str:
-        if task == "memory":
-            return format_bytes(value)
-        return format_runs(value) if result.counts_runs else format_microseconds(value)
-
-    def method_value(result: GraphResults, method: str) -> Text:
+    def method_value(result: GraphResults, method: str, written: Written) -> Text:
         mean = result.value(method)
         if mean is None or result.best is None:
             statuses = {cell.status for cell in result.cells.get(method, [])}
             return Text(" and ".join(sorted(statuses)) or _NOTHING)
         is_best = is_met(mean, result.best)
-        return Text(written(result, mean) + "*" * is_best, style="bold" if is_best else "")
+        return Text(written(mean) + "*" * is_best, style="bold" if is_best else "")
 
     table = _table()
     table.add_column("graph", overflow="fold")
     for column in ("ops", "lower\nbound", *methods):
         table.add_column(Text(re.sub(r"(?=-)|(?<=:)", "\n", column)), justify="right", overflow="fold")
     for result in results:
-        bound = _NOTHING if result.bound is None else written(result, result.bound)
-        values = [method_value(result, method) for method in methods]
+        known = [value for method in methods if (value := result.value(method)) is not None]
+        shown = known if result.bound is None else [*known, result.bound]
+        written = format_runs if result.counts_runs else (bytes_alike if task == "memory" else times_alike)(shown)
+        bound = _NOTHING if result.bound is None else written(result.bound)
+        values = [method_value(result, method, written) for method in methods]
         table.add_row(Text(result.graph), f"{result.ops:,}", bound, *values)
     return table
 
@@ -161,7 +160,7 @@ def _range(summary: MethodSummary) -> str:
     """Write on how many graphs a method is no worse than the reference, and its worst and best graph."""
     compared = summary.wins + summary.ties + summary.losses
     share = f"{100 * (summary.wins + summary.ties) / compared:.1f}%" if compared else _NOTHING
-    return f"{summary.method} {share}, {summary.least_improvement:+.2f}% to {summary.most_improvement:+.2f}%"
+    return f"{summary.method} {share}, {signed(summary.least_improvement)}% to {signed(summary.most_improvement)}%"
 
 
 def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference: str, task: str) -> Iterator[str]:

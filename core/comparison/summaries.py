@@ -9,7 +9,7 @@ from typing import Literal
 
 from ..costs.bounds import is_met
 
-Status = Literal["optimal", "feasible", "infeasible", "failed"]
+Status = Literal["optimal", "feasible", "infeasible", "limit-not-met", "failed"]
 CONFIDENCE = 0.95
 _SAME = 1e-12
 
@@ -27,7 +27,8 @@ class Cell:
     method, seed
         The method as given, with its parameters, and the seed of the run.
     status
-        `optimal`, `feasible`, `infeasible` (no schedule kept the memory limit) or `failed` (see `error`).
+        `optimal`, `feasible`, `infeasible` (proven: no schedule keeps the memory limit), `limit-not-met` (none was
+        found that does) or `failed` (see `error`).
     value
         What the task minimises: bytes or microseconds; with recomputation and no runtimes, how many runs.
     peak_memory, runtime_us, excess
@@ -182,7 +183,7 @@ class GraphResults:
     def is_infeasible(self) -> bool:
         """Whether runs exceed the memory limit, and no run of any method keeps it."""
         runs = [cell.status for cells in self.cells.values() for cell in cells]
-        return self.best is None and "infeasible" in runs
+        return self.best is None and ("infeasible" in runs or "limit-not-met" in runs)
 
     @property
     def counts_runs(self) -> bool:
@@ -230,7 +231,7 @@ class MethodSummary:
         As given, with its parameters.
     graphs, runs
         How many it was run on, and how often.
-    optimal, feasible, infeasible, failed
+    optimal, feasible, infeasible, limit_not_met, failed
         Runs by status; they add up to `runs`.
     timed_out
         Runs, of any status, that the time limit ended.
@@ -243,8 +244,9 @@ class MethodSummary:
     gap_from_best, gap_from_bound
         Above the best known value, and above the largest lower bound, percent.
     wins, ties, losses
-        Graphs on which it is better than the reference method, as good, or worse; an infeasible run is worse
-        than a feasible one, and of two the one of smaller excess is better. Graphs with a failed run are in none.
+        Graphs on which it is better than the reference method, as good, or worse; a run that does not keep
+        the limit is worse than one that does, and of two the one of smaller excess is better. Graphs with a failed run
+        are in none.
     seconds, cpu_seconds
         Wall and processor time per run.
     seed_deviation
@@ -258,6 +260,7 @@ class MethodSummary:
     optimal: int
     feasible: int
     infeasible: int
+    limit_not_met: int
     failed: int
     timed_out: int
     optimal_graphs: int
@@ -316,6 +319,7 @@ def _summarise_method(all_graphs: list[GraphResults], method: str, reference: st
         optimal=statuses.count("optimal"),
         feasible=statuses.count("feasible"),
         infeasible=statuses.count("infeasible"),
+        limit_not_met=statuses.count("limit-not-met"),
         failed=statuses.count("failed"),
         timed_out=sum(cell.timed_out for cell in cells),
         optimal_graphs=sum(graph.meets_bound(method) for graph in graphs),

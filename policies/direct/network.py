@@ -152,9 +152,7 @@ class DirectPolicy:
     def _split(self, keys: Tensor, patience: Tensor) -> list[Any]:
         parts = torch.split(keys.detach().cpu(), self.batch.sizes, dim=1)  # type: ignore[no-untyped-call]
         waits = patience.detach().cpu().numpy()
-        return [
-            np.hstack((part.numpy(), waits[:, at : at + 1])).astype(np.float32) for at, part in enumerate(parts)
-        ]
+        return [np.hstack((part.numpy(), waits[:, at : at + 1])).astype(np.float32) for at, part in enumerate(parts)]
 
 
 def _log_density(values: Tensor, mean: Tensor, log_spread: Tensor) -> Tensor:
@@ -198,7 +196,9 @@ class DirectNetwork(nn.Module):
 
     def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return what the last layers see, of ops and of graphs, shapes `(nodes, width)` and `(graphs, width)`."""
-        sources, targets, graphs = (part.to(self.device) for part in (batch.sources, batch.targets, batch.graph_of_node))
+        sources, targets, graphs = (
+            part.to(self.device) for part in (batch.sources, batch.targets, batch.graph_of_node)
+        )
         nodes = self.embed(batch.nodes.to(self.device))  # (nodes, width)
         along, against = Receivers(targets, len(nodes)), Receivers(sources, len(nodes))
         for update, norm in zip(self.rounds, self.norms, strict=True):

@@ -146,7 +146,9 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         self._measure("loss", float(loss.detach()))
         return loss
 
-    def validate(self, network: DirectNetwork, must_stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
+    def validate(
+        self, network: DirectNetwork, must_stop: Callable[[], bool] = lambda: False
+    ) -> dict[str, float] | None:
         """Return how much better than the rule the network's keys are, on average, in percent; None if stopped.
 
         `greedy` are the most likely keys, `sample` the best of 16 of which these are the first. Each call has the same
@@ -159,7 +161,9 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             for case in self._validation_cases():
                 with torch.inference_mode():
                     policy = self._policy(network, [case])
-                    keys = np.vstack((case.seen.rule[None], policy.most_likely()[0], policy.sample(SAMPLES - 1, rng)[0]))
+                    keys = np.vstack(
+                        (case.seen.rule[None], policy.most_likely()[0], policy.sample(SAMPLES - 1, rng)[0])
+                    )
                 values = np.maximum(values_of(case.problem, keys), case.bound)
                 ratios.append((values[1] / values[0], values[1:].min() / values[0]))
                 if must_stop():

@@ -160,7 +160,9 @@ def _range(summary: MethodSummary) -> str:
     """Write on how many graphs a method is no worse than the reference, and its worst and best graph."""
     compared = summary.wins + summary.ties + summary.losses
     share = f"{100 * (summary.wins + summary.ties) / compared:.1f}%" if compared else _NOTHING
-    return f"{summary.method} {share}, {signed(summary.least_improvement)}% to {signed(summary.most_improvement)}%"
+    ends = (summary.least_improvement, summary.most_improvement)
+    least, most = (_NOTHING if end is None else f"{signed(end)}%" for end in ends)
+    return f"{summary.method} {share}, {least} to {most}"
 
 
 def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference: str, task: str) -> Iterator[str]:

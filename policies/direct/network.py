@@ -140,7 +140,7 @@ class DirectPolicy:
             Keys of each graph, shape `(rows, ops + 1)` each.
         """
         of_ops, of_graphs = hidden
-        per_op, per_graph = directions.split([of_ops.shape[1], of_graphs.shape[1]], dim=1)
+        per_op, per_graph = directions[:, : of_ops.shape[1]], directions[:, of_ops.shape[1] :]
         waits = self.patience + self.batch.is_paid.to(self.mean.device) * (per_graph @ of_graphs.T)
         return self._split(self.mean + per_op @ of_ops.T, waits)
 
@@ -152,9 +152,7 @@ class DirectPolicy:
     def _split(self, keys: Tensor, patience: Tensor) -> list[Any]:
         parts = torch.split(keys.detach().cpu(), self.batch.sizes, dim=1)  # type: ignore[no-untyped-call]
         waits = patience.detach().cpu().numpy()
-        return [
-            np.hstack((part.numpy(), waits[:, at : at + 1])).astype(np.float32) for at, part in enumerate(parts)
-        ]
+        return [np.hstack((part.numpy(), waits[:, at : at + 1])).astype(np.float32) for at, part in enumerate(parts)]
 
 
 def _log_density(values: Tensor, mean: Tensor, log_spread: Tensor) -> Tensor:
@@ -192,13 +190,20 @@ class DirectNetwork(nn.Module):
         """Where the weights are."""
         return next(self.parameters()).device
 
+    @property
+    def last_weights(self) -> tuple[nn.Parameter, nn.Parameter]:
+        """Weights of the last layers of ops and of graphs, shape `(2, width)` each: the means' come first."""
+        return self.of_op[-1].weight, self.of_graph[-1].weight  # type: ignore[return-value]
+
     def forward(self, batch: Batch) -> DirectPolicy:
         """Return the distribution of the keys of each problem."""
         return self.policy(batch, *self.hidden(batch))
 
     def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return what the last layers see, of ops and of graphs, shapes `(nodes, width)` and `(graphs, width)`."""
-        sources, targets, graphs = (part.to(self.device) for part in (batch.sources, batch.targets, batch.graph_of_node))
+        sources, targets, graphs = (
+            part.to(self.device) for part in (batch.sources, batch.targets, batch.graph_of_node)
+        )
         nodes = self.embed(batch.nodes.to(self.device))  # (nodes, width)
         along, against = Receivers(targets, len(nodes)), Receivers(sources, len(nodes))
         for update, norm in zip(self.rounds, self.norms, strict=True):

@@ -31,7 +31,10 @@ MOST_EDGES = 1_000_000
 class Parameters(base.Parameters):
     """Weights that cannot be read are refused before any run."""
 
-    decode: str = parameter("sample", "greedy: the most likely keys; sample: these and some that are drawn, the best; rule: without the network")
+    decode: str = parameter(
+        "sample",
+        "greedy: the most likely keys; sample: these and some that are drawn, the best; rule: without the network",
+    )
     width: int = parameter(16, "keys that sample decodes, the most likely ones among them", low=1, high=4096)
     weights: str = parameter("", "a file of schedopt train direct, or a shipped one by name (default: what fits)")
 

@@ -73,9 +73,7 @@ class _Schedules(Trainable):
                 cases = taught(cases, path, settings, work.jobs, on_plan, must_stop)
             if cases is None:
                 return None
-        return Trainer(
-            work.folder, settings, cases, graphs=work.graphs, validation=work.validation, jobs=work.jobs
-        )
+        return Trainer(work.folder, settings, cases, graphs=work.graphs, validation=work.validation, jobs=work.jobs)
 
     def measured(self, measured: dict[str, float]) -> list[str]:
         parts = [f"ranking loss {measured['ranking_loss']:.4f}"] if "ranking_loss" in measured else []

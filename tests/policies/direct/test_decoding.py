@@ -65,7 +65,6 @@ def test_an_order_for_the_peak_takes_a_bounded_budget():
 
 def test_a_memory_limit_is_kept_where_the_lazy_decoder_does_not():
     for seed in range(6):
-        problem = problem_of("runtime", seed)
         least = values_of(problem_of("memory", seed), rule_keys(problem_of("memory", seed))[None])[0]
         search = Search(problem_of("runtime", seed, memory_limit=int(least)))
         decode(search, np.append(rule_keys(problem_of("memory", seed))[:-1], 0.5).astype(np.float32)[None])

@@ -140,7 +140,7 @@ class DirectPolicy:
             Keys of each graph, shape `(rows, ops + 1)` each.
         """
         of_ops, of_graphs = hidden
-        per_op, per_graph = directions.split([of_ops.shape[1], of_graphs.shape[1]], dim=1)
+        per_op, per_graph = directions[:, : of_ops.shape[1]], directions[:, of_ops.shape[1] :]
         waits = self.patience + self.batch.is_paid.to(self.mean.device) * (per_graph @ of_graphs.T)
         return self._split(self.mean + per_op @ of_ops.T, waits)
 
@@ -189,6 +189,11 @@ class DirectNetwork(nn.Module):
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.parameters()).device
+
+    @property
+    def last_weights(self) -> tuple[nn.Parameter, nn.Parameter]:
+        """Weights of the last layers of ops and of graphs, shape `(2, width)` each: the means' come first."""
+        return self.of_op[-1].weight, self.of_graph[-1].weight  # type: ignore[return-value]
 
     def forward(self, batch: Batch) -> DirectPolicy:
         """Return the distribution of the keys of each problem."""

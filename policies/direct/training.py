@@ -115,18 +115,18 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     def _add_evolution(self, phase: Phase, cases: list[Case]) -> None:
         """Add the gradient of the expected cost under perturbations of the last layers, by evolution strategies."""
         network, seen = self.network, batch_of([case.seen for case in cases])
-        of_op, of_graph = network.of_op[-1].weight, network.of_graph[-1].weight
+        width = network.parameters_.width
         with torch.no_grad():
             hidden = network.hidden(seen)
-            drawn = directions(phase.pairs, of_op.shape[1] + of_graph.shape[1], self._rng(_DIRECTIONS)).to(of_op)
+            drawn = directions(phase.pairs, 2 * width, self._rng(_DIRECTIONS)).to(network.device)
             keys = network.policy(seen, *hidden).moved(hidden, phase.sigma * torch.cat((drawn, -drawn)))
         costs = np.stack([values_of(c.problem, rows) / c.bound for c, rows in zip(cases, keys, strict=True)])
         self._measure("sampled_gap_percent", 100 * (float(costs.mean()) - 1))
         fitness = -(costs / costs.mean(1, keepdims=True)).mean(0).reshape(2, phase.pairs)
         gradient = phase.evolution * estimated_gradient(centred_ranks(fitness), drawn, phase.sigma)
-        for weight, part in zip((of_op, of_graph), gradient.split([of_op.shape[1], of_graph.shape[1]]), strict=True):
+        for weight, part in zip(network.last_weights, (gradient[:width], gradient[width:]), strict=True):
             towards = torch.zeros_like(weight)
-            towards[0] = -part  # the first output is the mean, the second the spread
+            towards[0] = -part
             weight.grad = towards if weight.grad is None else weight.grad + towards
 
     def _loss(self, phase: Phase, cases: list[Case]) -> Tensor:

@@ -94,7 +94,15 @@ def test_only_samples_depend_on_the_seed_and_nothing_on_the_jobs():
 
 @pytest.mark.parametrize(
     ("decode", "budget", "expected"),
-    [("greedy", 9, 1), ("sample", 9, 4), ("sample", 3, 3), ("beam", 9, 4), ("beam", 1, 1), ("two-way", 1, 1), ("two-way", 9, 8)],
+    [
+        ("greedy", 9, 1),
+        ("sample", 9, 4),
+        ("sample", 3, 3),
+        ("beam", 9, 4),
+        ("beam", 1, 1),
+        ("two-way", 1, 1),
+        ("two-way", 9, 8),
+    ],
 )
 def test_evaluations(decode, budget, expected):
     result = run(graph_of(6, 40)[0], f"topoformer:decode={decode}:width=4", evaluations=budget)

@@ -1,4 +1,4 @@
-"""`schedopt train METHOD --recipe`: each shipped recipe at a toy size, going on after a stop, and each way to be wrong."""
+"""`schedopt train METHOD --recipe`: shipped recipes at a toy size, going on after a stop, and each way to be wrong."""
 
 import pytest
 import yaml

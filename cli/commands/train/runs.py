@@ -111,12 +111,15 @@ def split(
     return rest, [graph for at, graph in enumerate(graphs) if at in aside]
 
 
-def resume_command(method: str, output: str, graphs: list[str], validation: list[str], jobs: int) -> str:
-    """Return the command that goes on with a run."""
+def resume_command(
+    method: str, output: str, graphs: list[str], validation: list[str], jobs: int, recipe: str | None = None
+) -> str:
+    """Return the command that goes on with a run, or with those of a recipe."""
     import shlex
 
     others = [word for path in validation for word in ("--validation", path)]
-    words = ["schedopt", "train", method, *graphs, *others, "--output", output, "--resume"]
+    words = ["schedopt", "train", method, *graphs, *others, *(["--recipe", recipe] if recipe else [])]
+    words += ["--output", output, "--resume"]
     return shlex.join(words + ["--jobs", str(jobs)] * (jobs > 1))
 
 

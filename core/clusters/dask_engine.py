@@ -37,7 +37,9 @@ class Engine:
     def versions(self) -> dict[str, str]:
         """See `driver.Engine`."""
         found = self._client.run(eval, FINDS_VERSION, on_error="return")
-        versions = {f"worker {worker}": version if isinstance(version, str) else "" for worker, version in found.items()}
+        versions = {
+            f"worker {worker}": version if isinstance(version, str) else "" for worker, version in found.items()
+        }
         try:
             versions["scheduler"] = self._client.run_on_scheduler(eval, FINDS_VERSION)
         except ImportError:

@@ -11,8 +11,9 @@ import typer
 
 from ....core.names import task_of
 from ....core.search.registry import METHODS
+from ...backends import AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ...made_options import made_option, with_options
-from ...options import JobsOption, JsonFlag, QuietFlag
+from ...options import JsonFlag, QuietFlag
 from .options import (
     ConfigOption,
     DeviceOption,
@@ -63,7 +64,9 @@ def network_command(method: str) -> Callable[..., None]:
         seed: NetworkSeedOption = None,
         device: DeviceOption = None,
         resume: ResumeFlag = False,
-        jobs: JobsOption = 1,
+        jobs: ClusterJobsOption = None,
+        backend: BackendOption = Backend.loky,
+        address: AddressOption = None,
         json: JsonFlag = False,
         quiet: QuietFlag = False,
         **given: Any,
@@ -72,7 +75,7 @@ def network_command(method: str) -> Callable[..., None]:
         from ....policies.training.trainable import Work
         from ...console import Talk
         from ...reports.training import report
-        from .runs import chosen_settings, folder_of, resume_command, split
+        from .runs import chosen_settings, folder_of, how_to_go_on, resume_command, split, workers_words
 
         talk = Talk(quiet)
         changes = [f"{name}={value}" for name, value in trainable.changes(given).items() if value is not None]
@@ -89,9 +92,11 @@ def network_command(method: str) -> Callable[..., None]:
         read = graphs_of(given["graphs"], talk.note) if given["graphs"] else []
         others = graphs_of(validation, talk.note) if validation else []
         training, validated = split(read, others, settings.seed, talk)
-        again = resume_command(method, folder, given["graphs"] or [], validation or [], jobs)
-        work = Work(folder, settings, training, validated, jobs, resume)
-        report(trainable, _trained(trainable, work, talk, again), json)
+        here = resume_command(method, folder, given["graphs"] or [], validation or [])
+        again = " ".join([here, *workers_words(backend.value, address, jobs)])
+        with workers_of(backend, address, jobs, lambda: how_to_go_on(folder, here)) as workers:
+            trainer = _trained(trainable, Work(folder, settings, training, validated, workers, resume), talk, again)
+        report(trainable, trainer, json)
 
     return with_options(run, {"output": [graphs, *own]}, f"{METHODS[method].training}\n\n{trainable.help}")
 

@@ -29,6 +29,7 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
+    from ...core.comparison.comparison import Comparison
     from ...core.comparison.experiment import Experiment
     from ...core.comparison.summaries import Cell
     from ..progress import Bar
@@ -147,6 +148,11 @@ def compare(
 
         write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
         talk.note(f"wrote {plot}")
+    _exit_for(comparison, resume)
+
+
+def _exit_for(comparison: Comparison, resume: str | None) -> None:
+    """Exit with 130 if runs are missing, and with 1 if none keeps the memory limit."""
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
         done = f"{len(comparison.cells)} of {comparison.planned} runs are done"

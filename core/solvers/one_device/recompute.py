@@ -14,7 +14,8 @@ import numpy as np
 
 from ...arrays import IndexArray
 from ...kernels.one_device.recompute import anneal_runs
-from ...kernels.one_device.run_edits import new_sequence, set_sequence
+from ...kernels.one_device.run_bytes import new_sequence
+from ...kernels.one_device.run_edits import set_sequence
 from ...kernels.one_device.run_moves import Aim, new_annealing
 from ...kernels.one_device.runs import run_graph
 from ...kernels.one_device.tensor_groups import groups_of

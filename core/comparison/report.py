@@ -22,7 +22,7 @@ _PERCENTAGES = {
 }
 _REMARKABLE = {
     "infeasible": "proven infeasible (in no percentage, and worse than any feasible run)",
-    "limit_not_met": "that found no schedule within the memory limit (likewise)",
+    "limit_not_met": "that did not meet the memory limit (in no percentage, and worse than any feasible run)",
     "timed_out": "ended or steered by the time limit",
 }
 _NOTHING = "–"
@@ -152,7 +152,8 @@ def _range(summary: MethodSummary) -> str:
     """Write on how many graphs a method is no worse than the reference, and its worst and best graph."""
     compared = summary.wins + summary.ties + summary.losses
     share = f"{100 * (summary.wins + summary.ties) / compared:.1f}%" if compared else _NOTHING
-    return f"{summary.method} {share}, {signed(summary.least_improvement)}% to {signed(summary.most_improvement)}%"
+    least, most = summary.least_improvement or 0.0, summary.most_improvement or 0.0
+    return f"{summary.method} {share}, {signed(least)}% to {signed(most)}%"
 
 
 def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference: str, task: str) -> Iterator[str]:

@@ -122,7 +122,7 @@ def test_a_method_that_cannot_be_imported_fails_in_its_cells(graphs, monkeypatch
 def test_a_memory_limit_gives_infeasible_cells(graphs):
     done = Experiment(graphs, ["input", "approximate-dp"], Settings(memory_limit=20)).execute()
     assert [(cell.status, cell.excess) for cell in done.cells] == [
-        ("infeasible", 6),
+        ("limit-not-met", 6),
         ("optimal", 0),
         ("infeasible", 50),
         ("infeasible", 21),
@@ -135,9 +135,9 @@ def test_a_memory_limit_may_be_a_share_of_each_graphs_input_order(graphs):
     assert [settings.problem(graph).memory_limit for graph in graphs] == [15, 42]
     done = Experiment(graphs, ["input", "approximate-dp"], settings).execute()
     assert [(cell.status, cell.excess) for cell in done.cells] == [
-        ("infeasible", 11),
+        ("limit-not-met", 11),
         ("infeasible", 4),
-        ("infeasible", 28),
+        ("limit-not-met", 28),
         ("optimal", 0),
     ]
     with pytest.raises(UsageError, match="limit is given twice"):

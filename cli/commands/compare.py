@@ -26,6 +26,7 @@ from ..options import (
     SeedOption,
     TaskOption,
     TimeLimitOption,
+    remark_bare_bytes,
 )
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def compare(
     from ..progress import compiling, interruptible, progress_bar
 
     talk = Talk(quiet)
+    remark_bare_bytes(talk, memory_limit)
     for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)

@@ -36,7 +36,7 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with interruptible(talk, "the best so far") as interrupt:
         with compiling(talk):
-            warm_up(problem, spec)
+            warm_up(problem, spec, budget.get("evaluations"))
             if budget.get("alignment") is not None:
                 warm_up_addresses()
         if not talk.shows_progress:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ...core.search.registry import BUDGET_EXAMPLE
-from ..backends import Backend, joblib_jobs
+from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ..options import (
     BandwidthOption,
     DevicesOption,
     EvaluationsOption,
     GraphsArgument,
-    JobsOption,
     JsonFlag,
     LatencyOption,
     MachineOption,
@@ -36,11 +35,6 @@ if TYPE_CHECKING:
 
 _PLOTS = {".png": "a picture", ".svg": "a picture"}
 _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
-
-BACKEND_HELP = (
-    "loky: processes here. dask, ray: all workers of the cluster of DASK_SCHEDULER_ADDRESS or RAY_ADDRESS, "
-    "else of one started here."
-)
 
 
 def compare(
@@ -69,8 +63,9 @@ def compare(
     time_limit: TimeLimitOption = None,
     seed: SeedOption = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs per method and graph, from --seed on.")] = 1,
-    jobs: JobsOption = 1,
-    backend: Annotated[Backend, typer.Option("--backend", help=BACKEND_HELP)] = Backend.loky,
+    jobs: ClusterJobsOption = None,
+    backend: BackendOption = Backend.loky,
+    address: AddressOption = None,
     per_graph: Annotated[bool, typer.Option("--per-graph", help="Print a row per graph as well.")] = False,
     output: Annotated[
         _OptionalText,
@@ -104,6 +99,7 @@ def compare(
     from ...core.comparison.settings import Settings
     from ...core.files.atomic import write_atomically
     from ...core.front_door.graphs import graphs_of
+    from ...core.parallel import is_here
     from ...core.plots.draw import check_target
     from ...core.problem_settings import OnMachine, Recompute, problem_settings
     from ...core.units import parse_seconds
@@ -128,13 +124,14 @@ def compare(
         if file is not None:
             experiment.resume_from(file)
             talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
-        alone = backend is Backend.loky and jobs == 1
-        with interruptible(talk, "the runs done so far") if alone else nullcontext() as interrupt:
-            with compiling(talk):
-                experiment.compile()
-            with joblib_jobs(backend, jobs) as workers, progress_bar(talk, "", len(experiment.runs)) as bar:
-                on_cell = _Progress(experiment, bar) if talk.shows_progress else lambda cell: None
-                comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
+        kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
+        with workers_of(backend, address, jobs, kept) as workers:
+            with interruptible(talk, "the runs done so far") if is_here(workers) else nullcontext() as interrupt:
+                with compiling(talk):
+                    experiment.compile()
+                with progress_bar(talk, "", len(experiment.runs)) as bar:
+                    on_cell = _Progress(experiment, bar) if talk.shows_progress else lambda cell: None
+                    comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
     if json:
         write(comparison.json())
     elif comparison.cells:

@@ -40,8 +40,8 @@ def _is_proven(problem: Problem) -> bool:
     return _is_small(problem) and problem.devices <= MOST_DEVICES_PROVEN
 
 
-def parts(problem: Problem) -> list[str]:
-    """Return the methods used for a problem."""
+def parts(problem: Problem, is_counted: bool) -> list[str]:
+    """Return the methods used for a problem, with or without a limit of the evaluations."""
     if problem.recompute:
         return [
             *HEURISTICS,
@@ -51,7 +51,10 @@ def parts(problem: Problem) -> list[str]:
         ]
     if _is_order_only(problem):
         return [*_heuristics(problem), "order-search"]
-    more = [*(["step-search"] if _moves_steps(problem) else []), *([PROVING] if _is_proven(problem) else [])]
+    more = [
+        *(["step-search"] if _moves_steps(problem) else []),
+        *([PROVING] if _is_proven(problem) and not is_counted else []),
+    ]
     return [*_heuristics(problem), "annealing", *more]
 
 

@@ -278,7 +278,8 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         """Return the share of all steps' work that is done."""
         sizes = [p.epochs * self._size_of_epoch(p) for p in map(self._phase, range(len(self.parameters.phases)))]
         done = sum(sizes[: self.place.phase])
-        return (done + self._size_of_epoch(phase) * (self.place.epoch + self.place.batch / phase.steps)) / sum(sizes)
+        here = self._size_of_epoch(phase) * (self.place.epoch + self.place.batch / phase.steps)
+        return float((done + here) / sum(sizes))
 
     @property
     def seconds_left(self) -> float:

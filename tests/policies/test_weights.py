@@ -15,6 +15,8 @@ from schedopt.core.search.settings import from_plain
 from schedopt.core.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.datasets.synthetic import SyntheticParameters
+from schedopt.policies.direct import network as direct_network
+from schedopt.policies.direct import training_settings as direct_settings
 from schedopt.policies.networks.shipped import WEIGHTS, shipped
 from schedopt.policies.regal import network as regal_network
 from schedopt.policies.regal import training_settings as regal_settings
@@ -42,15 +44,18 @@ def card_of(file):
 CARDS = sorted(WEIGHTS.glob("*.yaml"))
 SCHEMA = json.loads((WEIGHTS / "card.schema.json").read_text())
 REGAL = [file for file in WEIGHTS.glob("*.safetensors") if file.stem.startswith(("regal-", "gas-"))]
+DIRECT = [file for file in WEIGHTS.glob("*.safetensors") if file.stem.startswith("direct-")]
 
 
-@pytest.mark.parametrize("file", shipped("topoformer") + REGAL, ids=name_of)
+@pytest.mark.parametrize("file", shipped("topoformer") + REGAL + DIRECT, ids=name_of)
 def test_weights_have_a_card_that_says_what_made_them(file):
     card = card_of(file)
     assert card["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     kind, load = TrainingParameters, load_network
     if file in REGAL:
         kind, load = regal_settings.TrainingParameters, regal_network.load_network
+    if file in DIRECT:
+        kind, load = direct_settings.TrainingParameters, direct_network.load_network
     assert load(file).parameters_ == from_plain(kind, card["recipe"], file.name).network
     runs = read_chain(file.stem, file.stem.partition("-")[0], kind)
     assert {run.settings.network for run in runs} == {load(file).parameters_}
@@ -160,3 +165,15 @@ def test_the_papers_actions_are_the_default():
         first = regal_network.load_network(file).parameters_
         chosen = Parameters().file(Problem(CHAIN, task=first.task, devices=first.devices))
         assert not regal_network.load_network(chosen).parameters_.actions.transfers
+
+
+@pytest.mark.parametrize("file", DIRECT, ids=name_of)
+def test_shipped_weights_schedule_unseen_graphs_better_than_the_rule_that_they_correct(file):
+    task = direct_network.load_network(file).parameters_.task
+    better = []
+    for seed in range(16):
+        graph = SyntheticParameters().draw(seed, np.random.default_rng([63, seed]))
+        problem = Problem(graph, task=task, devices=2 + seed % 3)
+        learned, rule = (solve(problem, f"direct:decode={decode}").value for decode in ("greedy", "rule"))
+        better.append(1 - learned / rule)
+    assert np.mean(better) > 0

@@ -56,6 +56,7 @@ def test_wide_enough_decoding_finds_the_best_of_all_orders(seed, tmp_path):
     assert run(graph, f"topoformer:decode=sample:width=2000:weights={blunt}").value == best
 
 
+@pytest.mark.slow
 def test_more_draws_and_wider_beams_help():
     """The first draws of a seed are the same however many follow."""
     few, many = peaks("sample", 2), peaks("sample", 30)

@@ -163,7 +163,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         network.eval()
         try:
             cases = self._validation_cases()
-            for number, case in enumerate(cases, start=1):
+            for case in cases:
                 with torch.inference_mode():
                     policy = self._policy(network, [case])
                     keys = np.vstack(
@@ -171,7 +171,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                     )
                 values = np.maximum(values_of(case.problem, keys), case.bound)
                 ratios.append((values[1] / values[0], values[1:].min() / values[0]))
-                on_graph("validated", number, len(cases))
+                on_graph("done", len(ratios), len(cases))
                 if must_stop():
                     return None
         finally:

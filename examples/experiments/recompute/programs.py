@@ -19,7 +19,8 @@ step of each, in turn, so that what slows a round slows all of them. A row per w
 - `seconds`: the median of the rounds; `ratio`: the median of its ratio to eager in the same round,
 - `first`: seconds until the first step is done, search included; `again`: what schedopt says of the limit.
 
-A way that fails has its reason in `again`. Of a model no row is written before all are there. A model that is in the output is not run again.
+A way that fails has its reason in `again`. The rows of a model are written when all are there; one that is in the
+output is not run again, so that the same command goes on with the next.
 """
 
 import argparse

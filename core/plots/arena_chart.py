@@ -108,7 +108,7 @@ def draw_arena(axes: Axes, timeline: Timeline, device: int = 0) -> list[Patch | 
     number_ticks(axes, "xy")
     where = f", device {device}" if timeline.problem.devices > 1 else ""
     waste = "no byte more than live at once" if arena.is_optimal else f"{format_bytes(arena.bound)} live at once"
-    title = f"{plain(timeline.problem.graph.name, 50)}: {plain(timeline.label, 30)}{where}"
+    title = f"{title_of(timeline.problem.graph.name, timeline.label, 80)}{where}"
     axes.set_title(f"{title}, arena {format_bytes(arena.size)}, {waste}", loc="left", fontsize="medium")
     return [line, bound, Patch(facecolor=_UNUSED, label="not used"), Patch(facecolor=_WORKSPACE, label="workspace")]
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from ..costs.timeline import Timeline
 from ..errors import UsageError
 from ..units import format_bytes
-from .figures import PEAK, byte_unit, color_of, new_figure, number_ticks, plain
+from .figures import PEAK, byte_unit, color_of, new_figure, number_ticks, plain, title_of
 
 _UNUSED = "0.87"
 _WORKSPACE = "0.25"

@@ -28,7 +28,7 @@ from .figures import (
 from .memory_chart import limit_lines
 
 _TRANSFER = "0.25"
-_MUCH_LONGER = 2.0
+_MUCH_LARGER = 2.0
 _HALF = 0.36
 _WIDTH = 11.0
 _LETTERS_PER_INCH = 16
@@ -82,26 +82,31 @@ def draw_gantt(axes: Axes, timeline: Timeline) -> None:
 def gantt_figure(timelines: Sequence[Timeline]) -> Figure:
     """Draw schedules below each other: devices and transfers over time, and under them the memory of each device.
 
-    They share one axis, but for a schedule that takes less than half of another: it fills the width by itself.
+    They share their axes, but for a schedule that takes less than half of another: it has one of its own to fill.
     """
     rows = [0.36 * timeline.problem.devices + 0.5 for timeline in timelines]
     heights = [height for row in rows for height in (row, 1.9)]
     figure = new_figure(_WIDTH, sum(heights) + 0.4 * len(timelines))
     axes = figure.subplots(2 * len(timelines), 1, gridspec_kw={"height_ratios": heights}, squeeze=False)[:, 0]
     took = [float(timeline.times[1].max()) for timeline in timelines]
-    ends = [max(other for other in took if other <= _MUCH_LONGER * own) for own in took]
+    ends, highest = _shared(took), _shared([timeline.simulation.peak for timeline in timelines])
     for number, (timeline, longest) in enumerate(zip(timelines, ends, strict=True)):
         clock = clock_of(timeline, longest)
         end = longest / clock.unit
         devices, memory = axes[2 * number], axes[2 * number + 1]
         _draw_devices(devices, timeline, clock, end)
-        _draw_memory(memory, timeline, clock, max(timeline.simulation.peak for timeline in timelines))
+        _draw_memory(memory, timeline, clock, int(highest[number]))
         for axis in (devices, memory):
             axis.set_xlim(0, end)
             number_ticks(axis)
         devices.tick_params(labelbottom=False)
         memory.set_xlabel(clock.label if longest == max(ends) else f"{clock.label} (another scale than above)")
     return figure
+
+
+def _shared(values: Sequence[float]) -> list[float]:
+    """Return for each value the end of an axis on which it is seen well: the largest that is not much larger."""
+    return [max(other for other in values if other <= _MUCH_LARGER * own) for own in values]
 
 
 def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> None:

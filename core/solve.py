@@ -69,7 +69,7 @@ def solve(
         verify(problem, initial, enforce_limit=False)
     if evaluations is None and time_limit is None:
         evaluations, time_limit = spec.method.default_evaluations, spec.method.default_seconds
-    warm_up(problem, spec)
+    warm_up(problem, spec, evaluations)
 
     start = time.monotonic()
     search = Search(

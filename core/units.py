@@ -142,6 +142,11 @@ def format_microseconds(value: float) -> str:
     return f"{value:,.4g} us"
 
 
+def format_runs(value: float) -> str:
+    """Write a number of runs for people, where every run of an op counts alike: `1 run`, `53.5 runs`."""
+    return f"{value:,.4g} run{'s' * (value != 1)}"
+
+
 def bytes_alike(values: Iterable[float]) -> Written:
     """Return how to write some bytes in one unit: that of the largest, or the next where the least needs it."""
     unit, size, least = _unit(values, _BINARY)

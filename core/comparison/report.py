@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..costs.bounds import is_met
-from ..units import Written, bytes_alike, format_bytes, format_microseconds, signed, times_alike
+from ..units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
 from .settings import Settings
 from .summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor
 
@@ -80,12 +80,13 @@ def summary_table(summaries: Sequence[MethodSummary], reference: str, between: s
 
 def title_of(settings: Settings, graphs: int) -> str:
     """Write what was compared: task, graphs, devices, limits, budgets and seeds."""
-    what = "peak memory" if settings.task == "memory" else "makespan"
 
     def count(number: int, noun: str) -> str:
         return f"{number:,} {noun}{'s' * (number != 1)}"
 
-    parts = [f"{what}, {count(graphs, 'graph')}, {count(settings.devices, 'device')}"]
+    parts = [f"{_aim_of(settings)}, {count(graphs, 'graph')}, {count(settings.devices, 'device')}"]
+    if settings.max_overhead is not None:
+        parts.append(f"at most {100 * settings.max_overhead:g}% of time added")
     if settings.memory_limit_share is not None:
         parts.append(f"at most {100 * settings.memory_limit_share:g}% of the input order's peak each")
     if settings.memory_limit is not None:
@@ -101,6 +102,13 @@ def title_of(settings: Settings, graphs: int) -> str:
     last = settings.seed + settings.seeds - 1
     parts.append(f"seed {settings.seed}" if settings.seeds == 1 else f"seeds {settings.seed} to {last}")
     return ", ".join(parts)
+
+
+def _aim_of(settings: Settings) -> str:
+    """Write what the methods were to make small."""
+    if settings.recompute:
+        return f"{'peak memory' if settings.task == 'memory' else 'time'} with recomputation"
+    return "peak memory" if settings.task == "memory" else "makespan"
 
 
 def _decimals(seconds: Estimate) -> int:
@@ -141,7 +149,7 @@ def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: s
     for result in results:
         known = [value for method in methods if (value := result.value(method)) is not None]
         shown = known if result.bound is None else [*known, result.bound]
-        written = bytes_alike(shown) if task == "memory" else times_alike(shown)
+        written = format_runs if result.counts_runs else (bytes_alike if task == "memory" else times_alike)(shown)
         bound = _NOTHING if result.bound is None else written(result.bound)
         values = [method_value(result, method, written) for method in methods]
         table.add_row(Text(result.graph), f"{result.ops:,}", bound, *values)
@@ -152,8 +160,9 @@ def _range(summary: MethodSummary) -> str:
     """Write on how many graphs a method is no worse than the reference, and its worst and best graph."""
     compared = summary.wins + summary.ties + summary.losses
     share = f"{100 * (summary.wins + summary.ties) / compared:.1f}%" if compared else _NOTHING
-    least, most = summary.least_improvement or 0.0, summary.most_improvement or 0.0
-    return f"{summary.method} {share}, {signed(least)}% to {signed(most)}%"
+    ends = (summary.least_improvement, summary.most_improvement)
+    least, most = (_NOTHING if end is None else f"{signed(end)}%" for end in ends)
+    return f"{summary.method} {share}, {least} to {most}"
 
 
 def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference: str, task: str) -> Iterator[str]:
@@ -169,6 +178,8 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
         yield "n= is the number of graphs of a mean that is not over all of them"
     if task == "runtime" and not any(cell.value != 0 for cell in cells):
         yield "every makespan is 0: the ops of these graphs have no runtimes"
+    if task == "runtime" and (counting := sum(result.counts_runs for result in by_graph(cells))):
+        yield f"graphs whose ops have no runtimes, so that every run counts alike: {counting}"
     for name, what in _REMARKABLE.items():
         counts = [f"{s.method} {getattr(s, name)} of {s.runs}" for s in summaries if getattr(s, name)]
         if counts:

@@ -30,11 +30,11 @@ class Cell:
         `optimal`, `feasible`, `infeasible` (proven: no schedule keeps the memory limit), `limit-not-met` (none was
         found that does) or `failed` (see `error`).
     value
-        What the task minimises: bytes or microseconds.
+        What the task minimises: bytes or microseconds; with recomputation and no runtimes, how many runs.
     peak_memory, runtime_us, excess
         Bytes on the fullest device, makespan in microseconds, bytes above the memory limit.
     lower_bound
-        What no schedule can beat, as far as this run proved it: bytes or microseconds.
+        What no schedule can beat, as far as this run proved it, in the unit of the value.
     evaluations, seconds, cpu_seconds
         Complete schedules priced; wall time; processor time, which includes verifying the schedule.
     timed_out
@@ -184,6 +184,12 @@ class GraphResults:
         """Whether runs exceed the memory limit, and no run of any method keeps it."""
         runs = [cell.status for cells in self.cells.values() for cell in cells]
         return self.best is None and ("infeasible" in runs or "limit-not-met" in runs)
+
+    @property
+    def counts_runs(self) -> bool:
+        """Whether times are numbers of runs, as with recomputation where no op has a runtime."""
+        cells = [cell for of_method in self.cells.values() for cell in of_method if cell.value is not None]
+        return bool(cells) and all(cell.runtime_us == 0 and cell.value for cell in cells)
 
     def meets_bound(self, method: str) -> bool:
         """Whether every seed of a method reached the largest bound, and so the optimum."""

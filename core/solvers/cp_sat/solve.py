@@ -38,9 +38,9 @@ class Parameters(base.Parameters):
     fixed: int = parameter(0, "1: first runs keep the input order, with --recompute", low=0, high=1)
 
 
-def parts(problem: Problem) -> list[str]:
-    """Return the methods used for a problem."""
-    return [*auto.parts(problem), "cp-sat"]
+def parts(problem: Problem, is_counted: bool) -> list[str]:
+    """Return the methods used for a problem; `auto` finds the hint within some evaluations."""
+    return [*auto.parts(problem, is_counted=not problem.recompute), "cp-sat"]
 
 
 def _hinting(problem: Problem, parameters: Parameters) -> str:

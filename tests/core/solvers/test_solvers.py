@@ -244,7 +244,7 @@ def test_methods_refuse_what_they_cannot_solve():
             solve(problem, "approximate-dp")
         named = str(refusal.value).partition(" use ")[2].replace(" or ", ", ").split(", ")
         assert set(named) == {case[0] for case in CASES if case[1:] == (problem.task, problem.devices)}
-    for method in ("regal", "gas", "idrs"):
+    for method in ("regal", "gas", "idrs", "direct"):
         with pytest.raises(
             UsageError, match=f"'{method}' places ops on several devices; for --devices 1 use auto, input"
         ):

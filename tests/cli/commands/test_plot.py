@@ -206,3 +206,15 @@ def test_compare_draws_new_and_resumed_runs(run, diamond_file, tmp_path):
         "quality against time",
     ):
         assert text in targets[0].read_text()
+
+
+def test_weights_may_be_left_out(run, tmp_path):
+    builder = GraphBuilder("net")
+    builder.add_op("a", outputs=[2048], persistent=10**6)
+    builder.add_op("b", inputs=[(0, 0)], outputs=[1024])
+    write_graph(builder.build(), tmp_path / "net.pbtxt")
+    result = run("plot", tmp_path / "net.pbtxt", "--without-weights", "-o", tmp_path / "x.svg")
+    assert result.stdout == "input, without weights: peak 3.00 KiB at step 2 of 2, b\n"
+    picture = (tmp_path / "x.svg").read_text()
+    assert "net: input, without weights" in picture
+    assert "persistent" not in picture

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ...core.comparison.summaries import Cell
     from ..progress import Bar
 
-_PLOTS = {".png": "a picture", ".svg": "a picture"}
+_PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture"}
 _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
 
@@ -76,7 +76,7 @@ def compare(
     plot: Annotated[
         _OptionalText,
         typer.Option(
-            "--plot", help="Draw performance profiles, improvements, and quality against time to a .png or .svg."
+            "--plot", help="Draw performance profiles, improvements, and quality against time to a .png, .svg or .pdf."
         ),
     ] = None,
     resume: Annotated[

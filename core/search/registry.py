@@ -4,7 +4,8 @@ Commands, help texts and the documentation know no method by name: they ask the 
 It imports no method, so that a help text costs nothing. The module of a method may define, beside its entry:
 
 - `Parameters`: a frozen dataclass derived from `core.search.parameters.Parameters`;
-- `parts(problem) -> list[str]`: the methods that it runs for a problem, itself included if it runs code of its own;
+- `parts(problem, is_counted) -> list[str]`: the methods that it runs for a problem, with or without a limit of the
+  evaluations, itself included if it runs code of its own;
 - `warm_up(tiny) -> Problem`: compiles what a short run would not, and returns the problem for that short run.
 """
 
@@ -166,7 +167,7 @@ METHODS: dict[str, Method] = {
     ),
     "topoformer": Method(
         "schedopt.policies.topoformer.solve:solve",
-        "Priorities by attention along the graph's partial order, decoded greedily, by samples or by a beam",
+        "Priorities by attention along the graph's partial order, decoded greedily, by samples or by beams",
         "Topoformer 4",
         searches=False,
         default_evaluations=5000,
@@ -296,8 +297,8 @@ METHODS: dict[str, Method] = {
 
 FLAGS = {
     "decoder": "How brkga makes a schedule of its keys: queue (the paper's) or lazy.",
-    "decode": "How topoformer and direct decode priorities: greedy, sample or (topoformer) beam.",
-    "width": "What topoformer and direct draw, or partial orders in topoformer's beam.",
+    "decode": "How topoformer and direct decode priorities: greedy, sample or (topoformer) beam or two-way.",
+    "width": "What topoformer and direct draw, or partial orders in topoformer's first beam.",
     "weights": "Weights for topoformer, regal, gas, idrs or direct. (default: those shipped)",
 }
 """Help of each parameter that `solve` has an option for."""

@@ -40,8 +40,8 @@ def _is_proven(problem: Problem) -> bool:
     return _is_small(problem) and problem.devices <= MOST_DEVICES_PROVEN
 
 
-def parts(problem: Problem) -> list[str]:
-    """Return the methods used for a problem."""
+def parts(problem: Problem, is_counted: bool) -> list[str]:
+    """Return the methods used for a problem, with or without a limit of the evaluations."""
     if problem.recompute:
         return [
             *HEURISTICS,
@@ -51,7 +51,10 @@ def parts(problem: Problem) -> list[str]:
         ]
     if _is_order_only(problem):
         return [*_heuristics(problem), "order-search"]
-    more = [*(["step-search"] if _moves_steps(problem) else []), *([PROVING] if _is_proven(problem) else [])]
+    more = [
+        *(["step-search"] if _moves_steps(problem) else []),
+        *([PROVING] if _is_proven(problem) and not is_counted else []),
+    ]
     return [*_heuristics(problem), "annealing", *more]
 
 
@@ -63,9 +66,13 @@ def _moves_steps(problem: Problem) -> bool:
 
 
 def _heuristics(problem: Problem) -> tuple[str, ...]:
-    """Few transfers are worth a partition where they cost time or room; on machines it is list schedulers that do."""
+    """Few transfers are worth a partition where they cost time or room; on machines it is list schedulers that do.
+
+    These come before other orders for one device, which all take the same time.
+    """
     if not problem.is_plain:
-        return (*HEURISTICS, *LIST_SCHEDULERS)
+        first, *others = HEURISTICS
+        return (first, *LIST_SCHEDULERS, *others)
     if (
         problem.task == "runtime"
         and problem.devices > 1

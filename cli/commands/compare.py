@@ -26,9 +26,11 @@ from ..options import (
     SeedOption,
     TaskOption,
     TimeLimitOption,
+    remark_bare_bytes,
 )
 
 if TYPE_CHECKING:
+    from ...core.comparison.comparison import Comparison
     from ...core.comparison.experiment import Experiment
     from ...core.comparison.summaries import Cell
     from ..progress import Bar
@@ -107,6 +109,7 @@ def compare(
     from ..progress import compiling, interruptible, progress_bar
 
     talk = Talk(quiet)
+    remark_bare_bytes(talk, memory_limit)
     for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
@@ -125,13 +128,15 @@ def compare(
             experiment.resume_from(file)
             talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
         kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
-        with workers_of(backend, address, jobs, kept) as workers:
-            with interruptible(talk, "the runs done so far") if is_here(workers) else nullcontext() as interrupt:
-                with compiling(talk):
-                    experiment.compile()
-                with progress_bar(talk, "", len(experiment.runs)) as bar:
-                    on_cell = _Progress(experiment, bar) if talk.shows_progress else lambda cell: None
-                    comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
+        with (
+            workers_of(backend, address, jobs, lambda: kept) as workers,
+            interruptible(talk, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
+        ):
+            with compiling(talk):
+                experiment.compile()
+            with progress_bar(talk, "", len(experiment.runs)) as bar:
+                on_cell = _Progress(experiment, bar) if talk.shows_progress else lambda cell: None
+                comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
     if json:
         write(comparison.json())
     elif comparison.cells:
@@ -145,6 +150,11 @@ def compare(
 
         write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
         talk.note(f"wrote {plot}")
+    _exit_for(comparison, resume)
+
+
+def _exit_for(comparison: Comparison, resume: str | None) -> None:
+    """Exit with 130 if runs are missing, and with 1 if none keeps the memory limit."""
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
         done = f"{len(comparison.cells)} of {comparison.planned} runs are done"

@@ -16,6 +16,7 @@ from ..options import (
     RecomputeFlag,
     SeedOption,
     TimeLimitOption,
+    remark_bare_bytes,
 )
 from ..program_options import (
     ModelArgument,
@@ -100,6 +101,7 @@ def optimize(
     from ..reports.solve import draw_result
 
     talk = Talk(quiet)
+    remark_bare_bytes(talk, memory_limit)
     spec = parse_method(method)
     budget = {"evaluations": evaluations, "time_limit": None if time_limit is None else parse_seconds(time_limit)}
     smallest = GraphBuilder(model)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, workers_of
 from ..options import (
     BandwidthOption,
     EvaluationsOption,
@@ -46,6 +47,8 @@ def pareto(
     time_limit: TimeLimitOption = None,
     seed: SeedOption = 0,
     jobs: JobsOption = 1,
+    backend: BackendOption = Backend.loky,
+    address: AddressOption = None,
     output: Annotated[
         _OptionalText,
         typer.Option("--output", "-o", help="Write .csv (a row per point) or .json (settings, points and bounds)."),
@@ -95,7 +98,11 @@ def pareto(
     with nullcontext() if resume is None else closing(SweepFile(resume)) as file:
         if file is not None:
             sweep.resume_from(file)
-        with interruptible(talk, "the searches done so far") as interrupt:
+        kept = f"finished searches are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; see --resume"
+        with (
+            workers_of(backend, address, jobs, lambda: kept),
+            interruptible(talk, "the searches done so far") as interrupt,
+        ):
             with compiling(talk):
                 sweep.compile()
             with progress_bar(talk, "", sweep.planned) as bar:

@@ -69,7 +69,7 @@ class Cluster:
         self._tasks: dict[int, tuple[Future[Any], bytes, dict[str, CostGraph]]] = {}
         self._last = 0
         _check(kind, address, self._where)
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self._process = _start(kind, address, self._errors)
         self._ready = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()

@@ -66,9 +66,13 @@ def _moves_steps(problem: Problem) -> bool:
 
 
 def _heuristics(problem: Problem) -> tuple[str, ...]:
-    """Few transfers are worth a partition where they cost time or room; on machines it is list schedulers that do."""
+    """Few transfers are worth a partition where they cost time or room; on machines it is list schedulers that do.
+
+    These come before other orders for one device, which all take the same time.
+    """
     if not problem.is_plain:
-        return (*HEURISTICS, *LIST_SCHEDULERS)
+        first, *others = HEURISTICS
+        return (first, *LIST_SCHEDULERS, *others)
     if (
         problem.task == "runtime"
         and problem.devices > 1

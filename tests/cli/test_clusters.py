@@ -219,5 +219,5 @@ def test_a_worker_of_another_version_is_refused_by_name(run, tmp_path, kind):
     with cluster(kind, tmp_path, other=tmp_path / "other") as running:
         done = run("compare", tmp_path / "one.pbtxt", "--methods", "input", "--quiet", *running.options(kind))
     assert (done.exit_code, done.stdout) == (2, "")
-    name = r"worker tcp://127\.0\.0\.1:\d+" if kind == "dask" else r"node 127\.0\.0\.1 \(\w+\)"
+    name = r"worker tcp://127\.0\.0\.1:\d+" if kind == "dask" else r"node [\d.]+ \(\w+\)"
     assert re.fullmatch(rf"error: the {name} has schedopt 0\.0\.1, and this is .*: install the same .*\n", done.stderr)

@@ -71,7 +71,11 @@ def compare(
     per_graph: Annotated[bool, typer.Option("--per-graph", help="Print a row per graph as well.")] = False,
     output: Annotated[
         _OptionalText,
-        typer.Option("--output", "-o", help="Write .csv (a row per run), .json (everything) or .html (the tables)."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write .csv (a row per run), .json (everything) or .html (a page of tables and charts).",
+        ),
     ] = None,
     plot: Annotated[
         _OptionalText,
@@ -143,7 +147,7 @@ def compare(
         for part in comparison.report(per_graph):
             show(part)
     if output is not None:
-        comparison.save(output, per_graph)
+        comparison.save(output)
         talk.note(f"wrote {output}")
     if plot is not None and comparison.cells:
         from ...core.plots.figures import render

@@ -1,67 +1,88 @@
-"""Where the workers of a comparison run: processes here, or a cluster of Dask or Ray, through joblib."""
+"""Where the workers of a command are: processes here, or a cluster of Dask or Ray."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Optional
+
+import typer
 
 
 class Backend(str, enum.Enum):
-    """Where joblib runs the workers."""
+    """What runs the workers."""
 
     loky = "loky"
     dask = "dask"
     ray = "ray"
 
 
+BackendOption = Annotated[
+    Backend, typer.Option("--backend", help="loky: processes here. dask, ray: the workers of the cluster at --address.")
+]
+AddressOption = Annotated[
+    Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+    typer.Option(
+        "--address",
+        help="Of the cluster: tcp://HOST:8786 for dask; ray://HOST:10001, or auto on one of its nodes, for ray.",
+    ),
+]
+ClusterJobsOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        "--jobs",
+        "-j",
+        min=1,
+        help="Workers; the result does not depend on it. (default: 1, or all of the cluster)",
+    ),
+]
+
+ELSEWHERE = "the same command goes on from there, without --backend here"
+"""What is said of work that a lost cluster leaves."""
+
+
 @contextmanager
-def joblib_jobs(backend: Backend, jobs: int) -> Iterator[int]:
-    """Make joblib use a backend; yields the number of jobs to ask it for, -1 for all of a cluster.
+def workers_of(backend: Backend, address: str | None, jobs: int | None, kept: Callable[[], str]) -> Iterator[int]:
+    """Have all parallel work done by the workers that are asked for; yields their number.
+
+    Parameters
+    ----------
+    backend, address, jobs
+        The options of these names.
+    kept
+        Gives what is said of the work that is done if the cluster is lost.
 
     Raises
     ------
     UsageError
-        If the backend's package is not installed.
+        If there is no address for a cluster or one without a cluster, the engine is not installed, or nothing is found
+        there.
+    ClusterError
+        If the cluster is lost before the end, or a worker has another version.
     """
-    from joblib import parallel_config
-
     if backend is Backend.loky:
-        yield jobs
-    elif backend is Backend.dask:
-        with _dask_client(jobs), parallel_config("dask"):
-            yield -1
-    else:
-        _register_ray()
-        with parallel_config("ray"):
-            yield jobs if jobs > 1 else -1
+        if address is not None:
+            raise _misused("--address is of a cluster; give --backend dask or --backend ray with it")
+        yield jobs or 1
+        return
+    from ..core.clusters.cluster import EXAMPLES, Cluster
+    from ..core.errors import ClusterError, WorkerRefusedError
+    from ..core.parallel import using
+
+    if address is None:
+        examples = " or ".join(f"--address {example}" for example in EXAMPLES[backend.value])
+        raise _misused(f"--backend {backend.value} needs the address of a cluster; give {examples}")
+    with Cluster(backend.value, address, jobs) as cluster, using(cluster):
+        try:
+            yield cluster.size
+        except WorkerRefusedError:
+            raise
+        except ClusterError as error:
+            raise ClusterError(f"{error}; {kept()}") from error
 
 
-def _dask_client(jobs: int) -> Any:
-    try:
-        import dask  # type: ignore[import-not-found, import-untyped]
-        from distributed import Client  # type: ignore[import-not-found, import-untyped]
-    except ImportError as error:
-        raise _missing("dask", "distributed", error) from error
-    address = dask.config.get("scheduler-address", None)
-    if address:
-        return Client(address)
-    # One thread each, so that processor times are of one run.
-    return Client(n_workers=jobs if jobs > 1 else None, threads_per_worker=1, dashboard_address=None)
-
-
-def _register_ray() -> None:
-    try:
-        import ray  # type: ignore[import-not-found, import-untyped]
-        from ray.util.joblib import register_ray  # type: ignore[import-not-found, import-untyped]
-    except ImportError as error:
-        raise _missing("ray", "ray", error) from error
-    ray.init(ignore_reinit_error=True, log_to_driver=False)
-    register_ray()
-
-
-def _missing(backend: str, package: str, error: ImportError) -> Exception:
+def _misused(text: str) -> Exception:
     from ..core.errors import UsageError
 
-    return UsageError(f"--backend {backend} needs a package ({error}); pip install {package}")
+    return UsageError(text)

@@ -36,7 +36,7 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with interruptible(talk, "the best so far") as interrupt:
         with compiling(talk):
-            warm_up(problem, spec)
+            warm_up(problem, spec, budget.get("evaluations"))
             if budget.get("alignment") is not None:
                 warm_up_addresses()
         if not talk.shows_progress:
@@ -56,6 +56,8 @@ class Bar(Protocol):
 @contextmanager
 def progress_bar(talk: Talk, what: str, total: float, done: float = 0) -> Iterator[Bar]:
     """Show on a terminal how much is done, the time that remains, and a text; yields what to call as it goes on.
+
+    A share has no time beside it: whoever knows it says in the text how long the rest takes.
 
     Parameters
     ----------
@@ -81,8 +83,8 @@ def progress_bar(talk: Talk, what: str, total: float, done: float = 0) -> Iterat
 
     cut = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     text = TextColumn("{task.description}", markup=False, table_column=cut)
-    amount = (TaskProgressColumn(),) if isinstance(total, float) else (BarColumn(), MofNCompleteColumn())
-    columns = (*amount, Remaining(), text)
+    amount = (TaskProgressColumn(),) if isinstance(total, float) else (BarColumn(), MofNCompleteColumn(), Remaining())
+    columns = (*amount, text)
     with Progress(*columns, console=talk.console, transient=True, expand=True, speed_estimate_period=600) as bars:
         bar = bars.add_task(what, total=total)
         update(done=done)

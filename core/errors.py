@@ -54,3 +54,19 @@ class TrainingError(SchedoptError):
 
 class ProgramError(SchedoptError):
     """A model that cannot be imported, traced, run or reordered."""
+
+
+class ClusterError(SchedoptError):
+    """A cluster that is lost in the middle of the work."""
+
+    exit_code = 1
+
+
+class WorkerRefusedError(ClusterError):
+    """A worker of a cluster that has another version of schedopt, or none."""
+
+    exit_code = 2
+
+
+class WorkerDiedError(SchedoptError):
+    """A task that was given up because the workers that had it died."""

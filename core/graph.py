@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -83,6 +83,17 @@ class CostGraph:
     input_order: IndexArray
     runs_once: BoolArray
     annotations: Annotations = NO_ANNOTATIONS
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy is made of: not what follows from it."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take up a copy; its arrays may not be written, which pickling forgets: kernels would be compiled again."""
+        for value in state.values():
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+        vars(self).update(state)
 
     @property
     def num_ops(self) -> int:

@@ -1,24 +1,72 @@
-"""Work on several processes: a function mapped over items with the results in order, or many small pieces."""
+"""Work on several processes, here or on a cluster: a function mapped over items, or many small pieces.
+
+This is the one place that knows where work is done: in this process, in others of this machine, or, `using` a
+cluster, on its workers. The results are the same.
+"""
 
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from functools import cache, partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 AHEAD = 2
 _LOOK_SECONDS = 1.0
+_STOP_SECONDS = 0.1
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+class Pool(Protocol):
+    """Workers that are not processes of this machine, as `clusters.cluster.Cluster` has them."""
+
+    @property
+    def size(self) -> int:
+        """How many tasks are done at once."""
+        ...
+
+    @property
+    def ahead(self) -> int:
+        """How many tasks to have on their way."""
+        ...
+
+    def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+        """Begin a task."""
+        ...
+
+    def shutdown(self, wait: bool = True, kill_workers: bool = False) -> None:
+        """Give up what has not ended."""
+        ...
+
+
+_pool: Pool | None = None
+
+
+@contextmanager
+def using(pool: Pool) -> Iterator[None]:
+    """Let everything in this module be done by the workers of a pool, whatever the number of jobs."""
+    global _pool
+    before, _pool = _pool, pool
+    try:
+        yield
+    finally:
+        _pool = before
+
+
+def is_here(jobs: int) -> bool:
+    """Whether so many jobs are done in this process alone."""
+    return jobs == 1 and _pool is None
 
 
 def chunks(count: int, size: int) -> list[range]:
@@ -42,24 +90,76 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
     jobs
         Worker processes; 1 stays in this one.
     """
-    if jobs == 1:
+    if is_here(jobs):
         yield from map(function, items)
         return
-    with _new_pool(jobs) as pool:
-        waiting: deque[Future[Result]] = deque()
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) == AHEAD * jobs:
-                    yield waiting.popleft().result()
-            while waiting:
+    pool = _new_pool(jobs)
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= _ahead(jobs):
                 yield waiting.popleft().result()
-        except KeyboardInterrupt:
-            pool.shutdown(kill_workers=True)  # what they have begun may take long, and nobody waits for it
-            raise
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+    except KeyboardInterrupt:
+        pool.shutdown(kill_workers=True)  # what they have begun may take long, and nobody waits for it
+        raise
+    finally:
+        for future in waiting:
+            future.cancel()
+        pool.shutdown()
+
+
+def map_as_ended(
+    function: Callable[[Item], Result], items: Iterable[Item], jobs: int
+) -> Generator[tuple[Item, Future[Result]], None, None]:
+    """Yield each item with the future of `function(item)` once that has ended, well or not, in the order of ending.
+
+    Not more are begun than keep the workers busy. If no more are wanted, those that are at work are ended.
+
+    Parameters
+    ----------
+    function, items
+        As of `map_in_order`.
+    jobs
+        Worker processes, of which there is at least one.
+    """
+    pool = _new_pool(jobs)
+    ended: queue.SimpleQueue[tuple[Item, Future[Result]]] = queue.SimpleQueue()
+    is_finished, begun = False, 0
+    try:
+        for item in items:
+            if begun >= _ahead(jobs):
+                yield ended.get()
+                begun -= 1
+            future = pool.submit(function, item)
+            begun += 1
+            future.add_done_callback(partial(_put, ended, item))
+        for _ in range(begun):
+            yield ended.get()
+        is_finished = True
+    finally:
+        pool.shutdown(kill_workers=not is_finished)
+
+
+def call_there(function: Callable[..., Result], *arguments: Any, must_stop: Callable[[], bool]) -> Result | None:
+    """Call a function in a worker of the pool in use, and return what it returns; None once `must_stop` says so."""
+    assert _pool is not None
+    future = _pool.submit(function, *arguments)
+    while not wait([future], _STOP_SECONDS).done:
+        if must_stop():
+            future.cancel()
+            return None
+    return future.result()
+
+
+def _put(ended: queue.SimpleQueue[tuple[Item, Future[Result]]], item: Item, future: Future[Result]) -> None:
+    ended.put((item, future))
+
+
+def _ahead(jobs: int) -> int:
+    return AHEAD * (jobs if _pool is None else _pool.ahead)
 
 
 class Workers:
@@ -70,11 +170,11 @@ class Workers:
     Parameters
     ----------
     jobs
-        Their number; with 1 there are none, and work is done when its result is asked for.
+        Their number; with 1 there are none, and work is done when its result is asked for, unless a cluster is used.
     """
 
     def __init__(self, jobs: int) -> None:
-        self._pool = _new_pool(jobs) if jobs > 1 else None
+        self._pool = None if is_here(jobs) else _new_pool(jobs)
         self._waiting: set[Future[Any]] = set()
 
     def __enter__(self) -> Workers:
@@ -99,6 +199,9 @@ class Workers:
 
 
 def _new_pool(jobs: int) -> Any:
+    """Return the pool in use, or else one of processes of this machine, which ends when it is shut down."""
+    if _pool is not None:
+        return _pool
     from joblib.externals.loky import ProcessPoolExecutor
 
     return ProcessPoolExecutor(max_workers=jobs, initializer=begin_worker, initargs=(os.getpid(),), env=_ONE_THREAD)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ...core.search.registry import BUDGET_EXAMPLE
-from ..backends import Backend, joblib_jobs
+from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ..options import (
     BandwidthOption,
     DevicesOption,
     EvaluationsOption,
     GraphsArgument,
-    JobsOption,
     JsonFlag,
     LatencyOption,
     MachineOption,
@@ -27,20 +26,17 @@ from ..options import (
     SeedOption,
     TaskOption,
     TimeLimitOption,
+    remark_bare_bytes,
 )
 
 if TYPE_CHECKING:
+    from ...core.comparison.comparison import Comparison
     from ...core.comparison.experiment import Experiment
     from ...core.comparison.summaries import Cell
     from ..progress import Bar
 
-_PLOTS = {".png": "a picture", ".svg": "a picture"}
+_PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture"}
 _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
-
-BACKEND_HELP = (
-    "loky: processes here. dask, ray: all workers of the cluster of DASK_SCHEDULER_ADDRESS or RAY_ADDRESS, "
-    "else of one started here."
-)
 
 
 def compare(
@@ -69,8 +65,9 @@ def compare(
     time_limit: TimeLimitOption = None,
     seed: SeedOption = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs per method and graph, from --seed on.")] = 1,
-    jobs: JobsOption = 1,
-    backend: Annotated[Backend, typer.Option("--backend", help=BACKEND_HELP)] = Backend.loky,
+    jobs: ClusterJobsOption = None,
+    backend: BackendOption = Backend.loky,
+    address: AddressOption = None,
     per_graph: Annotated[bool, typer.Option("--per-graph", help="Print a row per graph as well.")] = False,
     output: Annotated[
         _OptionalText,
@@ -79,7 +76,7 @@ def compare(
     plot: Annotated[
         _OptionalText,
         typer.Option(
-            "--plot", help="Draw performance profiles, improvements, and quality against time to a .png or .svg."
+            "--plot", help="Draw performance profiles, improvements, and quality against time to a .png, .svg or .pdf."
         ),
     ] = None,
     resume: Annotated[
@@ -104,6 +101,7 @@ def compare(
     from ...core.comparison.settings import Settings
     from ...core.files.atomic import write_atomically
     from ...core.front_door.graphs import graphs_of
+    from ...core.parallel import is_here
     from ...core.plots.draw import check_target
     from ...core.problem_settings import OnMachine, Recompute, problem_settings
     from ...core.units import parse_seconds
@@ -111,6 +109,7 @@ def compare(
     from ..progress import compiling, interruptible, progress_bar
 
     talk = Talk(quiet)
+    remark_bare_bytes(talk, memory_limit)
     for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
@@ -128,11 +127,14 @@ def compare(
         if file is not None:
             experiment.resume_from(file)
             talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
-        alone = backend is Backend.loky and jobs == 1
-        with interruptible(talk, "the runs done so far") if alone else nullcontext() as interrupt:
+        kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
+        with (
+            workers_of(backend, address, jobs, lambda: kept) as workers,
+            interruptible(talk, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
+        ):
             with compiling(talk):
                 experiment.compile()
-            with joblib_jobs(backend, jobs) as workers, progress_bar(talk, "", len(experiment.runs)) as bar:
+            with progress_bar(talk, "", len(experiment.runs)) as bar:
                 on_cell = _Progress(experiment, bar) if talk.shows_progress else lambda cell: None
                 comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
     if json:
@@ -148,6 +150,11 @@ def compare(
 
         write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
         talk.note(f"wrote {plot}")
+    _exit_for(comparison, resume)
+
+
+def _exit_for(comparison: Comparison, resume: str | None) -> None:
+    """Exit with 130 if runs are missing, and with 1 if none keeps the memory limit."""
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
         done = f"{len(comparison.cells)} of {comparison.planned} runs are done"

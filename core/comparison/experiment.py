@@ -160,16 +160,16 @@ class Experiment:
     def execute(
         self,
         *,
-        jobs: int | None = None,
+        jobs: int = 1,
         on_cell: Callable[[Cell], None] = lambda cell: None,
         interrupt: threading.Event | None = None,
     ) -> Comparison:
-        """Do the runs still to do, through joblib; Ctrl-C ends it with those finished so far.
+        """Do the runs still to do; Ctrl-C ends it with those finished so far.
 
         Parameters
         ----------
         jobs
-            Workers; by default those of the `joblib.parallel_config` around the call, else 1.
+            Worker processes; 1, the default, stays in this one.
         on_cell
             Called with each finished run, in the order of finishing.
         interrupt
@@ -179,6 +179,8 @@ class Experiment:
         ------
         UsageError
             If the workers themselves broke down.
+        ClusterError
+            If the cluster in use is gone.
         """
         try:
             todo = self.unfinished

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import BrokenExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
-
-from ..errors import UsageError
-from ..parallel import end_with
+from ..errors import ClusterError, UsageError
+from ..parallel import is_here, map_as_ended
 from ..problem import Problem
 from ..result import Result
 from ..search.method_spec import MethodSpec
 from ..search.search import Watcher
 from ..search.warm_up import warm_up
 from ..solve import solve
-from .summaries import Cell
+from .summaries import Cell, Status
 
 T = TypeVar("T")
 
@@ -54,28 +52,20 @@ def attempt(call: Callable[[], T]) -> T | Exception:
         return error
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
 
 
 def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
     """Do a run in this process; an error makes a failed cell that says its type and message."""
-    graph = run.problem.graph
-    identity: dict[str, Any] = {
-        "graph": graph.name,
-        "sha256": run.sha256,
-        "ops": graph.num_ops,
-        "method": run.spec.text,
-        "seed": run.seed,
-    }
     done = attempt(lambda: _solve_timed(run, interrupt))
     if isinstance(done, Exception):
-        return Cell(**identity, status="failed", error=_reason(done))
+        return _failed(run, done)
     result, cpu_seconds = done
     problem, peak, evaluations = result.problem, result.simulation.peak, round(result.evaluations, 3)
     return Cell(
-        **identity,
-        status="infeasible" if not result.is_feasible else "optimal" if result.status == "optimal" else "feasible",
+        **_identity(run),
+        status=_status(result),
         value=result.value,
         peak_memory=peak,
         runtime_us=result.simulation.runtime,
@@ -90,10 +80,28 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
     )
 
 
+def _status(result: Result) -> Status:
+    if result.is_feasible:
+        return "optimal" if result.status == "optimal" else "feasible"
+    return "infeasible" if result.is_proven_infeasible else "limit-not-met"
+
+
+def _identity(run: Run) -> dict[str, Any]:
+    graph = run.problem.graph
+    return {
+        "graph": graph.name,
+        "sha256": run.sha256,
+        "ops": graph.num_ops,
+        "method": run.spec.text,
+        "seed": run.seed,
+    }
+
+
+def _failed(run: Run, error: BaseException) -> Cell:
+    return Cell(**_identity(run), status="failed", error=_reason(error))
+
+
 def _solve_timed(run: Run, interrupt: threading.Event | None) -> tuple[Result, float]:
-    for array in vars(run.problem.graph).values():
-        if isinstance(array, np.ndarray):
-            array.setflags(write=False)  # pickling forgets it, and the kernels would be compiled once more
     warm_up(run.problem, run.spec)
     start = time.process_time()
     result = solve(run.problem, run.spec, seed=run.seed, watcher=None if interrupt is None else Watcher(interrupt))
@@ -109,33 +117,19 @@ def one_by_one(runs: list[Run], interrupt: threading.Event) -> Generator[Cell, N
         yield cell
 
 
-def in_parallel(runs: list[Run], jobs: int | None) -> Generator[Cell, None, None]:
-    """Yield cells as they finish; whatever the workers' machinery raises is a usage error."""
-    with closing(_through_joblib(runs, jobs)) as cells:
-        while True:
-            cell = attempt(lambda: next(cells, None))
-            if isinstance(cell, Exception):
+def in_parallel(runs: list[Run], jobs: int) -> Generator[Cell, None, None]:
+    """Yield cells as they finish, done by workers; what breaks these is a usage error, or that of the cluster."""
+    if is_here(jobs):
+        yield from map(run_cell, runs)
+        return
+    with closing(map_as_ended(run_cell, runs, jobs)) as ended:
+        for run, future in ended:
+            error = future.exception()
+            if isinstance(error, BrokenExecutor):
                 raise UsageError(
-                    f"the workers broke down ({_reason(cell)}); if memory ran out use fewer --jobs, "
+                    f"the workers broke down ({_reason(error)}); if memory ran out use fewer --jobs, "
                     "and --resume to keep what is finished"
-                ) from cell
-            if cell is None:
-                return
-            yield cell
-
-
-def _through_joblib(runs: list[Run], jobs: int | None) -> Generator[Cell, None, None]:
-    from joblib import Parallel, delayed, effective_n_jobs
-    from joblib.parallel import get_active_backend
-
-    options: dict[str, Any] = {"n_jobs": jobs, "batch_size": 1, "max_nbytes": None}
-    if type(get_active_backend()[0]).__name__ == "LokyBackend":  # processes here, which would outlive a killed parent
-        options |= {"initializer": end_with, "initargs": (os.getpid(),)}
-    try:
-        parallel = Parallel(**options, return_as="generator_unordered")
-        size = len(runs)
-    except ValueError:  # Ray's backend only returns lists, so it gets a few runs at a time
-        parallel = Parallel(**options)
-        size = 4 * effective_n_jobs(jobs)
-    for start in range(0, len(runs), max(1, size)):
-        yield from parallel(delayed(run_cell)(run) for run in runs[start : start + size])
+                ) from error
+            if isinstance(error, ClusterError):
+                raise error
+            yield future.result() if error is None else _failed(run, error)

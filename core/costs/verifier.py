@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ..collection import without_collection
 from ..errors import ScheduleError
 from ..graph import CostGraph
+from ..homes import first_home
 from ..problem import Problem
 from ..schedule import Schedule
 from .machine_verifier import MachineReplay
@@ -97,8 +98,20 @@ def _check_steps(problem: Problem, schedule: Schedule) -> dict[int, int]:
             placement[item] = target
     for op in range(ops):
         if op not in placement:
-            raise ScheduleError(f"{graph.name}: op {graph.op_label(op)} never runs")
+            raise ScheduleError(f"{graph.name}: {_what_lacks(graph, op)}")
     return placement
+
+
+def _what_lacks(graph: CostGraph, op: int) -> str:
+    """Return what a schedule without an op lacks: its run, or the home of the resident that it holds."""
+    own = first_home(graph)
+    if op < own:
+        return f"op {graph.op_label(op)} never runs"
+    return (
+        f"no step says which device is the home of '{graph.op_names[op]}', one of "
+        f"{graph.num_ops - own} resident tensors: a schedule for several devices begins with a step for each, "
+        "which files of older versions lack; solve the graph again"
+    )
 
 
 class Replay:

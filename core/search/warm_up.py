@@ -21,15 +21,23 @@ EVALUATIONS = 20
 LOOSE_LIMIT = 10**9
 
 
-def warm_up(problem: Problem, spec: MethodSpec) -> None:
-    """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled."""
+def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None) -> None:
+    """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled.
+
+    Parameters
+    ----------
+    problem, spec
+        What is to be solved, and how.
+    evaluations
+        The budget of evaluations of the run, if it has one, beside that of the method itself; None by default.
+    """
     loose = LOOSE_LIMIT if problem.is_limited else None
     changes: dict[str, Any] = {"graph": _tiny_graph(), "memory_limit": loose, "runtime_limit": None}
     if not problem.is_plain:
         equal = replace(Machine.equal(problem.devices), transfers="beside")
         changes |= {"machine": equal, "bandwidth": None, "latency": 0.0}
     tiny = replace(problem, **changes)
-    for part in parts_of(spec.name, problem):
+    for part in parts_of(spec.name, problem, is_counted=bool(spec.evaluations or evaluations)):
         prepare = getattr(module_of(part), "warm_up", None)
         search = Search(tiny if prepare is None else prepare(tiny), max_evaluations=EVALUATIONS, lower_bound=-1.0)
         load(part)(search, spec.parameters if part == spec.name else parameters_class(part)())
@@ -44,10 +52,10 @@ def warm_up(problem: Problem, spec: MethodSpec) -> None:
     lower_bound(tiny)
 
 
-def parts_of(name: str, problem: Problem) -> list[str]:
+def parts_of(name: str, problem: Problem, *, is_counted: bool) -> list[str]:
     """Return the methods that a method may use for this problem: itself, unless its module has `parts`."""
     module = module_of(name)
-    parts: list[str] = module.parts(problem) if hasattr(module, "parts") else [name]
+    parts: list[str] = module.parts(problem, is_counted) if hasattr(module, "parts") else [name]
     return parts
 
 

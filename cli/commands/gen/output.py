@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ...command_line import command_line
+from ...default_output import output_of
 
 if TYPE_CHECKING:
     from ....core.problem import Task
@@ -35,8 +36,18 @@ class Output:
             sys.stdout.buffer.flush()
 
 
-def resolve_output(ctx: typer.Context, graphs: int) -> Output:
-    """Decide where `graphs` graphs go from the command's options, or say why they cannot."""
+def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Output:
+    """Decide where `graphs` graphs go from the command's options, or say why they cannot.
+
+    Parameters
+    ----------
+    ctx
+        With the options.
+    graphs
+        How many there are.
+    name
+        What the file of the only one is called where the options name none, and it would go to a terminal.
+    """
     from ....core.errors import UsageError
     from ....core.files.atomic import check_writable
     from ....core.files.costgraph import SUFFIXES
@@ -47,7 +58,10 @@ def resolve_output(ctx: typer.Context, graphs: int) -> Output:
     argument, option, wanted = given.get("target"), given["output"], given["format_"]
     if argument is not None and option is not None:
         raise UsageError("the output is named twice; give it as an argument or with --output")
-    path = argument or option or "-"
+    given_path = argument or option
+    if given_path is None and graphs == 1:
+        given_path = output_of(None, name, f".{wanted or 'pb.gz'}")
+    path = given_path or "-"
     suffix = next((s for s in sorted(SUFFIXES, key=len, reverse=True) if path.endswith(s)), None)
     kind = "stdout" if path == "-" else "file" if suffix else "folder"
     split = parse_ratio(given["split"]) if given.get("split") else None
@@ -98,7 +112,7 @@ def finish_folder(
     description = {
         "schedopt": VERSION,
         "generator": ctx.info_name,
-        "command": command_line(ctx, {"output", "jobs", "json", "quiet", "overwrite"}),
+        "command": command_line(ctx, {"output", "jobs", "backend", "address", "json", "quiet", "overwrite"}),
         "seed": ctx.params["seed"],
         "format": folder.suffix[1:],
         "dedup": ctx.params["dedup"],
@@ -114,6 +128,13 @@ def finish_folder(
     parts = ", ".join(f"{part} {number}" for part, number in counts.get("split", {}).items())
     graphs = f"{counts['graphs']} graph{'s' * (counts['graphs'] != 1)}"
     talk.note(f"wrote {folder.path}: {graphs} of {ops} ops{f' ({parts})' if parts else ''}")
+
+
+def incomplete(path: str) -> str:
+    """Say what becomes of a data set whose workers are lost."""
+    return (
+        f"the graphs in {path} are not all; the same command with --overwrite makes them anew, without --backend here"
+    )
 
 
 def say_written(ctx: typer.Context, talk: Talk, path: str, graph: dict[str, Any]) -> None:

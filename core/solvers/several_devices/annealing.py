@@ -84,8 +84,9 @@ def warm_up(tiny: Problem) -> Problem:
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
     if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT and not search.must_stop():
         with suppress(Stopped):  # a start where there may be no time to decode any keys
+            schedule = list_schedule(search.problem, search.heeding)
             search.evaluations += 1
-            search.offer(list_schedule(search.problem, search.heeding))
+            search.offer(schedule)
     annealing = _Annealing(search)
     starts = start_keys(search.problem)
     if search.problem.graph.num_ops > LARGEST_IMPATIENT:

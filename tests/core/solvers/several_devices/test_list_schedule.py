@@ -32,8 +32,8 @@ def test_list_schedule_is_valid(seed):
 def test_list_schedule_shares_a_fan_out():
     problem = Problem(fan(640), "runtime", 64)
     schedule = list_schedule(problem)
-    # ten rounds of leaves, root and join, and at most one leaf more until all devices have the root
-    assert verify(problem, schedule).runtime <= lower_bound(problem) + 10.0
+    # beside the shared work: root and join, and one leaf of the root's device before the root is sent to all
+    assert verify(problem, schedule).runtime <= lower_bound(problem) + 12.0
 
 
 def test_large_graphs_start_from_the_list_schedule(monkeypatch):

@@ -18,7 +18,7 @@ from ...search.search import Search
 
 UNLIMITED = 2**62
 WIDE, MOST_READY = 5_000, 20_000_000
-"""Ready ops of a state from which on a level has no more than so many in all: what a level takes, nothing interrupts."""
+"""Ready ops of a state from which on all states of a level have no more than so many: nothing interrupts a level."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def run_beam(
     """Run the beam over the levels of executed-op sets of any buffers, which may be a part of the graph's.
 
     The state after a set of ops is the set alone: of equal states the one of least peak is kept (state
-    collapsing), of the others the `beam_size` of least peak, fewer where states are wide, ties at random. Sets are told apart by a 64-bit
-    Zobrist hash.
+    collapsing), of the others the `beam_size` of least peak, ties at random; fewer where thousands of ops are ready.
+    Sets are told apart by a 64-bit Zobrist hash.
 
     Parameters
     ----------

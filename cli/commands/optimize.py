@@ -73,7 +73,7 @@ def optimize(
     overwrite: OverwriteModelFlag = False,
     plot: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--plot", help="Draw both orders: .png or .svg, .html page, .json trace."),
+        typer.Option("--plot", help="Draw both orders: .png, .svg or .pdf, .html page, .json trace."),
     ] = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,

@@ -97,7 +97,9 @@ def solve(
     ] = None,
     plot: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--plot", help="Draw the schedule beside the input order: .png or .svg, .html page, .json trace."),
+        typer.Option(
+            "--plot", help="Draw the schedule beside the input order: .png, .svg or .pdf, .html page, .json trace."
+        ),
     ] = None,
     format: Annotated[OutputFormat, typer.Option("--format", help="What to print on standard output.")] = (
         OutputFormat.table

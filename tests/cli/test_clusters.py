@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from functools import partial
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from schedopt.core.problem import Problem
 from schedopt.version import VERSION
 
 TIMES = {"seconds", "cpu_seconds"}
+EVOLUTION = "- {epochs: 1, steps: 1, graphs: 2, estimator: evolution, population: 2, samples: 2, evaluations: 120}\n"
 
 
 @pytest.fixture
@@ -117,11 +117,6 @@ def _cells(path):
     return [{k: v for k, v in cell.items() if k not in TIMES} for cell in json.loads(path.read_text())["cells"]]
 
 
-def _slow(seconds, number):
-    time.sleep(seconds)
-    return number
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ENGINES)
 def test_everything_gives_the_same_on_a_cluster_as_here(run, tmp_path, kind):
@@ -143,12 +138,29 @@ def test_everything_gives_the_same_on_a_cluster_as_here(run, tmp_path, kind):
                 assert done.exit_code == 0, done.stderr
         assert _cells(tmp_path / "here.json") == _cells(tmp_path / "there.json")
         assert (tmp_path / "here.csv").read_bytes() == (tmp_path / "there.csv").read_bytes()
+        _trainings_are_the_same(run, tmp_path, there)
         with Cluster(kind, running.address) as workers, using(workers):
             assert list(map_in_order(str, range(20))) == list(map(str, range(20)))
             errors = [future.exception() for _, future in map_as_ended(int, ["1", "no", "3"], 1)]
             assert sorted(type(error).__name__ for error in errors) == ["NoneType", "NoneType", "ValueError"]
             with Workers(1) as some:
                 assert {some.start(os.getpid)() for _ in range(4)}.isdisjoint({os.getpid()})
+
+
+def _trainings_are_the_same(run, folder, there):
+    """Train each network on graphs that are drawn, the second by evolution in a phase of its own, and search a grid."""
+    from models.train_commands import COMMANDS, assert_same_weights
+
+    for method, more in (("topoformer", ""), ("regal", EVOLUTION)):
+        config = folder / f"{method}.yaml"
+        config.write_text(COMMANDS[method].config.replace("synthetic:", f"{more}synthetic:"))
+        for name, options in (("here", ()), ("there", there)):
+            output = folder / f"{method}-{name}"
+            done = run("train", method, "--config", config, "--output", output, "--quiet", *options)
+            assert done.exit_code == 0, done.stderr
+        assert_same_weights(folder / f"{method}-here", folder / f"{method}-there")
+    grid = ["train", "local-search", folder / "here", "--devices", 2, "--evaluations", 20, "--json", "--quiet"]
+    assert run(*grid, *there).stdout == run(*grid).stdout
 
 
 @pytest.mark.slow
@@ -160,12 +172,14 @@ def test_a_worker_killed_loses_nothing_and_a_head_killed_ends_in_a_sentence(run,
     assert run(*words, "--output", tmp_path / "here.json").exit_code == 0
     with cluster(kind, tmp_path) as running:
         with Cluster(kind, running.address) as workers, using(workers):
-            results = []
-            for _, future in map_as_ended(partial(_slow, 0.2), range(30), 1):
-                results.append(future.result())
-                if len(results) == 3:
+            naps = [0.2 + number / 1000 for number in range(30)]
+            ended = []
+            for nap, future in map_as_ended(time.sleep, naps, 1):
+                assert future.result() is None
+                ended.append(nap)
+                if len(ended) == 3:
                     running.kill_a_worker()
-        assert sorted(results) == list(range(30))
+        assert sorted(ended) == naps
         slow = [*base, "--methods", "input,brkga:evaluations=100000000"]
         file = tmp_path / "runs.jsonl"
         command = [sys.executable, "-m", "schedopt", *slow, "--resume", file, *running.options(kind)]
@@ -201,5 +215,5 @@ def test_a_worker_of_another_version_is_refused_by_name(run, tmp_path, kind):
     with cluster(kind, tmp_path, other=tmp_path / "other") as running:
         done = run("compare", tmp_path / "one.pbtxt", "--methods", "input", "--quiet", *running.options(kind))
     assert (done.exit_code, done.stdout) == (2, "")
-    name = r"worker tcp://127\.0\.0\.1:\d+" if kind == "dask" else r"node 127\.0\.0\.1 \(\w+\)"
+    name = r"worker tcp://127\.0\.0\.1:\d+" if kind == "dask" else r"node [\d.]+ \(\w+\)"
     assert re.fullmatch(rf"error: the {name} has schedopt 0\.0\.1, and this is .*: install the same .*\n", done.stderr)

@@ -68,7 +68,7 @@ def package_folder():
 def environment_of(folder=None):
     """Return an environment in which workers find the package of a folder, by default the one that is tested."""
     path = os.pathsep.join([str(folder or package_folder()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-    return {**os.environ, "PYTHONPATH": path.strip(os.pathsep), "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    return {**os.environ, "PYTHONPATH": path.strip(os.pathsep), "OMP_NUM_THREADS": "1"}
 
 
 @contextmanager
@@ -82,10 +82,10 @@ def cluster(kind, folder, *, other=None):
         running.end()
 
 
-def _await_port(port):
+def _await_port(port, host="127.0.0.1"):
     for _ in range(10 * START_SECONDS):
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
+            socket.create_connection((host, port), 1).close()
             return
         except OSError:
             time.sleep(0.1)
@@ -113,18 +113,21 @@ def _dask(folder, environments):
 
 
 def _ray(folder, environments):
-    """A head without a CPU, and two nodes of one each."""
+    """A head without a CPU, and two nodes of one each; Ray takes this machine's own address for the loopback's."""
+    import ray as engine
+
+    here = engine.util.get_node_ip_address()
     port, client = free_port(), free_port()
-    running = Running(f"ray://127.0.0.1:{client}")
+    running = Running(f"ray://{here}:{client}")
     ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
-    ray += ["--node-ip-address", "127.0.0.1", "--object-store-memory", "80000000"]
+    ray += ["--node-ip-address", here, "--object-store-memory", "80000000"]
     head = ["--head", "--port", str(port), "--ray-client-server-port", str(client), "--num-cpus", "0"]
     head += ["--include-dashboard", "false", "--temp-dir", str(folder)]
     running.head.append(_start([*ray, *head], environments[0]))
-    _await_port(port)
-    _await_port(client)
+    _await_port(port, here)
+    _await_port(client, here)
     for environment in environments:
-        words = [*ray, "--address", f"127.0.0.1:{port}", "--num-cpus", "1"]
+        words = [*ray, "--address", f"{here}:{port}", "--num-cpus", "1"]
         running.workers.append(_start(words, environment))
     code = (
         "import ray, sys, time; ray.init(sys.argv[1], log_to_driver=False)\n"

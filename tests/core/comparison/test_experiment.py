@@ -136,7 +136,7 @@ def test_a_memory_limit_may_be_a_share_of_each_graphs_input_order(graphs):
     assert [settings.problem(graph).memory_limit for graph in graphs] == [15, 42]
     done = Experiment(graphs, ["input", "approximate-dp"], settings).execute()
     assert [(cell.status, cell.excess) for cell in done.cells] == [
-        ("limit-not-met", 11),
+        ("infeasible", 11),
         ("infeasible", 4),
         ("limit-not-met", 28),
         ("optimal", 0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Optional
 
@@ -43,7 +43,7 @@ ELSEWHERE = "the same command goes on from there, without --backend here"
 
 
 @contextmanager
-def workers_of(backend: Backend, address: str | None, jobs: int | None, kept: str = "") -> Iterator[int]:
+def workers_of(backend: Backend, address: str | None, jobs: int | None, kept: Callable[[], str]) -> Iterator[int]:
     """Have all parallel work done by the workers that are asked for; yields their number.
 
     Parameters
@@ -51,7 +51,7 @@ def workers_of(backend: Backend, address: str | None, jobs: int | None, kept: st
     backend, address, jobs
         The options of these names.
     kept
-        What is said of the work that is done if the cluster is lost.
+        Gives what is said of the work that is done if the cluster is lost.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def workers_of(backend: Backend, address: str | None, jobs: int | None, kept: st
         except WorkerRefusedError:
             raise
         except ClusterError as error:
-            raise ClusterError(f"{error}; {kept}") from error
+            raise ClusterError(f"{error}; {kept()}") from error
 
 
 def _misused(text: str) -> Exception:

@@ -7,7 +7,6 @@ import sys
 from typing import Annotated, Any, Optional
 
 import typer
-from typer.core import TyperGroup
 
 from ..core.errors import SchedoptError, UnwrittenError
 from ..version import VERSION
@@ -29,9 +28,10 @@ from .commands.show import show
 from .commands.solve import solve
 from .commands.train.group import train
 from .escapes import visible
+from .lazy_group import FlowingGroup
 
 
-class ErrorBoundary(TyperGroup):
+class ErrorBoundary(FlowingGroup):
     """Prints a deliberate error as one sentence on standard error and leaves with its exit code."""
 
     def invoke(self, ctx: Any) -> Any:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import cache, partial
 from types import TracebackType
@@ -24,6 +24,7 @@ Result = TypeVar("Result")
 
 AHEAD = 2
 _LOOK_SECONDS = 1.0
+_STOP_SECONDS = 0.1
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -140,6 +141,17 @@ def map_as_ended(
         is_finished = True
     finally:
         pool.shutdown(kill_workers=not is_finished)
+
+
+def call_there(function: Callable[..., Result], *arguments: Any, must_stop: Callable[[], bool]) -> Result | None:
+    """Call a function in a worker of the pool in use, and return what it returns; None once `must_stop` says so."""
+    assert _pool is not None
+    future = _pool.submit(function, *arguments)
+    while not wait([future], _STOP_SECONDS).done:
+        if must_stop():
+            future.cancel()
+            return None
+    return future.result()
 
 
 def _put(ended: queue.SimpleQueue[tuple[Item, Future[Result]]], item: Item, future: Future[Result]) -> None:

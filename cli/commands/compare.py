@@ -26,14 +26,16 @@ from ..options import (
     SeedOption,
     TaskOption,
     TimeLimitOption,
+    remark_bare_bytes,
 )
 
 if TYPE_CHECKING:
+    from ...core.comparison.comparison import Comparison
     from ...core.comparison.experiment import Experiment
     from ...core.comparison.summaries import Cell
     from ..progress import Bar
 
-_PLOTS = {".png": "a picture", ".svg": "a picture"}
+_PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture"}
 _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
 
@@ -69,12 +71,16 @@ def compare(
     per_graph: Annotated[bool, typer.Option("--per-graph", help="Print a row per graph as well.")] = False,
     output: Annotated[
         _OptionalText,
-        typer.Option("--output", "-o", help="Write .csv (a row per run), .json (everything) or .html (the tables)."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write .csv (a row per run), .json (everything) or .html (a page of tables and charts).",
+        ),
     ] = None,
     plot: Annotated[
         _OptionalText,
         typer.Option(
-            "--plot", help="Draw performance profiles, improvements, and quality against time to a .png or .svg."
+            "--plot", help="Draw performance profiles, improvements, and quality against time to a .png, .svg or .pdf."
         ),
     ] = None,
     resume: Annotated[
@@ -107,6 +113,7 @@ def compare(
     from ..progress import compiling, interruptible, progress_bar
 
     talk = Talk(quiet)
+    remark_bare_bytes(talk, memory_limit)
     for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
@@ -125,26 +132,33 @@ def compare(
             experiment.resume_from(file)
             talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
         kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
-        with workers_of(backend, address, jobs, kept) as workers:
-            with interruptible(talk, "the runs done so far") if is_here(workers) else nullcontext() as interrupt:
-                with compiling(talk):
-                    experiment.compile()
-                with progress_bar(talk, "", len(experiment.runs)) as bar:
-                    on_cell = _Progress(experiment, bar) if talk.shows_progress else lambda cell: None
-                    comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
+        with (
+            workers_of(backend, address, jobs, lambda: kept) as workers,
+            interruptible(talk, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
+        ):
+            with compiling(talk):
+                experiment.compile()
+            with progress_bar(talk, "", len(experiment.runs)) as bar:
+                on_cell = _Progress(experiment, bar) if talk.shows_progress else lambda cell: None
+                comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
     if json:
         write(comparison.json())
     elif comparison.cells:
         for part in comparison.report(per_graph):
             show(part)
     if output is not None:
-        comparison.save(output, per_graph)
+        comparison.save(output)
         talk.note(f"wrote {output}")
     if plot is not None and comparison.cells:
         from ...core.plots.figures import render
 
         write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
         talk.note(f"wrote {plot}")
+    _exit_for(comparison, resume)
+
+
+def _exit_for(comparison: Comparison, resume: str | None) -> None:
+    """Exit with 130 if runs are missing, and with 1 if none keeps the memory limit."""
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
         done = f"{len(comparison.cells)} of {comparison.planned} runs are done"

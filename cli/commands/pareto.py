@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, workers_of
 from ..options import (
     BandwidthOption,
     EvaluationsOption,
@@ -25,7 +26,7 @@ from ..options import (
 if TYPE_CHECKING:
     from ...core.pareto.front import ParetoFront
 
-_PLOTS = {".png": "a picture", ".svg": "a picture", ".html": "a page with the table"}
+_PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture", ".html": "a page with the table"}
 _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
 
@@ -46,13 +47,17 @@ def pareto(
     time_limit: TimeLimitOption = None,
     seed: SeedOption = 0,
     jobs: JobsOption = 1,
+    backend: BackendOption = Backend.loky,
+    address: AddressOption = None,
     output: Annotated[
         _OptionalText,
         typer.Option("--output", "-o", help="Write .csv (a row per point) or .json (settings, points and bounds)."),
     ] = None,
     plot: Annotated[
         _OptionalText,
-        typer.Option("--plot", help="Draw the front and the bound: .png or .svg, or a .html page with the table."),
+        typer.Option(
+            "--plot", help="Draw the front and the bound: .png, .svg or .pdf, or a .html page with the table."
+        ),
     ] = None,
     schedules: Annotated[
         _OptionalText,
@@ -95,7 +100,11 @@ def pareto(
     with nullcontext() if resume is None else closing(SweepFile(resume)) as file:
         if file is not None:
             sweep.resume_from(file)
-        with interruptible(talk, "the searches done so far") as interrupt:
+        kept = f"finished searches are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; see --resume"
+        with (
+            workers_of(backend, address, jobs, lambda: kept),
+            interruptible(talk, "the searches done so far") as interrupt,
+        ):
             with compiling(talk):
                 sweep.compile()
             with progress_bar(talk, "", sweep.planned) as bar:

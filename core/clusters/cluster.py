@@ -64,12 +64,13 @@ class Cluster:
         self._lock = threading.RLock()
         self._names: dict[int, tuple[ref[CostGraph], str]] = {}
         self._held: OrderedDict[str, int] = OrderedDict()
+        self._held_size = 0
         self._waiting: deque[int] = deque()
         self._begun: set[int] = set()
         self._tasks: dict[int, tuple[Future[Any], bytes, dict[str, CostGraph]]] = {}
         self._last = 0
         _check(kind, address, self._where)
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self._process = _start(kind, address, self._errors)
         self._ready = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -173,16 +174,23 @@ class Cluster:
                 self._hold(name, graph)
             self._begun.add(number)
             self._send("start", number, packed, list(graphs))
+            self._drop_oldest()
 
     def _hold(self, name: str, graph: CostGraph) -> None:
-        """Let the cluster hold a graph, and those that were used longest ago no longer."""
+        """Let the cluster hold a graph."""
         if name not in self._held:
             content = graph_content(graph)[1]
             self._send("put", name, content)
             self._held[name] = len(content)
+            self._held_size += len(content)
         self._held.move_to_end(name)
-        while sum(self._held.values()) > MOST_KEPT and next(iter(self._held)) != name:
-            self._send("drop", self._held.popitem(last=False)[0])
+
+    def _drop_oldest(self) -> None:
+        """Let the cluster hold the graphs that were used longest ago no longer."""
+        while self._held_size > MOST_KEPT and len(self._held) > 1:
+            oldest, size = self._held.popitem(last=False)
+            self._held_size -= size
+            self._send("drop", oldest)
 
     def _send(self, *message: Any) -> None:
         assert self._process.stdin

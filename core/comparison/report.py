@@ -22,7 +22,7 @@ _PERCENTAGES = {
 }
 _REMARKABLE = {
     "infeasible": "proven infeasible (in no percentage, and worse than any feasible run)",
-    "limit_not_met": "that found no schedule within the memory limit (likewise)",
+    "limit_not_met": "that did not meet the memory limit (in no percentage, and worse than any feasible run)",
     "timed_out": "ended or steered by the time limit",
 }
 _NOTHING = "–"

@@ -9,35 +9,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ...version import VERSION
 from ..costs.bounds import memory_bound
-from ..costs.recompute_bounds import recompute_bound
-from ..costs.simulator import simulate
 from ..graph import CostGraph
 from ..graph_hash import graph_hash
+from ..parallel import call_there, is_here
 from ..problem import Problem
 from ..result import Result
 from ..schedule import Schedule
-from ..search.method_spec import parse_method
-from ..search.registry import DEFAULT_METHOD
-from ..search.search import Watcher
 from ..search.warm_up import warm_up
-from ..solve import solve
 from ..units import format_bytes
 from .front import ParetoFront
 from .points import LimitBound, front_points
 from .resume import Found, SweepFile
+from .searches import SPEC, Asked, search, search_there
 from .settings import SweepSettings
 
-BOUND_SHARE = 0.1
-"""Of the time limit of a search, for the bound on the peak of what it found."""
 Progress = Callable[[int, str], None]
 
 
@@ -62,7 +54,6 @@ class Sweep:
     def __init__(self, graph: CostGraph, settings: SweepSettings = SweepSettings(), jobs: int = 1) -> None:
         self.graph, self.settings, self.jobs = graph, settings, jobs
         self.problem = settings.problem(graph)
-        self.spec = parse_method(DEFAULT_METHOD)
         self.file: SweepFile | None = None
         self.interrupt = threading.Event()
         self.progress: Progress = lambda done, what: None
@@ -78,7 +69,7 @@ class Sweep:
     def compile(self) -> None:
         """Compile the kernels of all searches."""
         for problem in (self._least_time(), self.problem, self._limited(1 + int(self.graph.persistent.sum()))):
-            warm_up(problem, self.spec)
+            warm_up(problem, SPEC)
 
     def execute(self, progress: Progress | None = None, interrupt: threading.Event | None = None) -> ParetoFront:
         """Do the searches; Ctrl-C ends it with those finished so far.
@@ -143,20 +134,13 @@ class Sweep:
         found = None if self.file is None else self.file.find(key, problem)
         self.resumed += found is not None
         if found is None:
-            settings = self.settings
-            result = solve(
-                problem,
-                self.spec,
-                evaluations=settings.evaluations,
-                time_limit=settings.time_limit,
-                seed=settings.seed,
-                jobs=self.jobs,
-                initial=initial,
-                watcher=Watcher(self.interrupt),
-            )
-            if result.status == "interrupted":
+            asked = Asked(self.problem, problem, self.settings, initial, self.jobs)
+            if is_here(1):
+                found = search(asked, self.interrupt)
+            else:
+                found = call_there(search_there, asked, must_stop=self.interrupt.is_set)
+            if found is None:
                 raise KeyboardInterrupt
-            found = Found(result, self._peak_bound(result))
             if self.file is not None:
                 self.file.append(key, found)
         self.found.append(found)
@@ -175,26 +159,3 @@ class Sweep:
         if problem.machine is not None or problem.replicate:
             facts["machine"] = [problem.machine and problem.machine.document(), problem.replicate]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-    def _peak_bound(self, result: Result) -> int:
-        """Return the bytes that no schedule is below which takes no more time than a result."""
-        if not self.problem.recompute:
-            return int(result.lower_bound) if result.problem.task == "memory" else 0
-        problem, total = self.problem, float(self.problem.op_times.sum())
-        taken = problem.time_of(len(result.schedule), result.runtime)
-        order = result.schedule.first_runs()
-        memory = simulate(problem, Schedule.single_device(order)).step_memory
-        deadline = time.monotonic() + self._bound_seconds()
-        within = replace(problem, runtime_limit=max(taken, total))
-        bound = int(
-            recompute_bound(within, order, memory, stop=lambda: self.interrupt.is_set() or time.monotonic() > deadline)
-        )
-        if not result.problem.recompute and self.problem.op_times.all():  # without added time nothing runs again
-            bound = max(bound, int(result.lower_bound))
-        return bound
-
-    def _bound_seconds(self) -> float:
-        settings = self.settings
-        if settings.time_limit is None and settings.evaluations is not None:
-            return math.inf
-        return BOUND_SHARE * (settings.time_limit or self.spec.method.default_seconds or math.inf)

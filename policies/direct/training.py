@@ -18,6 +18,7 @@ from ...core.parallel import chunks
 from ..training.evolution import centred_ranks, directions, estimated_gradient
 from ..training.given_batches import given_batches
 from ..training.phases import PhasedTrainer, seeded
+from ..training.progress import OnGraph, ignored
 from ..training.run_folder import Place, RunKind
 from .cases import HELD_OUT, Case, make_case, make_cases
 from .decoding import values_of
@@ -147,7 +148,10 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         return loss
 
     def validate(
-        self, network: DirectNetwork, must_stop: Callable[[], bool] = lambda: False
+        self,
+        network: DirectNetwork,
+        must_stop: Callable[[], bool] = lambda: False,
+        on_graph: OnGraph = ignored,
     ) -> dict[str, float] | None:
         """Return how much better than the rule the network's keys are, on average, in percent; None if stopped.
 
@@ -158,7 +162,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         ratios = []
         network.eval()
         try:
-            for case in self._validation_cases():
+            cases = self._validation_cases()
+            for case in cases:
                 with torch.inference_mode():
                     policy = self._policy(network, [case])
                     keys = np.vstack(
@@ -166,6 +171,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                     )
                 values = np.maximum(values_of(case.problem, keys), case.bound)
                 ratios.append((values[1] / values[0], values[1:].min() / values[0]))
+                on_graph("done", len(ratios), len(cases))
                 if must_stop():
                     return None
         finally:

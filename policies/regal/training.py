@@ -291,7 +291,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             ratios = []
             for case, results in begun:
                 ratios.append([case.ratio(min(case.searched.value, result())) for result in results])
-                on_graph("validated", len(ratios), len(visits))
+                on_graph("done", len(ratios), len(visits))
                 if must_stop():
                     return None
         finally:

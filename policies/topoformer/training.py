@@ -197,7 +197,7 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
                     found = (policy.greedy(), policy.sample(16, rng), policy.beam(16))
                 for name, decoded in zip(VALIDATED, found, strict=True):
                     gaps[name].append(gap_percent(int(decoded[0].peaks.min()), example.peak or 0))
-                on_graph("validated", number, len(examples))
+                on_graph("done", number, len(examples))
                 if must_stop():
                     return None
         finally:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import TrainingError
+from ...core.errors import ClusterError, TrainingError
 from ...core.graph import CostGraph
 from ..networks.files import write_network
 from ..networks.message_passing import using_threads
@@ -204,21 +204,35 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
             If a step's loss or gradient is not a number; the last checkpoint stays.
         FormatError
             If the folder cannot be written to.
+        ClusterError
+            If the cluster in use is gone; a checkpoint is written.
         """
         if self.is_finished:
             return True
         open_folder(self.folder, self.parameters, self.place)
         self._clock = self._checkpointed = time.monotonic()
         with board_of(self.folder, self.place) as board, _repeatable(self.parameters), self._at_work():
-            if not self.place.step and not self.place.is_validated:
+            try:
+                return self._train(board, on_step, must_stop, on_epoch, on_graph)
+            except ClusterError:
                 self._write_checkpoint()
-                if not self._end_epoch(board, on_epoch, must_stop, on_graph):
-                    return False
-            while not self.is_finished:
-                if not self._train_epoch(on_step, must_stop):
-                    return False
-                if not self._end_epoch(board, on_epoch, must_stop, on_graph):
-                    return False
+                raise
+
+    def _train(
+        self,
+        board: Any,
+        on_step: Callable[[Progress[Phase]], None],
+        must_stop: Callable[[], bool],
+        on_epoch: Callable[[dict[str, float]], None],
+        on_graph: OnGraph,
+    ) -> bool:
+        if not self.place.step and not self.place.is_validated:
+            self._write_checkpoint()
+            if not self._end_epoch(board, on_epoch, must_stop, on_graph):
+                return False
+        while not self.is_finished:
+            if not self._train_epoch(on_step, must_stop) or not self._end_epoch(board, on_epoch, must_stop, on_graph):
+                return False
         return True
 
     def _train_epoch(self, on_step: Callable[[Progress[Phase]], None], must_stop: Callable[[], bool]) -> bool:
@@ -226,7 +240,12 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         phase = self._phase()
         with closing(self._batches(phase)) as batches:
             for batch in batches:
-                self._step(phase, batch)
+                measured = {name: values[:] for name, values in self._measured.items()}
+                try:
+                    self._step(phase, batch)
+                except ClusterError:
+                    self._measured = measured  # this step is done again
+                    raise
                 self.place.batch += 1
                 self.place.step += 1
                 self._count_time()

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-PRESSED = (0.5,)
+PRESSED = (0.3, 1.0, 3.0)
 GIVEN_UP = 60.0
 MOST_BYTES = 12 << 30
 SEVERAL = 64

@@ -109,7 +109,7 @@ def test_what_is_not_understood_is_shown_with_a_remedy(parse, text, message):
     ("value", "text"),
     [
         (0, "0 B"),
-        (1023, "1023 B"),
+        (1023, "1,023 B"),
         (1024, "1.00 KiB"),
         (63.1 * 2**20, "63.1 MiB"),
         (999 * 2**30, "999 GiB"),
@@ -143,7 +143,7 @@ def test_what_is_written_is_read_as_about_the_same(value):
 @pytest.mark.parametrize(
     ("values", "texts"),
     [
-        ([4507238, 4034396, 999 * 1024], ["4.298 MiB", "3.848 MiB", "0.976 MiB"]),
+        ([4507238, 4034396, 999 * 1024], ["4.298 MiB", "3.847 MiB", "0.976 MiB"]),
         ([2**30, 5 * 2**20], ["1,024.00 MiB", "5.00 MiB"]),
         ([2**30, 3], ["1,024.000 MiB", "<0.001 MiB"]),
         ([1000, 20, 0], ["1,000 B", "20 B", "0 B"]),

@@ -58,6 +58,13 @@ def test_topoformer_table1_keeps_runs_that_the_figures_draw(tmp_path):
 
 
 @pytest.mark.slow
+def test_decoders_has_a_row_for_each_decoder_by_each_kind_of_priorities():
+    printed = run("topoformer/decoders.py", "--nodes", 40, "--graphs", 2, "--width", 2).splitlines()
+    assert printed[0].startswith("2 graphs of 40 ops, width 2")
+    assert len(printed) == 10
+
+
+@pytest.mark.slow
 def test_nine_cells_keeps_its_runs_and_adds_to_them(tmp_path):
     arguments = "topoformer/nine_cells.sh", tmp_path / "runs"
     assert rows_of(run(*arguments, "60:1", 10), "topoformer:decode=") == 4

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ...options import GraphsArgument, JobsOption, JsonFlag, QuietFlag, SeedOption
+from ...backends import AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
+from ...options import GraphsArgument, JsonFlag, QuietFlag, SeedOption
 from .options import (
     OUTPUT_HELP,
     DedupOption,
@@ -33,7 +34,9 @@ def augment(
     devices: RoomDevicesOption = None,
     format_: FormatOption = None,
     overwrite: OverwriteFlag = False,
-    jobs: JobsOption = 1,
+    jobs: ClusterJobsOption = None,
+    backend: BackendOption = Backend.loky,
+    address: AddressOption = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -50,7 +53,7 @@ def augment(
     from ....datasets.folder import DatasetFolder
     from ...console import Talk
     from ...progress import progress_bar
-    from .output import finish_folder, resolve_output, room_asked, say_written
+    from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 
     paths = find_graphs(graphs)
     to = resolve_output(ctx, len(paths) * copies, f"{graph_name(paths[0])}-copy")
@@ -74,6 +77,9 @@ def augment(
         say_written(ctx, talk, to.path, facts | {"topology": topology, "seed": seed})
         return
     folder = DatasetFolder(to.path, to.suffix, overwrite)
-    with progress_bar(talk, "writing noisy copies", len(originals) * (copies + 1)) as advance:
-        counts = write_augmented(folder, originals, copies, seed, to.split, jobs, advance)
+    with (
+        workers_of(backend, address, jobs, lambda: incomplete(to.path)) as workers,
+        progress_bar(talk, "writing noisy copies", len(originals) * (copies + 1)) as advance,
+    ):
+        counts = write_augmented(folder, originals, copies, seed, to.split, workers, advance)
     finish_folder(ctx, talk, folder, {"copies": copies}, counts)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ...backends import AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ...made_options import Notation, Written, options_of, parameters_of, with_options
-from ...options import JobsOption, JsonFlag, QuietFlag, SeedOption
+from ...options import JsonFlag, QuietFlag, SeedOption
 from .options import (
     CountOption,
     DedupOption,
@@ -87,7 +88,9 @@ def family_command(
         devices: RoomDevicesOption = None,
         format_: FormatOption = None,
         overwrite: OverwriteFlag = False,
-        jobs: JobsOption = 1,
+        jobs: ClusterJobsOption = None,
+        backend: BackendOption = Backend.loky,
+        address: AddressOption = None,
         json: JsonFlag = False,
         quiet: QuietFlag = False,
         **given: Any,
@@ -108,7 +111,7 @@ def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     from ....datasets.recipe import Recipe, generate
     from ...console import Talk
     from ...progress import progress_bar
-    from .output import finish_folder, resolve_output, room_asked, say_written
+    from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 
     given = ctx.params
     output = resolve_output(ctx, given["count"], str(ctx.info_name))
@@ -123,6 +126,9 @@ def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
         say_written(ctx, talk, output.path, graph | {"seed": given["seed"]})
         return
     folder = DatasetFolder(output.path, output.suffix, given["overwrite"])
-    with progress_bar(talk, f"generating {ctx.info_name} graphs", given["count"]) as advance:
-        counts = write_generated(folder, recipe, given["count"], output.split, given["jobs"], advance)
+    with (
+        workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(output.path)) as workers,
+        progress_bar(talk, f"generating {ctx.info_name} graphs", given["count"]) as advance,
+    ):
+        counts = write_generated(folder, recipe, given["count"], output.split, workers, advance)
     finish_folder(ctx, talk, folder, asdict(family), counts)  # type: ignore[call-overload]

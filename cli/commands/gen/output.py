@@ -112,7 +112,7 @@ def finish_folder(
     description = {
         "schedopt": VERSION,
         "generator": ctx.info_name,
-        "command": command_line(ctx, {"output", "jobs", "json", "quiet", "overwrite"}),
+        "command": command_line(ctx, {"output", "jobs", "backend", "address", "json", "quiet", "overwrite"}),
         "seed": ctx.params["seed"],
         "format": folder.suffix[1:],
         "dedup": ctx.params["dedup"],
@@ -128,6 +128,13 @@ def finish_folder(
     parts = ", ".join(f"{part} {number}" for part, number in counts.get("split", {}).items())
     graphs = f"{counts['graphs']} graph{'s' * (counts['graphs'] != 1)}"
     talk.note(f"wrote {folder.path}: {graphs} of {ops} ops{f' ({parts})' if parts else ''}")
+
+
+def incomplete(path: str) -> str:
+    """Say what becomes of a data set whose workers are lost."""
+    return (
+        f"the graphs in {path} are not all; the same command with --overwrite makes them anew, without --backend here"
+    )
 
 
 def say_written(ctx: typer.Context, talk: Talk, path: str, graph: dict[str, Any]) -> None:

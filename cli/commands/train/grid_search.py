@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from ...backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ...command_line import command_line
 from ...options import (
     BandwidthOption,
     GraphsArgument,
-    JobsOption,
     JsonFlag,
     LatencyOption,
     QuietFlag,
@@ -42,7 +42,7 @@ _OptionalInt = Optional[int]  # noqa: UP045 - Typer reads it at run time on Pyth
 _OptionalText = Optional[str]  # noqa: UP045
 _OptionalTexts = Optional[list[str]]  # noqa: UP045
 _SHOWN = 10
-_SILENT = {"held_out", "jobs", "output", "resume", "json", "quiet"}
+_SILENT = {"held_out", "jobs", "backend", "address", "output", "resume", "json", "quiet"}
 
 
 def grid_search(
@@ -64,7 +64,9 @@ def grid_search(
     keep: Annotated[
         float, typer.Option("--keep", min=0.01, max=0.99, help="Share of the settings that goes on to the next round.")
     ] = 0.25,
-    jobs: JobsOption = 1,
+    jobs: ClusterJobsOption = None,
+    backend: BackendOption = Backend.loky,
+    address: AddressOption = None,
     output: Annotated[
         _OptionalText, typer.Option("--output", "-o", help="Write the winner to this .yaml; other tasks in it stay.")
     ] = None,
@@ -83,6 +85,7 @@ def grid_search(
     from ....core.comparison.settings import Settings
     from ....core.files.yaml_files import write_yaml
     from ....core.front_door.graphs import graphs_of
+    from ....core.parallel import is_here
     from ....core.problem_settings import problem_settings
     from ...console import Talk, write
     from ...progress import interruptible, progress_bar
@@ -96,12 +99,14 @@ def grid_search(
     others = graphs_of(held_out, talk.note) if held_out else []
     check_apart(training, others)
     rounds = plan(len(grid.settings), len(training), first or len(training), keep)
+    kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
     with (
         nullcontext() if resume is None else closing(ResumeFile(resume)) as file,
-        interruptible(talk, "the runs done so far") if jobs == 1 else nullcontext() as interrupt,
+        workers_of(backend, address, jobs, lambda: kept) as workers,
+        interruptible(talk, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
         progress_bar(talk, "", runs_of(rounds) + 2 * len(others)) as bar,
     ):
-        runner = _Runner(talk, file, jobs, interrupt, bar)
+        runner = _Runner(talk, file, workers, interrupt, bar)
         for ranking in race(grid, training, settings, rounds, runner):
             winner = ranking[0]
             runner.best = f", best so far {_improvement(winner)}"

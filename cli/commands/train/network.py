@@ -12,8 +12,9 @@ import typer
 
 from ....core.names import task_of
 from ....core.search.registry import METHODS
+from ...backends import AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ...made_options import made_option, with_options
-from ...options import JobsOption, JsonFlag, QuietFlag
+from ...options import JsonFlag, QuietFlag
 from .options import (
     ConfigOption,
     DeviceOption,
@@ -66,7 +67,9 @@ def network_command(method: str) -> Callable[..., None]:
         seed: NetworkSeedOption = None,
         device: DeviceOption = None,
         resume: ResumeFlag = False,
-        jobs: JobsOption = 1,
+        jobs: ClusterJobsOption = None,
+        backend: BackendOption = Backend.loky,
+        address: AddressOption = None,
         json: JsonFlag = False,
         quiet: QuietFlag = False,
         **given: Any,
@@ -76,26 +79,29 @@ def network_command(method: str) -> Callable[..., None]:
         from ...console import Talk
         from ...reports.training import report
         from .chain import chained_works, check_alone
-        from .runs import chosen_settings, folder_of, resume_command, split
+        from .runs import chosen_settings, folder_of, how_to_go_on, resume_command, split, workers_words
 
         talk = Talk(quiet)
         named = {"start": start, "seed": seed, "device": device}
         folder = folder_of(output, method, resume, talk)
-        again = resume_command(method, folder, given["graphs"] or [], validation or [], jobs, recipe)
+        here = resume_command(method, folder, given["graphs"] or [], validation or [], recipe)
+        again = " ".join([here, *workers_words(backend.value, address, jobs)])
         read = graphs_of(given["graphs"], talk.note) if given["graphs"] else []
         others = graphs_of(validation, talk.note) if validation else []
-        if recipe is not None:
-            options = {name: given[name] for name in trainable.options}
-            check_alone({"config": config, "set": setting, "start": start, "seed": seed, **options})
-            for work in chained_works(recipe, trainable, Work(folder, device, read, others, jobs, resume), talk):
+        with workers_of(backend, address, jobs, lambda: how_to_go_on(folder, here)) as workers:
+            if recipe is not None:
+                options = {name: given[name] for name in trainable.options}
+                check_alone({"config": config, "set": setting, "start": start, "seed": seed, **options})
+                for work in chained_works(recipe, trainable, Work(folder, device, read, others, workers, resume), talk):
+                    trainer = _trained(trainable, work, talk, again)
+            else:
+                changes = [f"{name}={value}" for name, value in trainable.changes(given).items() if value is not None]
+                changes += setting or []
+                default = partial(trainable.recipe, given)
+                settings = chosen_settings(folder, resume, trainable.kind, config, default, named, changes)
+                training, validated = split(read, others, settings.seed, talk)
+                work = Work(folder, settings, training, validated, workers, resume)
                 trainer = _trained(trainable, work, talk, again)
-        else:
-            changes = [f"{name}={value}" for name, value in trainable.changes(given).items() if value is not None]
-            changes += setting or []
-            default = partial(trainable.recipe, given)
-            settings = chosen_settings(folder, resume, trainable.kind, config, default, named, changes)
-            training, validated = split(read, others, settings.seed, talk)
-            trainer = _trained(trainable, Work(folder, settings, training, validated, jobs, resume), talk, again)
         report(trainable, trainer, json)
 
     return with_options(run, {"output": [graphs, *own]}, f"{METHODS[method].training}\n\n{trainable.help}")

@@ -112,24 +112,36 @@ def split(
 
 
 def resume_command(
-    method: str, output: str, graphs: list[str], validation: list[str], jobs: int, recipe: str | None = None
+    method: str, output: str, graphs: list[str], validation: list[str], recipe: str | None = None
 ) -> str:
-    """Return the command that goes on with a run, or with those of a recipe."""
+    """Return the command that goes on with a run, or with those of a recipe, on a worker here."""
     import shlex
 
     others = [word for path in validation for word in ("--validation", path)]
     words = ["schedopt", "train", method, *graphs, *others, *(["--recipe", recipe] if recipe else [])]
-    words += ["--output", output, "--resume"]
-    return shlex.join(words + ["--jobs", str(jobs)] * (jobs > 1))
+    return shlex.join([*words, "--output", output, "--resume"])
+
+
+def workers_words(backend: str, address: str | None, jobs: int | None) -> list[str]:
+    """Return the options of a command that say where its workers are."""
+    import shlex
+
+    words = ["--jobs", str(jobs)] if jobs is not None and jobs > 1 else []
+    return words if address is None else [*words, "--backend", backend, "--address", shlex.quote(address)]
 
 
 def leave(output: str, again: str) -> NoReturn:
-    """End an interrupted run, saying how to go on: with the command `again`, once there is a checkpoint."""
+    """End an interrupted run, saying how to go on."""
+    typer.echo(f"interrupted: {how_to_go_on(output, again)}", err=True)
+    raise typer.Exit(130)
+
+
+def how_to_go_on(output: str, again: str) -> str:
+    """Say how a run that was left goes on: with the command `again`, once there is a checkpoint."""
     from ....policies.training.run_folder import has_checkpoint
 
     how = again if has_checkpoint(output) else "the same command"
-    typer.echo(f"interrupted: what is done is kept in {output}; go on with: {how}", err=True)
-    raise typer.Exit(130)
+    return f"what is done is kept in {output}; go on with: {how}"
 
 
 def step_line(progress: Progress[Any], phases: int, trainable: Trainable) -> str:

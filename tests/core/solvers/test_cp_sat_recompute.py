@@ -89,7 +89,7 @@ def test_more_copies_find_what_two_cannot():
     two = solved(graph, "cp-sat:hint=0:copies=2", task="runtime", memory_limit=202)
     three = solved(graph, "cp-sat:hint=0:copies=3", task="runtime", memory_limit=202)
     assert (three.status, three.value) == ("optimal", 9.0)
-    assert two.status == "infeasible" and not two.is_proven_infeasible
+    assert two.status == "limit-not-met" and not two.is_proven_infeasible
     assert any("at most 2 times keeps the limit" in note for note in two.notes)
 
 

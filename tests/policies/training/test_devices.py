@@ -53,7 +53,7 @@ def test_mixed_precision_is_of_products_alone(device, tmp_path):
         with torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16"):
             product = torch.ones(2, 2, device=device) @ torch.ones(2, 2, device=device)
         assert product.dtype == getattr(torch, precision)
-        assert not trainer.run(must_stop=lambda: trainer.place.step == 1)
+        assert not trainer.run(must_stop=lambda place=trainer.place: place.step == 1)
         assert {weight.dtype for weight in trainer.network.parameters()} == {torch.float32}
         assert {weight.grad.dtype for weight in trainer.network.parameters() if weight.grad is not None} == {
             torch.float32

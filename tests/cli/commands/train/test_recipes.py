@@ -28,11 +28,16 @@ def toy(name):
         phase |= TOY_PHASE
         if recipe["method"] == "topoformer":
             phase |= {"nodes": [8, 10], "batch": 2, "teacher_width": 4, "samples": min(phase["samples"], 2)}
+        elif recipe["method"] == "direct":
+            phase |= {"steps": 1, "samples": 2, "pairs": 1}
         else:
             phase |= {"steps": 1, "evaluations": 100, "samples": min(phase["samples"], 2), "population": 1}
     if recipe["method"] == "topoformer":
         settings["network"] |= {"layers": 1, "heads": 1, "head_width": 4, "eigenvectors": 2}
         settings |= {"validation_nodes": 10}
+    elif recipe["method"] == "direct":
+        settings["network"] |= {"rounds": 1}
+        settings |= {"training_graphs": 2, "synthetic": TOY_REGAL["synthetic"], "teacher_evaluations": 20}
     else:
         settings["network"] |= {"rounds": 1}
         settings |= TOY_REGAL

@@ -1,0 +1,219 @@
+"""Clusters that are real: results as here, whatever is killed; and what is said of those that are not there."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import schedopt
+from models.clusters import ENGINES, cluster, environment_of
+from schedopt.core.clusters.cluster import Cluster
+from schedopt.core.clusters.content import graph_content, pack, unpack
+from schedopt.core.clusters.worker import Kept, run_task
+from schedopt.core.errors import WorkerRefusedError
+from schedopt.core.files.costgraph import write_graph
+from schedopt.core.parallel import Workers, map_as_ended, map_in_order, using
+from schedopt.core.problem import Problem
+from schedopt.version import VERSION
+
+TIMES = {"seconds", "cpu_seconds"}
+EVOLUTION = "- {epochs: 1, steps: 1, graphs: 2, estimator: evolution, population: 2, samples: 2, evaluations: 120}\n"
+
+
+@pytest.fixture
+def graph():
+    builder = schedopt.GraphBuilder("chain")
+    source = builder.add_op("source", outputs=[1024], runtime=1.0)
+    builder.add_op("sink", inputs=[(source, 0)], outputs=[2048], runtime=2.0)
+    return builder.build()
+
+
+def test_a_graph_travels_by_its_content_and_is_one_object_where_it_arrives(graph):
+    name, content = graph_content(graph)
+    packed = pack((Problem(graph), [graph, graph]), lambda one: name)
+    assert len(packed) < len(content)
+    kept = Kept()
+    problem, graphs = unpack(packed, lambda name: kept.get(name, lambda: content))
+    assert graphs[0] is graphs[1] is problem.graph
+    assert problem.graph is not graph
+    assert problem.graph == graph
+    assert not any(a.flags.writeable for a in vars(problem.graph).values() if isinstance(a, np.ndarray))
+    assert kept.fetched == 1
+
+
+def test_a_worker_keeps_the_graphs_that_came_last():
+    contents = {}
+    for ops in (2, 3, 4):
+        builder = schedopt.GraphBuilder(f"of {ops}")
+        for op in range(ops):
+            builder.add_op(f"op{op}", outputs=[8])
+        name, content = graph_content(builder.build())
+        contents[name] = content
+    first, second, third = contents
+    kept = Kept(most=len(contents[first]) + len(contents[second]))
+
+    def get(name):
+        return kept.get(name, lambda: contents[name])
+
+    assert get(first) is get(first)
+    assert kept.fetched == 1
+    get(second), get(first), get(third)
+    assert kept.fetched == 3
+    assert kept.size <= kept.most + len(contents[third])
+    get(third)
+    assert kept.fetched == 3
+    get(second)
+    assert kept.fetched == 4
+
+
+def test_a_task_of_another_version_is_refused(graph):
+    packed = pack((len, ([1, 2],)), lambda graph: None)
+    assert unpack(run_task(VERSION, packed, [], []), {}.__getitem__) == 2
+    with pytest.raises(WorkerRefusedError, match=rf"has schedopt {re.escape(VERSION)}, and this is 0\.1: install"):
+        run_task("0.1", packed, [], [])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--backend", "dask"], ["--backend dask needs the address", "tcp://HOST:8786"]),
+        (["--backend", "ray"], ["--backend ray needs the address", "auto"]),
+        (["--address", "tcp://127.0.0.1:1"], ["--address is of a cluster", "--backend dask"]),
+        (["--backend", "dask", "--address", "nowhere"], ["'nowhere' is not understood", "tcp://HOST:8786"]),
+        (["--backend", "ray", "--address", "tcp://127.0.0.1:99999"], ["is not understood", "ray://HOST:10001"]),
+        (["--backend", "dask", "--address", "tcp://127.0.0.1:{port}"], ["is not reached", "dask scheduler"]),
+        (["--backend", "ray", "--address", "ray://127.0.0.1:{port}"], ["is not reached", "ray start --head"]),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_one_sentence_and_exit_2(run, tmp_path, graph, monkeypatch, options, words):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    write_graph(graph, tmp_path / "chain.pbtxt")
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        options = [option.replace("{port}", str(unheard.getsockname()[1])) for option in options]
+        result = run("compare", tmp_path / "chain.pbtxt", "--methods", "input", *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert len(result.stderr.strip().splitlines()) == 1
+    for word in words:
+        assert word in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["dask", "ray"])
+def test_an_engine_that_is_not_installed_is_named(run, tmp_path, graph, monkeypatch, kind):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    write_graph(graph, tmp_path / "chain.pbtxt")
+    words = ["--methods", "input", "--backend", kind, "--address", "tcp://127.0.0.1:1"]
+    result = run("compare", tmp_path / "chain.pbtxt", *words)
+    assert result.exit_code == 2
+    assert result.stderr == f"error: {kind} is not installed; pip install 'schedopt[{kind}]'\n"
+
+
+def _cells(path):
+    return [{k: v for k, v in cell.items() if k not in TIMES} for cell in json.loads(path.read_text())["cells"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ENGINES)
+def test_everything_gives_the_same_on_a_cluster_as_here(run, tmp_path, kind):
+    """One cluster for all, since one takes seconds to start: commands, then what a worker does, then its end."""
+    run("gen", "layered", tmp_path / "here", "--nodes", 30, "--count", 6, "--quiet")
+    graphs = sorted((tmp_path / "here").glob("*.pb.gz"))
+    with cluster(kind, tmp_path) as running:
+        there = running.options(kind)
+        done = run("gen", "layered", tmp_path / "there", "--nodes", 30, "--count", 6, "--quiet", *there)
+        assert done.exit_code == 0, done.stderr
+        assert {p.name: p.read_bytes() for p in graphs} == {
+            p.name: p.read_bytes() for p in (tmp_path / "there").glob("*.pb.gz")
+        }
+        compared = ["compare", tmp_path / "here", "--methods", "input,dfs,order-search", "--evaluations", 50, "--quiet"]
+        fronts = ["pareto", graphs[0], "--points", 3, "--evaluations", 50, "--quiet"]
+        for name, options in (("here", ()), ("there", there)):
+            for command, file in ((compared, f"{name}.json"), (fronts, f"{name}.csv")):
+                done = run(*command, "--output", tmp_path / file, *options)
+                assert done.exit_code == 0, done.stderr
+        assert _cells(tmp_path / "here.json") == _cells(tmp_path / "there.json")
+        assert (tmp_path / "here.csv").read_bytes() == (tmp_path / "there.csv").read_bytes()
+        _trainings_are_the_same(run, tmp_path, there)
+        with Cluster(kind, running.address) as workers, using(workers):
+            assert list(map_in_order(str, range(20))) == list(map(str, range(20)))
+            errors = [future.exception() for _, future in map_as_ended(int, ["1", "no", "3"], 1)]
+            assert sorted(type(error).__name__ for error in errors) == ["NoneType", "NoneType", "ValueError"]
+            with Workers(1) as some:
+                assert {some.start(os.getpid)() for _ in range(4)}.isdisjoint({os.getpid()})
+
+
+def _trainings_are_the_same(run, folder, there):
+    """Train each network on graphs that are drawn, the second by evolution in a phase of its own, and search a grid."""
+    from models.train_commands import COMMANDS, assert_same_weights
+
+    for method, more in (("topoformer", ""), ("regal", EVOLUTION)):
+        config = folder / f"{method}.yaml"
+        config.write_text(COMMANDS[method].config.replace("synthetic:", f"{more}synthetic:"))
+        for name, options in (("here", ()), ("there", there)):
+            output = folder / f"{method}-{name}"
+            done = run("train", method, "--config", config, "--output", output, "--quiet", *options)
+            assert done.exit_code == 0, done.stderr
+        assert_same_weights(folder / f"{method}-here", folder / f"{method}-there")
+    grid = ["train", "local-search", folder / "here", "--devices", 2, "--evaluations", 20, "--json", "--quiet"]
+    assert run(*grid, *there).stdout == run(*grid).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ENGINES)
+def test_a_worker_killed_loses_nothing_and_a_head_killed_ends_in_a_sentence(run, tmp_path, kind):
+    run("gen", "layered", tmp_path / "graphs", "--nodes", 40, "--count", 8, "--quiet")
+    base = ["compare", tmp_path / "graphs", "--task", "runtime", "--bandwidth", "1", "--quiet"]
+    words = [*base, "--methods", "input,brkga:evaluations=50"]
+    assert run(*words, "--output", tmp_path / "here.json").exit_code == 0
+    with cluster(kind, tmp_path) as running:
+        with Cluster(kind, running.address) as workers, using(workers):
+            naps = [0.2 + number / 1000 for number in range(30)]
+            ended = []
+            for nap, future in map_as_ended(time.sleep, naps, 1):
+                assert future.result() is None
+                ended.append(nap)
+                if len(ended) == 3:
+                    running.kill_a_worker()
+        assert sorted(ended) == naps
+        slow = [*base, "--methods", "input,brkga:evaluations=100000000"]
+        file = tmp_path / "runs.jsonl"
+        command = [sys.executable, "-m", "schedopt", *slow, "--resume", file, *running.options(kind)]
+        with subprocess.Popen(
+            list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment_of()
+        ) as process:
+            for _ in range(1200):
+                if process.poll() is not None or (file.exists() and file.read_bytes().count(b"\n") >= 2):
+                    break
+                time.sleep(0.1)
+            running.kill_head()
+            stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stdout) == (1, ""), stderr
+    said = [line for line in stderr.splitlines() if not line.startswith("note: ")]
+    assert len(said) == 1, stderr
+    assert re.match(
+        rf"error: the {kind.capitalize()} \w+ at .* is gone; finished runs are kept in .*; the same command", said[0]
+    )
+    done = [json.loads(line)["graph"] for line in file.read_text().splitlines()]
+    assert len(done) == len(set(done))
+    assert run(*words, "--resume", file, "--output", tmp_path / "again.json").exit_code == 0
+    assert _cells(tmp_path / "again.json") == _cells(tmp_path / "here.json")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ENGINES)
+def test_a_worker_of_another_version_is_refused_by_name(run, tmp_path, kind):
+    other = tmp_path / "other" / "schedopt"
+    other.mkdir(parents=True)
+    (other / "__init__.py").touch()
+    (other / "version.py").write_text('VERSION = "0.0.1"\n')
+    run("gen", "layered", tmp_path / "one.pbtxt", "--nodes", 10, "--quiet")
+    with cluster(kind, tmp_path, other=tmp_path / "other") as running:
+        done = run("compare", tmp_path / "one.pbtxt", "--methods", "input", "--quiet", *running.options(kind))
+    assert (done.exit_code, done.stdout) == (2, "")
+    name = r"worker tcp://127\.0\.0\.1:\d+" if kind == "dask" else r"node [\d.]+ \(\w+\)"
+    assert re.fullmatch(rf"error: the {name} has schedopt 0\.0\.1, and this is .*: install the same .*\n", done.stderr)

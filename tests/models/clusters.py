@@ -1,0 +1,138 @@
+"""Clusters of Dask and Ray on the loopback, with the real programs: a head, and workers that can be killed."""
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+ENGINES = [
+    pytest.param(
+        kind, marks=pytest.mark.skipif(importlib.util.find_spec(module) is None, reason=f"{kind} is not installed")
+    )
+    for kind, module in (("dask", "distributed"), ("ray", "ray"))
+]
+START_SECONDS = 300
+
+
+def free_port():
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return opened.getsockname()[1]
+
+
+class Running:
+    """A cluster of two workers: its address, and how to kill parts of it."""
+
+    def __init__(self, address):
+        self.address, self.workers, self.head = address, [], []
+
+    def options(self, kind):
+        return "--backend", kind, "--address", self.address
+
+    def kill_head(self):
+        for process in self.head:
+            _kill_group(process)
+
+    def kill_a_worker(self):
+        _kill_group(self.workers[0])
+
+    def end(self):
+        for process in [*self.workers, *self.head]:
+            _kill_group(process)
+
+
+def _kill_group(process):
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(60)
+
+
+def _start(words, environment):
+    return subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
+    )
+
+
+def package_folder():
+    """Return the folder from which schedopt is imported: clusters start elsewhere, and may not find it."""
+    return str(Path(importlib.util.find_spec("schedopt").origin).parents[1])
+
+
+def environment_of(folder=None):
+    """Return an environment in which workers find the package of a folder, by default the one that is tested."""
+    path = os.pathsep.join([str(folder or package_folder()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    return {**os.environ, "PYTHONPATH": path.strip(os.pathsep), "OMP_NUM_THREADS": "1"}
+
+
+@contextmanager
+def cluster(kind, folder, *, other=None):
+    """Run a cluster in a folder; if asked, the second worker has the package of another folder."""
+    environments = [environment_of(), environment_of(other)]
+    running = (_dask if kind == "dask" else _ray)(folder, environments)
+    try:
+        yield running
+    finally:
+        running.end()
+
+
+def _await_port(port, host="127.0.0.1"):
+    for _ in range(10 * START_SECONDS):
+        try:
+            socket.create_connection((host, port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail("the cluster did not start")
+
+
+def dask_worker(address, folder, environment, name):
+    words = [sys.executable, "-m", "dask", "worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+    return _start([*words, "--name", name, "--local-directory", str(folder)], environment)
+
+
+def _dask(folder, environments):
+    port = free_port()
+    running = Running(f"tcp://127.0.0.1:{port}")
+    words = [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+    running.head.append(_start(words, environments[0]))
+    _await_port(port)
+    for name, environment in zip(("first", "second"), environments, strict=True):
+        running.workers.append(dask_worker(running.address, folder, environment, name))
+    from distributed import Client
+
+    with Client(running.address, timeout=START_SECONDS, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=START_SECONDS)
+    return running
+
+
+def _ray(folder, environments):
+    """A head without a CPU, and two nodes of one each; Ray takes this machine's own address for the loopback's."""
+    import ray as engine
+
+    here = engine.util.get_node_ip_address()
+    port, client = free_port(), free_port()
+    running = Running(f"ray://{here}:{client}")
+    ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+    ray += ["--node-ip-address", here, "--object-store-memory", "80000000"]
+    head = ["--head", "--port", str(port), "--ray-client-server-port", str(client), "--num-cpus", "0"]
+    head += ["--include-dashboard", "false", "--temp-dir", str(folder)]
+    running.head.append(_start([*ray, *head], environments[0]))
+    _await_port(port, here)
+    _await_port(client, here)
+    for environment in environments:
+        words = [*ray, "--address", f"{here}:{port}", "--num-cpus", "1"]
+        running.workers.append(_start(words, environment))
+    code = (
+        "import ray, sys, time; ray.init(sys.argv[1], log_to_driver=False)\n"
+        "while ray.cluster_resources().get('CPU', 0) < 2: time.sleep(0.2)"
+    )
+    command = [sys.executable, "-c", code, running.address]
+    subprocess.run(command, check=True, timeout=START_SECONDS, capture_output=True, env=environments[0])
+    return running

@@ -29,6 +29,7 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
+    from ...core.comparison.comparison import Comparison
     from ...core.comparison.experiment import Experiment
     from ...core.comparison.summaries import Cell
     from ..progress import Bar
@@ -147,6 +148,11 @@ def compare(
 
         write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
         talk.note(f"wrote {plot}")
+    _leave(comparison, resume)
+
+
+def _leave(comparison: Comparison, resume: str | None) -> None:
+    """End with an exit code of its own if runs were interrupted, or none is feasible."""
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
         done = f"{len(comparison.cells)} of {comparison.planned} runs are done"

@@ -32,7 +32,7 @@ def inlined(function: Function) -> Function:
     return cast(Function, njit(cache=_IS_CACHED, nogil=True, _nrt=False, inline="always")(function))
 
 
-class _Teller(event.Listener):
+class _Teller(event.Listener):  # type: ignore[misc]
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.tell = tell
 
@@ -45,7 +45,8 @@ class _Teller(event.Listener):
 
 def compiling_tells(tell: Callable[[str], None]) -> AbstractContextManager[Any]:
     """Return a context in which a function is told the name of each kernel that is compiled, not of those kept."""
-    return event.install_listener("numba:compile", _Teller(tell))
+    listening: AbstractContextManager[Any] = event.install_listener("numba:compile", _Teller(tell))
+    return listening
 
 
 def _finds_cache() -> bool:

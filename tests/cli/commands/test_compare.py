@@ -277,15 +277,6 @@ def test_a_foreign_file_is_not_resumed(run, diamond_file):
     assert diamond_file.read_bytes() == before
 
 
-@pytest.mark.parametrize("backend", ["dask", "ray"])
-def test_a_backend_that_is_not_installed_names_the_package(run, diamond_file, backend, monkeypatch):
-    for name in ("dask", "distributed", "ray"):
-        monkeypatch.setitem(sys.modules, name, None)
-    result = run("compare", diamond_file, "--methods", "input", "--backend", backend, "--address", "tcp://nowhere:1")
-    assert result.exit_code == 2
-    assert result.stderr == f"error: {backend} is not installed; pip install 'schedopt[{backend}]'\n"
-
-
 @pytest.mark.parametrize("name", ["[red]x", "model:two:x"])
 def test_a_name_like_markup_is_printed_as_it_is(run, diamond, tmp_path, name):
     write_graph(diamond, tmp_path / f"{name}.pbtxt")

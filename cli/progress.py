@@ -111,7 +111,7 @@ def interruptible(talk: Talk, what: str) -> Iterator[threading.Event]:
 @contextmanager
 def compiling(talk: Talk) -> Iterator[None]:
     """Say which kernels are compiled, if that takes long: once per installation."""
-    from ..core.kernels.jit import compiling_tells
+    from ..core.kernels.compiling import compiling_tells
 
     said: list[str] = []
 
@@ -125,9 +125,9 @@ def compiling(talk: Talk) -> Iterator[None]:
     timer.daemon = True
 
     def tell(kernel: str) -> None:
-        if not said:
-            timer.start()
         said.append(kernel)
+        if len(said) == 1:
+            timer.start()
 
     with compiling_tells(tell):
         try:

@@ -10,7 +10,7 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     from json import dumps
 
     from ...core.addresses.choosing import warm_up as warm_up_addresses
-    from ...core.kernels.jit import compiling_tells
+    from ...core.kernels.compiling import compiling_tells
     from ...core.search.registry import METHODS
     from ...core.search.warm_up import warm_up_all
     from ..console import Talk, write

@@ -14,6 +14,7 @@ from ...core.schedule import Schedule
 from ...core.search.search import Search
 from ...core.solvers.several_devices.lazy_keys import LazyChromosomes
 from ...core.solvers.several_devices.placed_orders import place
+from ...core.solvers.several_devices.peak_annealing import FIRST_BEAM
 
 PER_ORDER = 24
 """Evaluations that placing an order for the peak may take: three beams of eight states at the most."""
@@ -95,7 +96,7 @@ def _within(keys: Any) -> Any:
 
 
 def _place_order(search: Search, order: IndexArray) -> None:
-    with search.limited(PER_ORDER):
+    with search.limited(max(1.0, min(PER_ORDER, search.evaluations_left - FIRST_BEAM))):  # the last beam may exceed it
         search.evaluations += 1
         search.offer(Schedule.single_device(order))
         place(search, order[None])

@@ -5,8 +5,8 @@ import io
 import json
 import sys
 import types
-from contextlib import closing
 from concurrent.futures import BrokenExecutor, Future
+from contextlib import closing
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,8 @@
-"""Groups of subcommands that are made when the first is asked for, so that all others start as quickly as before."""
+"""Groups of subcommands: their help flows, and those of `lazy_group` are made when the first is asked for."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -9,6 +10,18 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 from typer.main import get_group
+
+
+class FlowingGroup(TyperGroup):
+    """A group whose subcommands' help is wrapped where the terminal ends, not where the source code does."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a subcommand by its name, each paragraph of its help in one line."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and command.help:
+            paragraphs = inspect.cleandoc(command.help).split("\n\n")
+            command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        return command
 
 
 def lazy_group(help: str, load: Callable[[], typer.Typer]) -> typer.Typer:
@@ -22,7 +35,7 @@ def lazy_group(help: str, load: Callable[[], typer.Typer]) -> typer.Typer:
         Makes its subcommands; called once, when they are listed or one is run.
     """
 
-    class LazyGroup(TyperGroup):
+    class LazyGroup(FlowingGroup):
         def __init__(self, **attributes: Any) -> None:
             super().__init__(**attributes)
             del self.commands  # which are none; from now on the property below gives them

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from ..core.names import task_of
 from ..core.search.registry import EXAMPLE, METHODS, listed, methods_where
 from ..core.units import parse_count
+
+if TYPE_CHECKING:
+    from .console import Talk
+
+_FEW_BYTES = 1024
+DEVICES, RECOMPUTATION, ADDRESSES = "Devices and their links", "Recomputation", "Addresses"
+"""Panels of the help, after the options that all need."""
 
 
 class Pins(str, enum.Enum):
@@ -33,6 +40,14 @@ def _default_time_limits() -> str:
 
 def _evaluations(text: str) -> int:
     return parse_count(text, "--evaluations")
+
+
+def remark_bare_bytes(talk: Talk, memory_limit: str | None) -> None:
+    """Say that a limit without a unit is of bytes, where that is hardly meant."""
+    if memory_limit is not None and memory_limit.isdecimal() and int(memory_limit) < _FEW_BYTES:
+        talk.note(
+            f"--memory-limit {memory_limit} is {memory_limit} bytes; write {memory_limit}GiB or the like for more"
+        )
 
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
@@ -87,6 +102,7 @@ RecomputeFlag = Annotated[
         "--recompute",
         help="Let ops run again, on one device: the least added time that keeps --memory-limit, or the least peak "
         "within --max-overhead.",
+        rich_help_panel=RECOMPUTATION,
     ),
 ]
 MaxOverheadOption = Annotated[
@@ -95,13 +111,25 @@ MaxOverheadOption = Annotated[
         "--max-overhead",
         help="With --recompute: how much of the time of all ops may be added for the least peak, e.g. 10%. "
         "(default: none)",
+        rich_help_panel=RECOMPUTATION,
     ),
 ]
 BandwidthOption = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--bandwidth", help="Bytes per second between devices, e.g. 10GB/s. (default: infinite)"),
+    typer.Option(
+        "--bandwidth",
+        help="Bytes per second between devices, e.g. 10GB/s. (default: infinite)",
+        rich_help_panel=DEVICES,
+    ),
 ]
-LatencyOption = Annotated[str, typer.Option("--latency", help="Time that each transfer adds, e.g. 5us.")]
+LatencyOption = Annotated[
+    str,
+    typer.Option(
+        "--latency",
+        help="Time that each transfer adds, e.g. 5us.",
+        rich_help_panel=DEVICES,
+    ),
+]
 EvaluationsOption = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(
@@ -123,6 +151,7 @@ MachineOption = Annotated[
         "--machine",
         metavar="FILE",
         help="Machine file instead of --devices: different devices, their memory and links. (default: equal devices)",
+        rich_help_panel=DEVICES,
     ),
 ]
 OpTimesOption = Annotated[
@@ -132,16 +161,23 @@ OpTimesOption = Annotated[
         metavar="FILE",
         help="With --machine: CSV of op, then a time per kind of device; empty: cannot run there. "
         "(default: runtime / speed)",
+        rich_help_panel=DEVICES,
     ),
 ]
 PinsOption = Annotated[
     Optional[Pins],  # noqa: UP045
-    typer.Option("--pins", help="from-graph: ops stay on the devices that the graph names. (default: none)"),
+    typer.Option(
+        "--pins",
+        help="from-graph: ops stay on the devices that the graph names. (default: none)",
+        rich_help_panel=DEVICES,
+    ),
 ]
 ReplicateFlag = Annotated[
     bool,
     typer.Option(
-        "--replicate", help="Weights that no op writes are on each device that reads them, instead of being sent."
+        "--replicate",
+        help="Weights that no op writes are on each device that reads them, instead of being sent.",
+        rich_help_panel=DEVICES,
     ),
 ]
 AddressesFlag = Annotated[
@@ -149,9 +185,14 @@ AddressesFlag = Annotated[
     typer.Option(
         "--addresses",
         help="Give every tensor an offset in its device's arena, and choose an order whose arena is small.",
+        rich_help_panel=ADDRESSES,
     ),
 ]
 AlignOption = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--align", help="With --addresses: what offsets are multiples of, e.g. 16 or 4KiB. (default: 64)"),
+    typer.Option(
+        "--align",
+        help="With --addresses: what offsets are multiples of, e.g. 16 or 4KiB. (default: 64)",
+        rich_help_panel=ADDRESSES,
+    ),
 ]

@@ -36,7 +36,7 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with interruptible(talk, "the best so far") as interrupt:
         with compiling(talk):
-            warm_up(problem, spec)
+            warm_up(problem, spec, budget.get("evaluations"))
             if budget.get("alignment") is not None:
                 warm_up_addresses()
         if not talk.shows_progress:
@@ -56,6 +56,8 @@ class Bar(Protocol):
 @contextmanager
 def progress_bar(talk: Talk, what: str, total: float, done: float = 0) -> Iterator[Bar]:
     """Show on a terminal how much is done, the time that remains, and a text; yields what to call as it goes on.
+
+    A share has no time beside it: whoever knows it says in the text how long the rest takes.
 
     Parameters
     ----------
@@ -81,8 +83,8 @@ def progress_bar(talk: Talk, what: str, total: float, done: float = 0) -> Iterat
 
     cut = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     text = TextColumn("{task.description}", markup=False, table_column=cut)
-    amount = (TaskProgressColumn(),) if isinstance(total, float) else (BarColumn(), MofNCompleteColumn())
-    columns = (*amount, Remaining(), text)
+    amount = (TaskProgressColumn(),) if isinstance(total, float) else (BarColumn(), MofNCompleteColumn(), Remaining())
+    columns = (*amount, text)
     with Progress(*columns, console=talk.console, transient=True, expand=True, speed_estimate_period=600) as bars:
         bar = bars.add_task(what, total=total)
         update(done=done)
@@ -108,15 +110,30 @@ def interruptible(talk: Talk, what: str) -> Iterator[threading.Event]:
 
 @contextmanager
 def compiling(talk: Talk) -> Iterator[None]:
-    """Say what takes so long: compiling kernels the first time, and always loading what is heavy, as torch is."""
-    text = "loading; kernels are compiled once per installation (up to a minute)"
-    timer = threading.Timer(_COMPILING_AFTER, talk.note, [text])
+    """Say which kernels are compiled, if that takes long: once per installation."""
+    from ..core.kernels.jit import compiling_tells
+
+    said: list[str] = []
+
+    def say() -> None:
+        talk.note(
+            f"compiling kernels ({said[-1]} now), once per installation, which takes up to a minute; "
+            "schedopt warm-up compiles all"
+        )
+
+    timer = threading.Timer(_COMPILING_AFTER, say)
     timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+
+    def tell(kernel: str) -> None:
+        if not said:
+            timer.start()
+        said.append(kernel)
+
+    with compiling_tells(tell):
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 class _Line:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .result import Result
-from .units import format_bytes
+from .units import Written, bytes_alike, format_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -219,11 +219,13 @@ def _way_table(fit: Fit) -> Table:
     is_added = any(way.added for way in fit.ways)
     for column in ("fits", "needs", "at least", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
         table.add_column(column, justify="left" if column == "fits" else "right", no_wrap=True)
+    sizes = [size for way in fit.ways for size in (way.peak, way.lower_bound, way.measured) if size is not None]
+    memory = bytes_alike(sizes)
     for way in fit.ways:
         proven = " (proven)" if way.verdict == "no" and way.is_proven_not else ""
-        cells = [way.name, f"[bold]{way.verdict}[/]{proven}", _bytes(way.peak), format_bytes(way.lower_bound)]
+        cells = [way.name, f"[bold]{way.verdict}[/]{proven}", _optional(way.peak, memory), memory(way.lower_bound)]
         cells += [way.added] * is_added
-        table.add_row(*cells, *((_bytes(way.measured),) if is_measured else ()))
+        table.add_row(*cells, *((_optional(way.measured, memory),) if is_measured else ()))
     return table
 
 
@@ -234,14 +236,16 @@ def _batch_table(fit: Fit) -> Table:
     is_measured = any(row.measured is not None for row in fit.batches)
     for column in (f"largest {fit.batch}", "needs", *(("measured",) if is_measured else ()), "one more needs"):
         table.add_column(column, justify="right", no_wrap=True)
+    sizes = (size for row in fit.batches for size in (row.peak, row.next_peak, row.measured) if size is not None)
+    memory = bytes_alike(sizes)
     for row in fit.batches:
-        more = "no such model" if row.next_peak is None else format_bytes(row.next_peak)
+        more = "no such model" if row.next_peak is None else memory(row.next_peak)
         if row.next_peak is not None and row.name != AS_IT_IS:
             more = f"at least {more}" if row.next_is_proven else f"{more} (found)"
-        measured = (_bytes(row.measured),) if is_measured else ()
-        table.add_row(row.name, f"[bold]{row.batch:,}[/]", _bytes(row.peak), *measured, more)
+        measured = (_optional(row.measured, memory),) if is_measured else ()
+        table.add_row(row.name, f"[bold]{row.batch:,}[/]", _optional(row.peak, memory), *measured, more)
     return table
 
 
-def _bytes(value: int | None) -> str:
-    return "" if value is None else format_bytes(value)
+def _optional(value: int | None, written: Written) -> str:
+    return "" if value is None else written(value)

@@ -138,6 +138,8 @@ class GraphBuilder:
         if isinstance(outputs, (Real, str)):
             raise UsageError(f"{self.where}: outputs of op '{name}' are a list of bytes per port, not {outputs!r}")
         for pair in inputs:
+            if type(pair) is tuple and len(pair) == 2 and type(pair[0]) is type(pair[1]) is int:
+                continue  # as nearly always, and told apart several times as fast
             if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(part, Integral) for part in pair):
                 raise UsageError(f"{self.where}: an input of op '{name}' is a pair (op id, port), not {pair!r}")
 

@@ -86,7 +86,8 @@ class Machine:
         `(pattern, device)` pairs: ops and resident tensors whose name matches the pattern are on that device, which is
         named by its name or kind; none by default.
     together
-        Groups of patterns: all that match one of a group are on one device; none by default.
+        Groups of patterns: all that match one of a group are on one device, and groups with an op in common are one
+        group; none by default.
     op_times
         Per name of an op its microseconds by kind of device, None where it cannot run. By default, and for a kind that
         is not there, an op takes its runtime by the device's speed.
@@ -134,6 +135,8 @@ class Machine:
         object.__setattr__(self, "bandwidth", _matrix(self.bandwidth, count, "bandwidth", within=math.inf))
         object.__setattr__(self, "latency", _matrix(self.latency, count, "latency", within=0.0))
         object.__setattr__(self, "pins", tuple(tuple(pin) for pin in self.pins))
+        if wrong := [group for group in self.together if isinstance(group, str) or not list(group)]:
+            raise UsageError(f"a group of a machine's together is a list of patterns of ops, not {wrong[0]!r}")
         object.__setattr__(self, "together", tuple(tuple(group) for group in self.together))
         for _, device in self.pins:
             self.named(device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -57,7 +57,6 @@ def placement_rules(graph: CostGraph, machine: Machine) -> PlacementRules:
     times = _times(graph, machine)
     allowed = np.isfinite(times)
     _check_runnable(graph, machine, allowed)
-    parent = list(range(graph.num_ops))
     for pattern, name in machine.pins:
         devices = np.zeros(len(machine.devices), bool)
         devices[machine.named(name)] = True
@@ -69,27 +68,58 @@ def placement_rules(graph: CostGraph, machine: Machine) -> PlacementRules:
                 f"{where}{graph.name}: op {graph.op_label(wrong[0])} is pinned to '{name}', where it cannot run or "
                 "which another pin rules out"
             )
+    groups = _Groups(graph, allowed)
     for number, patterns in enumerate(machine.together):
         where = machine.place(f"together {number}")
-        found = [
-            op
-            for pattern in patterns
-            for op in _matching(graph, pattern, f"{where}{graph.name}: '{pattern}' of together")
-        ]
-        _unite(parent, found)
+        found = [_matching(graph, pattern, f"{where}{graph.name}: '{pattern}' of together") for pattern in patterns]
+        groups.join(sorted(chain(*found)), where, "this group, joined with those that it overlaps, is on one device")
     if isinstance(graph, GraphWithHomes):
         for resident in np.flatnonzero(graph.is_written).tolist():
-            _unite(parent, [*graph.kept_at_home(resident), first_home(graph) + resident])
-    group = np.array([_find(parent, op) for op in range(graph.num_ops)])
-    shared = np.ones_like(allowed)
-    np.logical_and.at(shared, group, allowed)
-    if len(wrong := [op for op in range(graph.num_ops) if not shared[group[op]].any()]):
-        where = machine.place("together 0") or machine.place(f"pin {machine.pins[0][0]}" if machine.pins else "")
-        raise UsageError(
-            f"{where}{graph.name}: op {graph.op_label(wrong[0])} and those that must be on one device with it have no "
-            "device where all can be: pins, op times and groups contradict each other"
-        )
-    return PlacementRules(frozen(times, np.float64), frozen(shared[group], np.bool_), frozen(group, np.int32))
+            kept = [*graph.kept_at_home(resident), first_home(graph) + resident]
+            why = f"what writes '{graph.held[resident].name}' in place, and who reads it then, run at its home"
+            groups.join(kept, _first_pin(graph, machine, kept), why)
+    group = groups.first()
+    return PlacementRules(frozen(times, np.float64), frozen(groups.shared[group], np.bool_), frozen(group, np.int32))
+
+
+class _Groups:
+    """Ops that are to be on one device, and where they may be; groups with an op in common are one."""
+
+    def __init__(self, graph: CostGraph, allowed: BoolArray) -> None:
+        self.graph = graph
+        self.shared = allowed.copy()
+        self.parent = list(range(graph.num_ops))
+
+    def first(self) -> IndexArray:
+        """Return the smallest op of the group of each op."""
+        return np.array([self._find(op) for op in range(len(self.parent))], np.int32)
+
+    def join(self, ops: list[int], where: str, why: str) -> None:
+        """Make one group of ops and of all that is with any of them.
+
+        Raises
+        ------
+        UsageError
+            If they have no device in common.
+        """
+        for one, two in pairwise(ops):
+            first, second = sorted((self._find(one), self._find(two)))
+            both = self.shared[first] & self.shared[second]
+            if not both.any():
+                one, two = sorted((one, two))
+                label = self.graph.op_label
+                raise UsageError(
+                    f"{where}{self.graph.name}: {why}, but {label(one)} and {label(two)}, with what is joined to "
+                    "either, can share none: pins, op times and groups contradict each other"
+                )
+            self.parent[second] = first
+            self.shared[first] = both
+
+    def _find(self, op: int) -> int:
+        while self.parent[op] != op:
+            self.parent[op] = self.parent[self.parent[op]]
+            op = self.parent[op]
+        return op
 
 
 def _times(graph: CostGraph, machine: Machine) -> FloatArray:
@@ -118,22 +148,15 @@ def _check_runnable(graph: CostGraph, machine: Machine, allowed: BoolArray) -> N
         raise UsageError(f"{graph.name}: op {graph.op_label(int(stuck[0]))} can run on no device: {why}")
 
 
+def _first_pin(graph: CostGraph, machine: Machine, ops: list[int]) -> str:
+    """Return file and line of the first pin of any of some ops, nothing without one."""
+    names = [graph.op_names[op] for op in ops]
+    pins = (pattern for pattern, _ in machine.pins if fnmatch.filter(names, pattern))
+    return next((machine.place(f"pin {pattern}") for pattern in pins), "")
+
+
 def _matching(graph: CostGraph, pattern: str, what: str) -> list[int]:
     found = [op for op, name in enumerate(graph.op_names) if fnmatch.fnmatchcase(name, pattern)]
     if not found:
         raise UsageError(f"{what} matches no op and no resident tensor")
     return found
-
-
-def _find(parent: list[int], op: int) -> int:
-    while parent[op] != op:
-        parent[op] = parent[parent[op]]
-        op = parent[op]
-    return op
-
-
-def _unite(parent: list[int], ops: list[int]) -> None:
-    """Put ops into one group, named after the smallest."""
-    for one, two in pairwise(ops):
-        first, second = sorted((_find(parent, one), _find(parent, two)))
-        parent[second] = first

@@ -20,7 +20,7 @@ from .homes import GraphWithHomes, model_of, with_homes
 from .machine import MAX_DEVICES, Machine
 from .names import unknown
 from .placement_rules import PlacementRules, placement_rules
-from .units import format_bytes, format_microseconds
+from .units import format_bytes, format_microseconds, format_runs
 
 Task = Literal["memory", "runtime"]
 RUNTIME_TOLERANCE = 1e-12  # sums of runtimes in another order differ in their last bits
@@ -277,7 +277,7 @@ class Problem:
     def format_time(self, value: float) -> str:
         """Write microseconds with their unit, or runs where every run counts alike."""
         if self.counts_runs:
-            return f"{value:,.4g} run{'s' * (value != 1)}"
+            return format_runs(value)
         return format_microseconds(value)
 
     def with_graph(self, graph: CostGraph) -> Problem:

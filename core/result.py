@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..version import VERSION
 from .addresses.addresses import Addresses
 from .costs.bounds import memory_bound
-from .costs.simulator import Simulation, input_peak
+from .costs.simulator import Simulation
 from .files.schedule_addresses import add_offsets, address_fields
 from .files.schedule_json import FORMAT, format_document, steps_document
 from .graph_hash import structure_hash
@@ -21,7 +19,6 @@ from .homes import first_home, model_of
 from .problem import Problem
 from .reference import reference_value
 from .schedule import Schedule
-from .units import format_bytes, format_microseconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +36,9 @@ class Result:
     method, found_by
         What was asked for, and what produced the schedule.
     status
-        `optimal` (value equals the bound), `feasible`, `infeasible` (no schedule kept the memory limit; this
-        is the one of least excess) or `interrupted`.
+        `optimal` (value equals the bound), `feasible`, `infeasible` (it is proven that no schedule keeps the limit),
+        `limit-not-met` (none was found that does) or `interrupted`. Above the limit, it is the schedule of least
+        excess.
     lower_bound
         Bytes or microseconds that no schedule can beat.
     evaluations
@@ -54,7 +52,8 @@ class Result:
     notes
         What there is to say about the run, a sentence each.
     is_proven_infeasible
-        Whether no schedule can keep the memory limit, however much runs again; known with recomputation alone.
+        Whether it is proven that no schedule keeps the memory limit, with recomputation however much runs again; the
+        last note says why.
     addresses
         Where each step puts what it makes, and the arenas that this takes; None if that was not asked for.
 
@@ -139,7 +138,9 @@ class Result:
 
     def table(self) -> Table:
         """Return the table of `schedopt solve`, for Rich to print."""
-        return _table(self)
+        from .result_tables import recompute_table, result_table
+
+        return recompute_table(self) if self.problem.recompute else result_table(self)
 
     def title(self) -> str:
         """Return the line above the table: what graph it is."""
@@ -171,7 +172,7 @@ class Result:
         # The bound of a search that keeps a limit says nothing of orders which do not.
         bound = int(self.lower_bound) if self.is_feasible else memory_bound(self.problem)
         found = explain(self.problem, self.schedule, int(self.input_value), min(bound, self.peak_memory))
-        return "\n".join(found.sentences())
+        return "\n".join(found.sentences()[1 if self.is_proven_infeasible else 0 :])  # the last note says more
 
     def document(self) -> dict[str, Any]:
         """Return the schedule file as plain Python values; `docs/concepts/formats.md` says what they mean."""
@@ -267,133 +268,3 @@ def _written_bound(result: Result) -> float:
     if result.problem.task == "memory":
         return int(result.lower_bound)
     return 0.0 if result.problem.counts_runs else result.lower_bound
-
-
-def _table(result: Result) -> Table:
-    from rich.table import Table
-
-    if result.problem.recompute:
-        return _recompute_table(result)
-    problem, before = result.problem, result.input_value
-    table = Table()
-    table.add_column("")
-    table.add_column("peak memory" if problem.task == "memory" else "makespan", justify="right")
-    table.add_column("against input", justify="right")
-    where = "device 0" if problem.is_plain else "the best device"
-    table.add_row(f"input order, {where}", problem.format_value(before), "")
-    table.add_row(
-        f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else ""),
-        f"[bold]{problem.format_value(result.value)}[/]",
-        f"[bold]{_change(result.value, before)}[/]",
-    )
-    table.add_row("lower bound", problem.format_value(result.lower_bound), _change(result.lower_bound, before))
-    table.add_section()
-    gap = "none" if result.gap <= 0 else f"{100 * result.gap:.2f}%"
-    table.add_row("status", result.status, "" if result.status == "optimal" else f"gap to bound {gap}")
-    if problem.task == "memory":
-        table.add_row("makespan", format_microseconds(result.runtime), "")
-    else:
-        table.add_row("peak memory", format_bytes(result.peak_memory), "")
-    if problem.machine is not None and problem.is_limited:
-        excess = problem.excess(result.simulation.peak_per_device.tolist())
-        table.add_row("memory of the devices", "", "kept" if not excess else f"exceeded by {format_bytes(excess)}")
-    elif problem.memory_limit is not None:
-        excess = result.peak_memory - problem.memory_limit
-        kept = "kept" if excess <= 0 else f"exceeded by {format_bytes(excess)}"
-        table.add_row("memory limit per device", format_bytes(problem.memory_limit), kept)
-    if problem.devices > 1:
-        _add_devices(table, result)
-    _add_arenas(table, result)
-    table.add_row("evaluations", f"{result.evaluations:,.0f}", "")
-    table.add_row("time", f"{result.seconds:.2f} s", "")
-    return table
-
-
-def _add_devices(table: Table, result: Result) -> None:
-    schedule, graph, times = result.schedule, result.problem.graph, result.problem.rules.times
-    is_op = (schedule.items >= 0) & (schedule.items < first_home(graph))
-    for device, peak in enumerate(result.simulation.peak_per_device.tolist()):
-        ops = schedule.items[is_op & (schedule.targets == device)]
-        busy = format_microseconds(float(times[ops, device].sum()))
-        name = result.problem.device_names[device]
-        limit = None if result.problem.machine is None else result.problem.memory_limits[device]
-        room = "" if limit is None else f" of {format_bytes(limit)}"
-        table.add_row(f"{name}: {len(ops):,} ops", f"{format_bytes(peak)}{room}", f"busy {busy}")
-    moved = schedule.items[schedule.items < 0]
-    if len(moved):
-        table.add_row("transfers", f"{len(moved):,}", format_bytes(int(graph.tensor_size[~moved].sum())))
-
-
-def _add_arenas(table: Table, result: Result) -> None:
-    """Add what each device's arena takes, and how far that is from what lives at once."""
-    if result.addresses is None:
-        return
-    for device, arena in enumerate(result.addresses.arenas):
-        name = "arena" if len(result.addresses.arenas) == 1 else f"arena of device {device}"
-        above = "optimal for this order" if arena.is_optimal else f"{100 * (arena.size / arena.bound - 1):.2f}% above"
-        table.add_row(name, format_bytes(arena.size), above)
-        table.add_row("  alive at once, the bound", format_bytes(arena.bound), "")
-
-
-def _change(value: float, before: float) -> str:
-    if before == 0:
-        return "" if value == 0 else "worse"
-    return f"{100 * (value / before - 1):+.2f}%"
-
-
-def _recompute_table(result: Result) -> Table:
-    """Return the table of `schedopt solve --recompute`."""
-    from rich.table import Table
-
-    problem, graph, runs = result.problem, result.problem.graph, len(result.schedule)
-    once = float(problem.op_times.sum())
-    taken = problem.time_of(runs, result.runtime)
-    table = Table()
-    for name in ("", "peak memory", "time", "added time"):
-        table.add_column(name, justify="right" if name else "left")
-    table.add_row("input order", format_bytes(input_peak(graph)), problem.format_time(once), "")
-    table.add_row(
-        f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else ""),
-        f"[bold]{format_bytes(result.peak_memory)}[/]",
-        f"[bold]{problem.format_time(taken)}[/]",
-        f"[bold]{_added(result, taken - once)}[/]",
-    )
-    if result.is_proven_infeasible:
-        table.add_row("lower bound", format_bytes(memory_bound(problem)), "", "")
-    else:
-        bound = result.lower_bound if problem.task == "runtime" else once
-        peak = result.lower_bound if problem.task == "memory" else memory_bound(problem)
-        table.add_row("lower bound", format_bytes(peak), problem.format_time(bound), _added(result, bound - once))
-    table.add_section()
-    table.add_row("status", *_status(result))
-    if problem.memory_limit is not None:
-        excess = result.peak_memory - problem.memory_limit
-        kept = "kept" if excess <= 0 else f"exceeded by {format_bytes(excess)}"
-        table.add_row("memory limit", format_bytes(problem.memory_limit), "", kept)
-    if problem.runtime_limit is not None:
-        kept = "kept" if result.is_feasible else "exceeded"
-        table.add_row("limit of the time", "", problem.format_time(problem.runtime_limit), kept)
-    again = int((np.bincount(result.schedule.items, minlength=graph.num_ops) > 1).sum())
-    table.add_row("ops that run again", f"{again:,} of {graph.num_ops:,}", f"{runs - graph.num_ops:,} runs", "")
-    _add_arenas(table, result)
-    table.add_row("evaluations", f"{result.evaluations:,.0f}", "", "")
-    table.add_row("search", f"{result.seconds:.2f} s", "", "")
-    return table
-
-
-def _added(result: Result, time: float) -> str:
-    """Return an added time with its share of that of all ops."""
-    problem = result.problem
-    share = 100 * time / float(problem.op_times.sum())
-    return "none" if time <= 1e-12 * share else f"+{share:.2f}%, {problem.format_time(time)}"
-
-
-def _status(result: Result) -> tuple[str, str, str]:
-    """Return the row of the status: what it is, and how far from the bound."""
-    if result.is_proven_infeasible:
-        return "infeasible", "", "proven"
-    if not result.is_feasible:
-        return "limit not met", "", ""
-    if result.status == "optimal":
-        return result.status, "", ""
-    return result.status, "", f"gap to bound {100 * result.gap:.2f}%"

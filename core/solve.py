@@ -10,6 +10,7 @@ import time
 
 from .arrays import IndexArray
 from .costs.bounds import is_met, lower_bound, min_cut_bound
+from .costs.infeasible import why_none_fits
 from .costs.recompute_bounds import recompute_bound, why_infeasible
 from .costs.simulator import simulate
 from .costs.verifier import verify
@@ -68,7 +69,7 @@ def solve(
         verify(problem, initial, enforce_limit=False)
     if evaluations is None and time_limit is None:
         evaluations, time_limit = spec.method.default_evaluations, spec.method.default_seconds
-    warm_up(problem, spec)
+    warm_up(problem, spec, evaluations)
 
     start = time.monotonic()
     search = Search(
@@ -152,19 +153,18 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         enforce_limit=False,
     )
     bound, notes = search.lower_bound, list(search.notes)
-    is_proven_infeasible = math.isinf(bound)
-    if is_proven_infeasible:
-        bound = lower_bound(problem)
-        order = problem.graph.input_order
-        notes.append(why_infeasible(problem, order, simulate(problem, Schedule.single_device(order)).step_memory))
     feasible = search.best_fitness[0] == 0
+    why = "" if feasible else _why_infeasible(search)
+    notes += [why] if why else []
+    if math.isinf(bound):
+        bound = lower_bound(problem)
     is_rounding = math.isclose(search.best_value, bound, rel_tol=1e-12)
     if is_rounding or (feasible and is_met(search.best_value, bound)):
         bound = min(bound, search.best_value)
     if search.interrupt.is_set():
         status = "interrupted"
     elif not feasible:
-        status = "infeasible"
+        status = "infeasible" if why else "limit-not-met"
     else:
         status = "optimal" if search.is_optimal else "feasible"
     return Result(
@@ -180,5 +180,15 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         seed=seed,
         is_repeatable=not (search.timed_out or search.depends_on_time or search.interrupt.is_set()),
         notes=tuple(notes),
-        is_proven_infeasible=is_proven_infeasible,
+        is_proven_infeasible=bool(why),
     )
+
+
+def _why_infeasible(search: Search) -> str:
+    """Return the sentence that says why no schedule keeps the limits; empty where that is not proven."""
+    problem, order = search.problem, search.problem.graph.input_order
+    if not problem.recompute:
+        return why_none_fits(problem, search.lower_bound)
+    if search.lower_bound < math.inf:
+        return ""
+    return why_infeasible(problem, order, simulate(problem, Schedule.single_device(order)).step_memory)

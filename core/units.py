@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
 from .errors import UsageError
 
+Written = Callable[[float], str]
+"""How numbers are written."""
 LARGEST_PERCENT = 1_000_000
 _PREFIXES = ("", *"kMGTPE")
 _BYTES = {"": 1, "B": 1}
@@ -120,15 +123,15 @@ def parse_count(given: str | int, what: str = "count", least: int = 1) -> int:
     return whole_number(int(value), what, least)
 
 
+_BINARY = {"B": 1.0, **{f"{prefix}iB": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)}}
+_DECIMAL = {"us": 1.0, "ms": 1e3, "s": 1e6}
+_MOST_DECIMALS = 3
+_LEAST_SHOWN = 0.01
+
+
 def format_bytes(value: float) -> str:
     """Write bytes for people: `63.1 MiB`, `512 B`."""
-    if abs(value) < 1024:
-        return f"{value:.0f} B"
-    units = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-    power = min(len(units), (int(abs(value)).bit_length() - 1) // 10)
-    value /= 1024.0**power
-    decimals = max(0, 3 - len(str(int(abs(value)))))
-    return f"{value:,.{decimals}f} {units[power - 1]}"
+    return bytes_alike([value])(value)
 
 
 def format_microseconds(value: float) -> str:
@@ -137,3 +140,67 @@ def format_microseconds(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:,.4g} {unit}"
     return f"{value:,.4g} us"
+
+
+def format_runs(value: float) -> str:
+    """Write a number of runs for people, where every run of an op counts alike: `1 run`, `53.5 runs`."""
+    return f"{value:,.4g} run{'s' * (value != 1)}"
+
+
+def bytes_alike(values: Iterable[float]) -> Written:
+    """Return how to write some bytes in one unit: that of the largest, or the next where the least needs it."""
+    unit, size, least = _unit(values, _BINARY)
+    return _in(unit, size, 0 if unit == "B" else _decimals(least, 3))
+
+
+def times_alike(values: Iterable[float]) -> Written:
+    """Return how to write some microseconds in one unit: that of the largest, or the next where the least needs it."""
+    known = [value for value in values if math.isfinite(value)]
+    unit, size, least = _unit(known, _DECIMAL)
+    most = _decimals(least, 4)
+    shown = [round(value / size, most) for value in known]
+    return _in(unit, size, next(few for few in range(most + 1) if all(round(one, few) == one for one in shown)))
+
+
+def _unit(values: Iterable[float], units: Mapping[str, float]) -> tuple[str, float, float]:
+    """Return the name and the size of the unit for some values, and the least of them in it, but for zeros."""
+    known = [abs(value) for value in values if value and math.isfinite(value)] or [0.0]
+    unit, lower, *_ = [*reversed([unit for unit, size in units.items() if size <= max(known)]), next(iter(units)), ""]
+    unit = unit if min(known) >= _LEAST_SHOWN * units[unit] else lower or unit
+    return unit, units[unit], min(known) / units[unit]
+
+
+def _decimals(least: float, digits: int) -> int:
+    """Return the decimals that show so many digits of a number, three at most."""
+    return min(_MOST_DECIMALS, max(0, digits - 1 - math.floor(math.log10(least)))) if least else 0
+
+
+def _in(unit: str, size: float, decimals: int) -> Written:
+    def write(value: float) -> str:
+        if 0 < value < 0.5 * size * 10**-decimals:
+            return f"<{10**-decimals:g} {unit}"
+        return f"{value / size:,.{decimals}f} {unit}"
+
+    return write
+
+
+def written_apart(*values: int) -> list[str]:
+    """Write bytes for people; all of them in full where two that differ would read the same."""
+    texts = [format_bytes(value) for value in values]
+    return texts if len(set(texts)) == len(set(values)) else [f"{value:,} B" for value in values]
+
+
+def format_change(value: float, before: float) -> str:
+    """Write a change in percent: `-48.78%`, `0%` if there is none; a tiny one with its first digit."""
+    if before == 0:
+        return "" if value == 0 else "worse"
+    percent = 100 * (value / before - 1)
+    if math.isclose(value, before, rel_tol=1e-12):
+        return "0%"
+    return f"{percent:+.2f}%" if abs(percent) >= _LEAST_SHOWN / 2 else f"{percent:+.1g}%"
+
+
+def signed(number: float, decimals: int = 2) -> str:
+    """Write a number with its sign, but for what rounds to 0."""
+    text = f"{number:+.{decimals}f}"
+    return text if float(text) else text[1:]

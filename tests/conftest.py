@@ -36,7 +36,7 @@ def _seeded():
 @pytest.fixture(scope="session")
 def tiny_weights(tmp_path_factory):
     """Return a folder that holds the weights of tiny random networks alone, REGAL's for two and three devices."""
-    from models.networks import write_regal_weights, write_weights
+    from models.networks import write_direct_weights, write_regal_weights, write_weights
 
     folder = tmp_path_factory.mktemp("weights")
     write_weights(folder / "topoformer-layered.safetensors")
@@ -45,6 +45,8 @@ def tiny_weights(tmp_path_factory):
             for devices in (2, 3):
                 path = folder / f"{method}-{task}-{devices}.safetensors"
                 write_regal_weights(path, task=task, devices=devices, encoder=encoder)
+    for task in ("memory", "runtime"):
+        write_direct_weights(folder / f"direct-{task}.safetensors", task=task)
     return folder
 
 

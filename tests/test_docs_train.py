@@ -17,7 +17,7 @@ def row_of(path):
     network, method = card["recipe"]["network"], path.stem.partition("-")[0]
     used = f"`{method}`"
     if "task" in network:
-        used += f", {TASKS[network['task']]}, {network['devices']} devices"
+        used += f", {TASKS[network['task']]}, {network.get('devices', 'any number of')} devices"
     return f"| `{path.stem}` | {used} | {card['network']} | {card['hours']} | {card['commit']} |"
 
 

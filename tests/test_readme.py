@@ -2,12 +2,14 @@
 
 import re
 
+import pytest
 from models.consoles import ROOT, blocks, new_folder, walk
 from schedopt.core.search.registry import METHODS
 
 README = (ROOT / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_readme_does_what_it_says(tmp_path, monkeypatch):
     """Its consoles print what it shows, and its Python runs."""
     monkeypatch.chdir(tmp_path)

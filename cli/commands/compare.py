@@ -26,6 +26,7 @@ from ..options import (
     SeedOption,
     TaskOption,
     TimeLimitOption,
+    remark_bare_bytes,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from ...core.comparison.summaries import Cell
     from ..progress import Bar
 
-_PLOTS = {".png": "a picture", ".svg": "a picture"}
+_PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture"}
 _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
 
@@ -70,12 +71,16 @@ def compare(
     per_graph: Annotated[bool, typer.Option("--per-graph", help="Print a row per graph as well.")] = False,
     output: Annotated[
         _OptionalText,
-        typer.Option("--output", "-o", help="Write .csv (a row per run), .json (everything) or .html (the tables)."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write .csv (a row per run), .json (everything) or .html (a page of tables and charts).",
+        ),
     ] = None,
     plot: Annotated[
         _OptionalText,
         typer.Option(
-            "--plot", help="Draw performance profiles, improvements, and quality against time to a .png or .svg."
+            "--plot", help="Draw performance profiles, improvements, and quality against time to a .png, .svg or .pdf."
         ),
     ] = None,
     resume: Annotated[
@@ -108,6 +113,7 @@ def compare(
     from ..progress import compiling, interruptible, progress_bar
 
     talk = Talk(quiet)
+    remark_bare_bytes(talk, memory_limit)
     for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
@@ -141,7 +147,7 @@ def compare(
         for part in comparison.report(per_graph):
             show(part)
     if output is not None:
-        comparison.save(output, per_graph)
+        comparison.save(output)
         talk.note(f"wrote {output}")
     if plot is not None and comparison.cells:
         from ...core.plots.figures import render

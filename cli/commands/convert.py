@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Optional
 
 import typer
 
+from ..default_output import HELP, output_of
 from ..options import JsonFlag, QuietFlag
 
 
 def convert(
     source: Annotated[str, typer.Argument(metavar="GRAPH", help="CostGraphDef file, or - for standard input.")],
     target: Annotated[
-        str,
+        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
         typer.Argument(
             help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
-            "- writes text to standard output."
+            f"- writes text to standard output. {HELP}"
         ),
-    ] = "-",
+    ] = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -25,10 +26,12 @@ def convert(
     from json import dumps
 
     from ...core.errors import UsageError
+    from ...core.files.costgraph import graph_name
     from ...core.programs.graph_files.writing import check_target, write_graph_file
     from ...core.programs.reading import read_any
     from ..console import Talk, write
 
+    target = output_of(target, graph_name(source), ".pb.gz" if source.endswith(".pbtxt") else ".pbtxt")
     if json and target == "-":
         raise UsageError("--json prints to standard output, where the graph goes; name an output file")
     check_target(target)

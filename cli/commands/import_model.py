@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
 import typer
 
+from ..default_output import HELP, output_of
 from ..options import JsonFlag, QuietFlag
 from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
 
@@ -26,14 +27,14 @@ def import_model(
         ),
     ],
     output: Annotated[
-        str,
+        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
         typer.Option(
             "--output",
             "-o",
             help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
-            "- writes text to standard output.",
+            f"- writes text to standard output. {HELP}",
         ),
-    ] = "-",
+    ] = None,
     training: TrainingOption = None,
     shape: ShapeOption = None,
     costs: Annotated[
@@ -67,6 +68,7 @@ def import_model(
     """Import a model as a graph: ONNX, TFLite, PyTorch, its traces, Inductor's buffers, DOT, networkx."""
     import dataclasses
     from json import dumps
+    from pathlib import Path
 
     from ...core.errors import UsageError
     from ...core.programs.graph_files.writing import check_target, write_graph_file
@@ -75,6 +77,7 @@ def import_model(
     from ...core.units import parse_bytes
     from ..console import Talk, write
 
+    output = output_of(output, Path(model.rpartition(":")[2].removesuffix(".gz")).stem, ".pb.gz")
     if json and output == "-":
         raise UsageError("--json prints to standard output, where the graph goes; name an output file by --output")
     check_target(output)

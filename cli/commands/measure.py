@@ -34,7 +34,7 @@ def measure(
     device: ScheduleDeviceOption = None,
     plot: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--plot", help="Draw plans of several streams, predicted and real: .png or .svg."),
+        typer.Option("--plot", help="Draw plans of several streams, predicted and real: .png, .svg or .pdf."),
     ] = None,
     force: ForceFlag = False,
     json: JsonFlag = False,

@@ -1,21 +1,48 @@
-"""`schedopt methods`: every method with one line, and its parameters."""
+"""`schedopt methods`: every method with one line, or one of them with its parameters."""
 
 from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
 
 from ..options import JsonFlag, QuietFlag
 
 
-def methods(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
-    """List every method, what it does, where it is from, and its parameters with their defaults."""
+def methods(
+    name: Annotated[
+        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        typer.Argument(metavar="[NAME]", help="One of the methods, to see what each of its parameters means."),
+    ] = None,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """List every method, what it does and where it is from; or the parameters of one, with their defaults."""
     from json import dumps
 
     from ...core.front_door.methods import methods
+    from ...core.names import unknown
     from ...core.search.registry import EXAMPLE
     from ..console import show, write
 
     known = methods()
-    if json:
-        write(dumps(known.document(), indent=1))
+    if name is None:
+        if json:
+            write(dumps(known.document(), indent=1))
+            return
+        show(known.table())
+        write(f"What the parameters of each mean: schedopt methods NAME. Set them as in --method {EXAMPLE}")
         return
-    show(known.table())
-    show(f"Set parameters as in --method {EXAMPLE} (help for each: schedopt methods --json).")
+    method = next((method for method in known if method.name == name), None)
+    if method is None:
+        raise unknown("method", name, [method.name for method in known])
+    if json:
+        write(dumps(known.document()[known.index(method)], indent=1))
+        return
+    show(f"{method.name}: {method.summary} ({method.source}).")
+    if method.parameters:
+        show(method.table())
+        first, field = next(iter(method.parameters.items()))
+        write(f"Set them as in --method {method.name}:{first}={field.default}")
+    else:
+        write("It has no parameters.")

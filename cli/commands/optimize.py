@@ -16,6 +16,7 @@ from ..options import (
     RecomputeFlag,
     SeedOption,
     TimeLimitOption,
+    remark_bare_bytes,
 )
 from ..program_options import (
     ModelArgument,
@@ -72,7 +73,7 @@ def optimize(
     overwrite: OverwriteModelFlag = False,
     plot: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--plot", help="Draw both orders: .png or .svg, .html page, .json trace."),
+        typer.Option("--plot", help="Draw both orders: .png, .svg or .pdf, .html page, .json trace."),
     ] = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -100,6 +101,7 @@ def optimize(
     from ..reports.solve import draw_result
 
     talk = Talk(quiet)
+    remark_bare_bytes(talk, memory_limit)
     spec = parse_method(method)
     budget = {"evaluations": evaluations, "time_limit": None if time_limit is None else parse_seconds(time_limit)}
     smallest = GraphBuilder(model)

@@ -26,7 +26,7 @@ from ..options import (
 if TYPE_CHECKING:
     from ...core.pareto.front import ParetoFront
 
-_PLOTS = {".png": "a picture", ".svg": "a picture", ".html": "a page with the table"}
+_PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture", ".html": "a page with the table"}
 _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
 
@@ -55,7 +55,9 @@ def pareto(
     ] = None,
     plot: Annotated[
         _OptionalText,
-        typer.Option("--plot", help="Draw the front and the bound: .png or .svg, or a .html page with the table."),
+        typer.Option(
+            "--plot", help="Draw the front and the bound: .png, .svg or .pdf, or a .html page with the table."
+        ),
     ] = None,
     schedules: Annotated[
         _OptionalText,

@@ -29,7 +29,7 @@ def plot(
         typer.Option(
             "--output",
             "-o",
-            help=".png or .svg: a picture; .html: a page to click through; .json: a Chrome or Perfetto trace. "
+            help=".png, .svg or .pdf: a picture; .html: a page to click through; .json: a Chrome or Perfetto trace. "
             "(default: GRAPH.png)",
         ),
     ] = None,
@@ -37,6 +37,9 @@ def plot(
         Optional[str],  # noqa: UP045
         typer.Option("--kind", help="Of picture: memory, gantt or arena. (default: gantt for several devices)"),
     ] = None,
+    without_weights: Annotated[
+        bool, typer.Option("--without-weights", help="Leave persistent bytes out, so that the rest fills the height.")
+    ] = False,
     force: ForceFlag = False,
     machine: MachineOption = None,
     op_times: OpTimesOption = None,
@@ -46,7 +49,7 @@ def plot(
     """Draw schedules: memory by tensor with its peak, several orders over each other, devices and transfers."""
     from json import dumps
 
-    from ...core.costs.timeline import INPUT
+    from ...core.costs.timeline import INPUT, beside_weights
     from ...core.files.atomic import write_atomically
     from ...core.files.costgraph import graph_name
     from ...core.plots.draw import check_target, draw
@@ -61,6 +64,8 @@ def plot(
     on = OnMachine(machine, op_times).read()
     labels = _labels(schedules or [INPUT]).items()
     timelines = [_read_timeline(path, label, read, force, on) for path, label in labels]
+    if without_weights:
+        timelines = [beside_weights(timeline) for timeline in timelines]
     write_atomically(target, draw(timelines, target, kind))  # type: ignore[arg-type]
     if json:
         write(dumps({"graph": read.name, "output": target, "schedules": [_summary(t) for t in timelines]}))
@@ -84,7 +89,7 @@ def _labels(paths: list[str]) -> dict[str, str]:
 
 def _read_timeline(path: str, label: str, graph: CostGraph, force: bool, machine: Machine | None) -> Timeline:
     from ...core.costs.timeline import INPUT, input_timeline, timeline_of
-    from ...core.errors import FormatError, ScheduleError
+    from ...core.errors import ScheduleError
     from ...core.files.schedule_json import read_schedule
 
     if path == INPUT:
@@ -93,7 +98,7 @@ def _read_timeline(path: str, label: str, graph: CostGraph, force: bool, machine
     try:
         loaded.verify(enforce_limit=False)
     except ScheduleError as error:
-        raise FormatError(f"{path}: not a schedule of {error}") from error
+        raise ScheduleError(f"{path}: not a schedule of {error}") from error
     return timeline_of(label, loaded.problem, loaded.schedule, loaded.addresses)
 
 

@@ -59,7 +59,7 @@ def _show_graph(graph: Any, json: bool) -> None:
 
     from ...core.costs.graph_summary import summarise
     from ...core.costs.memory_by_role import resident_roles
-    from ...core.units import format_bytes, format_microseconds
+    from ...core.units import bytes_alike, times_alike
     from ..console import show, write
 
     summary = summarise(graph)
@@ -67,23 +67,26 @@ def _show_graph(graph: Any, json: bool) -> None:
     if json:
         write(dumps({**dataclasses.asdict(summary), **({"persistent_by_role": roles} if roles else {})}))
         return
+    peaks = (summary.persistent_bytes, summary.input_peak, summary.memory_bound)
+    memory = bytes_alike([summary.tensor_bytes, *roles.values(), *peaks])
+    time = times_alike([summary.total_runtime, summary.critical_path])
     table = Table(show_header=False)
     table.add_column("")
     table.add_column("", justify="right")
     table.add_row("ops", f"{summary.ops:,}")
     table.add_row("tensors", f"{summary.tensors:,}")
     table.add_row("edges", f"{summary.edges:,}")
-    table.add_row("bytes in tensors", format_bytes(summary.tensor_bytes))
-    table.add_row("persistent bytes", format_bytes(summary.persistent_bytes))
+    table.add_row("bytes in tensors", memory(summary.tensor_bytes))
+    table.add_row("persistent bytes", memory(summary.persistent_bytes))
     for role, size in roles.items():
-        table.add_row(f"  {role}", format_bytes(size))
-    table.add_row("total runtime", format_microseconds(summary.total_runtime))
+        table.add_row(f"  {role}", memory(size))
+    table.add_row("total runtime", time(summary.total_runtime))
     table.add_row("depth (longest path)", f"{summary.depth:,} ops")
     table.add_row("width (largest antichain)", f"{summary.width:,} ops")
     table.add_section()
-    table.add_row("peak memory, input order, 1 device", format_bytes(summary.input_peak))
-    table.add_row("peak memory, lower bound, 1 device", format_bytes(summary.memory_bound))
-    table.add_row("critical path", format_microseconds(summary.critical_path))
+    table.add_row("peak memory, input order, 1 device", memory(summary.input_peak))
+    table.add_row("peak memory, lower bound, 1 device", memory(summary.memory_bound))
+    table.add_row("critical path", time(summary.critical_path))
     show(table, graph.name)
 
 
@@ -169,7 +172,7 @@ def _peak_table(peak: Peak, top: int) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from ...core.units import format_bytes
+    from ...core.units import bytes_alike
 
     has_addresses = any(holder.offset is not None for holder in peak.holders)
     named = any(holder.role or holder.source for holder in peak.holders)
@@ -183,18 +186,21 @@ def _peak_table(peak: Peak, top: int) -> Table:
         table.add_column("made by")
     table.add_column("until")
 
+    rest = peak.holders[top:]
+    shown = [*(holder.size for holder in peak.holders[:top]), sum(holder.size for holder in rest)]
+    memory = bytes_alike([*shown, peak.workspace, peak.persistent])
+
     def add(name: str, size: int, until: str, *, role: str = "", source: str = "", offset: int | None = None) -> None:
         share = f"{100 * size / max(1, peak.memory):.1f}%"
         address = ("" if offset is None else f"{offset:,}",) if has_addresses else ()
         origin = (escape(role), escape(source)) if named else ()
-        table.add_row(escape(name), format_bytes(size), share, *address, *origin, escape(until))
+        table.add_row(escape(name), memory(size), share, *address, *origin, escape(until))
 
     for holder in peak.holders[:top]:
         names = ", ".join(holder.waiting[:_NAMES_SHOWN])
         more = len(holder.waiting) - _NAMES_SHOWN
         until = names + (f" and {more} more" if more > 0 else "") if names else "its end: final, sent or unused"
         add(holder.name, holder.size, until, role=holder.role, source=holder.source, offset=holder.offset)
-    rest = peak.holders[top:]
     if rest:
         add(f"{len(rest)} more", sum(holder.size for holder in rest), "")
     if peak.workspace:

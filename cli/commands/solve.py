@@ -31,11 +31,15 @@ from ..options import (
     SeedOption,
     TaskOption,
     TimeLimitOption,
+    remark_bare_bytes,
 )
 
 if TYPE_CHECKING:
     from ...core.problem import Problem
     from ...core.schedule import Schedule
+
+
+_LEARNED = "Parameters of some methods"
 
 
 class OutputFormat(str, enum.Enum):
@@ -51,19 +55,19 @@ def solve(
     method: MethodOption = DEFAULT_METHOD,
     decoder: Annotated[
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
-        typer.Option("--decoder", help=FLAGS["decoder"]),
+        typer.Option("--decoder", help=FLAGS["decoder"], rich_help_panel=_LEARNED),
     ] = None,
     decode: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--decode", help=FLAGS["decode"]),
+        typer.Option("--decode", help=FLAGS["decode"], rich_help_panel=_LEARNED),
     ] = None,
     width: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--width", help=FLAGS["width"]),
+        typer.Option("--width", help=FLAGS["width"], rich_help_panel=_LEARNED),
     ] = None,
     weights: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--weights", help=FLAGS["weights"]),
+        typer.Option("--weights", help=FLAGS["weights"], rich_help_panel=_LEARNED),
     ] = None,
     task: TaskOption = "memory",
     devices: DevicesOption = None,
@@ -93,7 +97,9 @@ def solve(
     ] = None,
     plot: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--plot", help="Draw the schedule beside the input order: .png or .svg, .html page, .json trace."),
+        typer.Option(
+            "--plot", help="Draw the schedule beside the input order: .png, .svg or .pdf, .html page, .json trace."
+        ),
     ] = None,
     format: Annotated[OutputFormat, typer.Option("--format", help="What to print on standard output.")] = (
         OutputFormat.table
@@ -114,6 +120,7 @@ def solve(
     from ..reports.solve import draw_result, explain, remark
 
     talk = Talk(quiet)
+    remark_bare_bytes(talk, memory_limit)
     flags = {"decoder": decoder, "decode": decode, "width": None if width is None else str(width), "weights": weights}
     spec = parse_method(method, **flags)
     again = Recompute(recompute, max_overhead)

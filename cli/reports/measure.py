@@ -44,20 +44,22 @@ def table(rows: Sequence[Measurement]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from ...core.units import format_bytes, format_microseconds
+    from ...core.units import bytes_alike, signed, times_alike
 
     table = Table("order")
     for column in ("predicted", "measured", "error", "change", "time", "results"):
         table.add_column(column, justify="right", no_wrap=True)
     first = rows[0]
+    memory = bytes_alike(peak for row in rows for peak in (row.predicted_peak, row.measured_peak))
+    time = times_alike(row.median_microseconds for row in rows)
     for row in rows:
         table.add_row(
             escape(row.order),
-            format_bytes(row.predicted_peak),
-            f"[bold]{format_bytes(row.measured_peak)}[/]",
-            f"{100 * row.error:+.2f}%",
+            memory(row.predicted_peak),
+            f"[bold]{memory(row.measured_peak)}[/]",
+            f"{signed(100 * row.error)}%",
             "" if row is first else change(row.measured_peak, first.measured_peak),
-            format_microseconds(row.median_microseconds),
+            time(row.median_microseconds),
             "equal" if row.is_equal else "[bold]differ[/]",
         )
     return table
@@ -65,4 +67,6 @@ def table(rows: Sequence[Measurement]) -> Table:
 
 def change(value: float, before: float) -> str:
     """Return how a value differs from one before, in percent; nothing where that is 0."""
-    return f"{100 * (value / before - 1):+.2f}%" if before else ""
+    from ...core.units import format_change
+
+    return format_change(value, before) if before else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from ...core.units import format_bytes
+from ...core.units import bytes_alike
 
 if TYPE_CHECKING:
     from ...core.costs.memory_by_role import MemoryShares
@@ -39,9 +39,10 @@ def phase_table(shares: MemoryShares) -> Table:
     table.add_column("peak", justify="right")
     table.add_column("step", justify="right")
     table.add_column("running")
+    memory = bytes_alike(peak.memory for peak in shares.phases)
     for peak in shares.phases:
         runs = f"{peak.runs} ({peak.source})" if peak.source else peak.runs
-        table.add_row(peak.phase, format_bytes(peak.memory), f"{peak.step + 1:,}", escape(runs))
+        table.add_row(peak.phase, memory(peak.memory), f"{peak.step + 1:,}", escape(runs))
     return table
 
 
@@ -50,6 +51,7 @@ def _shares_table(title: str, sizes: Mapping[str, int]) -> Table:
     table = Table(title)
     table.add_column("bytes", justify="right")
     table.add_column("share", justify="right")
+    memory = bytes_alike(sizes.values())
     for name, size in sizes.items():
-        table.add_row(escape(name), format_bytes(size), f"{100 * size / total:.1f}%")
+        table.add_row(escape(name), memory(size), f"{100 * size / total:.1f}%")
     return table

@@ -73,24 +73,27 @@ def _table(optimized: Optimized) -> Table:
     from rich.table import Table
 
     from ...core.costs.simulator import input_peak
-    from ...core.units import format_bytes, format_microseconds
+    from ...core.units import bytes_alike, times_alike
 
     result, before = optimized.result, input_peak(optimized.result.problem.graph)
     by_order = dict(zip(("before", "after"), optimized.rows, strict=False))
+    measured = [row.measured_peak for row in by_order.values()]
+    memory = bytes_alike([before, result.peak_memory, _bound(result), *measured])
+    time = times_alike(row.median_microseconds for row in by_order.values())
     table = Table("order")
     for column in ("peak", "change", *(("measured", "change", "time") if by_order else ())):
         table.add_column(column, justify="right", no_wrap=True)
     method = f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else "")
     for name, key, peak in (("program order", "before", before), (method, "after", result.peak_memory)):
-        cells = [name, format_bytes(peak), change(peak, before) if key == "after" else ""]
+        cells = [name, memory(peak), change(peak, before) if key == "after" else ""]
         if by_order:
             row, first = by_order.get(key), by_order["before"]
             if row is None:
                 cells += ["", "", ""]
             else:
                 changed = change(row.measured_peak, first.measured_peak) if key == "after" else ""
-                cells += [format_bytes(row.measured_peak), changed, format_microseconds(row.median_microseconds)]
+                cells += [memory(row.measured_peak), changed, time(row.median_microseconds)]
         table.add_row(*cells)
     bound = _bound(result)
-    table.add_row("lower bound", format_bytes(bound), change(bound, before))
+    table.add_row("lower bound", memory(bound), change(bound, before))
     return table

@@ -44,18 +44,19 @@ def print_range(job: Job, optimized: OptimizedRange) -> None:
     """Print the peaks at both ends and at the worst size between, and whether the order is good for all."""
     from rich.table import Table
 
-    from ...core.units import format_bytes
+    from ...core.units import bytes_alike
 
     plan = optimized.plan
     table = Table(optimized.dimension)
     measures = ["measured"] if optimized.measured else []
     for column in ("program order", optimized.method, "change", "bound", "gap", *measures):
         table.add_column(column, justify="right", no_wrap=True)
+    memory = bytes_alike(peak for row in plan.rows for peak in (row.program_order, row.peak, row.bound))
     for row in plan.rows:
-        peaks = (format_bytes(row.program_order), format_bytes(row.peak), change(row.peak, row.program_order))
+        peaks = (memory(row.program_order), memory(row.peak), change(row.peak, row.program_order))
         measured = optimized.measured.get(row.size)
-        runs = " to ".join(format_bytes(one.measured_peak) for one in measured) if measured else ""
-        cells = (*peaks, format_bytes(row.bound), f"{100 * row.gap:.2f}%", *([runs] if measures else []))
+        runs = " to ".join(memory(one.measured_peak) for one in measured) if measured else ""
+        cells = (*peaks, memory(row.bound), f"{100 * row.gap:.2f}%", *([runs] if measures else []))
         table.add_row(str(row.size), *cells)
     show(table, f"{job.model}: one order for {plan.rows[0].size} to {plan.rows[-1].size}")
     write(_sentence(optimized))

@@ -28,8 +28,11 @@ def remark(talk: Talk, result: Result) -> None:
     if not result.is_repeatable:
         remedy = "; --evaluations repeats exactly" if METHODS[result.method].counts_evaluations else ""
         talk.note(f"time ended or steered the search, so the same seed may give another result{remedy}")
-    if not result.is_feasible and not problem.recompute:
-        talk.note("no schedule within the memory limit was found; this is the one of least excess")
+    if result.is_feasible or problem.recompute:
+        return
+    if not result.is_proven_infeasible:
+        talk.note("no schedule within the memory limit was found, nor is it proven that there is none")
+    talk.note("this is the schedule of least excess that was found")
 
 
 def explain(talk: Talk, result: Result) -> None:
@@ -60,9 +63,7 @@ def _remark_recomputation(talk: Talk, result: Result) -> None:
     if result.is_proven_infeasible:
         talk.note("this is the schedule of least excess that was found")
     elif not result.is_feasible:
-        talk.note(
-            "limit not met: no schedule that keeps it was found, nor proven impossible; this has the least excess"
-        )
+        talk.note("no schedule that keeps it was found, nor proven impossible; this has the least excess")
     elif problem.task == "runtime" and len(result.schedule) == problem.graph.num_ops:
         talk.note("this order alone keeps the limit: nothing runs again")
 

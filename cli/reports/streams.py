@@ -56,20 +56,21 @@ def streams_table(report: StreamReport) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from ...core.units import format_microseconds
+    from ...core.units import signed, times_alike
 
     table = Table("plan")
     for column in ("streams", "predicted", "measured", "error", "speed-up", "results"):
         table.add_column(column, justify="right", no_wrap=True)
     first = report.rows[0]
+    time = times_alike(t for row in report.rows for t in (row.predicted or 0.0, row.median_microseconds))
     for row in report.rows:
         error = row.error
         table.add_row(
             escape(row.label),
             "" if row.plan is None else str(row.plan.count),
-            "" if row.predicted is None else format_microseconds(row.predicted),
-            f"[bold]{format_microseconds(row.median_microseconds)}[/]",
-            "" if error is None else f"{100 * error:+.1f}%",
+            "" if row.predicted is None else time(row.predicted),
+            f"[bold]{time(row.median_microseconds)}[/]",
+            "" if error is None else f"{signed(100 * error, 1)}%",
             "" if row is first else f"{first.median_microseconds / row.median_microseconds:.2f}",
             "equal" if row.is_equal else "[bold]differ[/]",
         )

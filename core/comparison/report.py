@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..costs.bounds import is_met
-from ..units import format_bytes, format_microseconds
+from ..units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
 from .settings import Settings
 from .summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor
 
@@ -21,7 +21,8 @@ _PERCENTAGES = {
     "gap_from_bound": "gap from the lower bound",
 }
 _REMARKABLE = {
-    "infeasible": "infeasible (in no percentage, and worse than any feasible run)",
+    "infeasible": "proven infeasible (in no percentage, and worse than any feasible run)",
+    "limit_not_met": "that did not meet the memory limit (in no percentage, and worse than any feasible run)",
     "timed_out": "ended or steered by the time limit",
 }
 _NOTHING = "–"
@@ -59,14 +60,14 @@ def summary_table(summaries: Sequence[MethodSummary], reference: str, between: s
     for header in (*headers, "proven\noptimal", "time, s", "CPU, s"):
         table.add_column(header, justify="right", no_wrap=True)
 
-    def write(estimate: Estimate, total: int, decimals: int = 2, unit: str = "%", sign: str = "") -> str:
-        return between.join(_estimate(estimate, total, decimals, unit, sign))
+    def write(estimate: Estimate, total: int, decimals: int = 2, unit: str = "%", is_signed: bool = False) -> str:
+        return between.join(_estimate(estimate, total, decimals, unit, is_signed))
 
     for summary in summaries:
         is_reference, total = summary.method == reference, summary.graphs
         table.add_row(
             Text(summary.method),
-            "reference" if is_reference else write(summary.improvement, total, sign="+"),
+            "reference" if is_reference else write(summary.improvement, total, is_signed=True),
             write(summary.gap_from_best, total),
             write(summary.gap_from_bound, total),
             _NOTHING if is_reference else f"{summary.wins}/{summary.ties}/{summary.losses}",
@@ -79,12 +80,13 @@ def summary_table(summaries: Sequence[MethodSummary], reference: str, between: s
 
 def title_of(settings: Settings, graphs: int) -> str:
     """Write what was compared: task, graphs, devices, limits, budgets and seeds."""
-    what = "peak memory" if settings.task == "memory" else "makespan"
 
     def count(number: int, noun: str) -> str:
         return f"{number:,} {noun}{'s' * (number != 1)}"
 
-    parts = [f"{what}, {count(graphs, 'graph')}, {count(settings.devices, 'device')}"]
+    parts = [f"{_aim_of(settings)}, {count(graphs, 'graph')}, {count(settings.devices, 'device')}"]
+    if settings.max_overhead is not None:
+        parts.append(f"at most {100 * settings.max_overhead:g}% of time added")
     if settings.memory_limit_share is not None:
         parts.append(f"at most {100 * settings.memory_limit_share:g}% of the input order's peak each")
     if settings.memory_limit is not None:
@@ -102,6 +104,13 @@ def title_of(settings: Settings, graphs: int) -> str:
     return ", ".join(parts)
 
 
+def _aim_of(settings: Settings) -> str:
+    """Write what the methods were to make small."""
+    if settings.recompute:
+        return f"{'peak memory' if settings.task == 'memory' else 'time'} with recomputation"
+    return "peak memory" if settings.task == "memory" else "makespan"
+
+
 def _decimals(seconds: Estimate) -> int:
     """Return how many decimals show three digits of a time, four at most."""
     from math import floor, log10
@@ -109,12 +118,12 @@ def _decimals(seconds: Estimate) -> int:
     return min(4, max(0, 2 - floor(log10(seconds.mean)))) if seconds.mean else 0
 
 
-def _estimate(estimate: Estimate, total: int, decimals: int, unit: str, sign: str) -> Iterator[str]:
+def _estimate(estimate: Estimate, total: int, decimals: int, unit: str, is_signed: bool) -> Iterator[str]:
     """Yield a mean, half of its interval, and the number of graphs where it is not all of them."""
     if estimate.mean is None:
         yield _NOTHING
         return
-    yield f"{estimate.mean:{sign}.{decimals}f}{unit}"
+    yield f"{signed(estimate.mean, decimals) if is_signed else f'{estimate.mean:.{decimals}f}'}{unit}"
     if estimate.half_width is not None:
         yield f"±{estimate.half_width:.{decimals}f}"
     if estimate.graphs != total:
@@ -125,9 +134,7 @@ def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: s
     """Build one row per graph: the value of each method, the best ones marked."""
     from rich.text import Text
 
-    written = format_bytes if task == "memory" else format_microseconds
-
-    def method_value(result: GraphResults, method: str) -> Text:
+    def method_value(result: GraphResults, method: str, written: Written) -> Text:
         mean = result.value(method)
         if mean is None or result.best is None:
             statuses = {cell.status for cell in result.cells.get(method, [])}
@@ -140,8 +147,11 @@ def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: s
     for column in ("ops", "lower\nbound", *methods):
         table.add_column(Text(re.sub(r"(?=-)|(?<=:)", "\n", column)), justify="right", overflow="fold")
     for result in results:
+        known = [value for method in methods if (value := result.value(method)) is not None]
+        shown = known if result.bound is None else [*known, result.bound]
+        written = format_runs if result.counts_runs else (bytes_alike if task == "memory" else times_alike)(shown)
         bound = _NOTHING if result.bound is None else written(result.bound)
-        values = [method_value(result, method) for method in methods]
+        values = [method_value(result, method, written) for method in methods]
         table.add_row(Text(result.graph), f"{result.ops:,}", bound, *values)
     return table
 
@@ -150,7 +160,9 @@ def _range(summary: MethodSummary) -> str:
     """Write on how many graphs a method is no worse than the reference, and its worst and best graph."""
     compared = summary.wins + summary.ties + summary.losses
     share = f"{100 * (summary.wins + summary.ties) / compared:.1f}%" if compared else _NOTHING
-    return f"{summary.method} {share}, {summary.least_improvement:+.2f}% to {summary.most_improvement:+.2f}%"
+    ends = (summary.least_improvement, summary.most_improvement)
+    least, most = (_NOTHING if end is None else f"{signed(end)}%" for end in ends)
+    return f"{summary.method} {share}, {least} to {most}"
 
 
 def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference: str, task: str) -> Iterator[str]:
@@ -166,6 +178,8 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
         yield "n= is the number of graphs of a mean that is not over all of them"
     if task == "runtime" and not any(cell.value != 0 for cell in cells):
         yield "every makespan is 0: the ops of these graphs have no runtimes"
+    if task == "runtime" and (counting := sum(result.counts_runs for result in by_graph(cells))):
+        yield f"graphs whose ops have no runtimes, so that every run counts alike: {counting}"
     for name, what in _REMARKABLE.items():
         counts = [f"{s.method} {getattr(s, name)} of {s.runs}" for s in summaries if getattr(s, name)]
         if counts:

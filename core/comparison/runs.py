@@ -18,7 +18,7 @@ from ..search.method_spec import MethodSpec
 from ..search.search import Watcher
 from ..search.warm_up import warm_up
 from ..solve import solve
-from .summaries import Cell
+from .summaries import Cell, Status
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
     problem, peak, evaluations = result.problem, result.simulation.peak, round(result.evaluations, 3)
     return Cell(
         **_identity(run),
-        status="infeasible" if not result.is_feasible else "optimal" if result.status == "optimal" else "feasible",
+        status=_status(result),
         value=result.value,
         peak_memory=peak,
         runtime_us=result.simulation.runtime,
@@ -78,6 +78,12 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
         found_by=result.found_by,
         note="; ".join(result.notes),
     )
+
+
+def _status(result: Result) -> Status:
+    if result.is_feasible:
+        return "optimal" if result.status == "optimal" else "feasible"
+    return "infeasible" if result.is_proven_infeasible else "limit-not-met"
 
 
 def _identity(run: Run) -> dict[str, Any]:

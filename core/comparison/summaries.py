@@ -9,7 +9,7 @@ from typing import Literal
 
 from ..costs.bounds import is_met
 
-Status = Literal["optimal", "feasible", "infeasible", "failed"]
+Status = Literal["optimal", "feasible", "infeasible", "limit-not-met", "failed"]
 CONFIDENCE = 0.95
 _SAME = 1e-12
 
@@ -27,13 +27,14 @@ class Cell:
     method, seed
         The method as given, with its parameters, and the seed of the run.
     status
-        `optimal`, `feasible`, `infeasible` (no schedule kept the memory limit) or `failed` (see `error`).
+        `optimal`, `feasible`, `infeasible` (proven: no schedule keeps the memory limit), `limit-not-met` (none was
+        found that does) or `failed` (see `error`).
     value
-        What the task minimises: bytes or microseconds.
+        What the task minimises: bytes or microseconds; with recomputation and no runtimes, how many runs.
     peak_memory, runtime_us, excess
         Bytes on the fullest device, makespan in microseconds, bytes above the memory limit.
     lower_bound
-        What no schedule can beat, as far as this run proved it: bytes or microseconds.
+        What no schedule can beat, as far as this run proved it, in the unit of the value.
     evaluations, seconds, cpu_seconds
         Complete schedules priced; wall time; processor time, which includes verifying the schedule.
     timed_out
@@ -182,7 +183,13 @@ class GraphResults:
     def is_infeasible(self) -> bool:
         """Whether runs exceed the memory limit, and no run of any method keeps it."""
         runs = [cell.status for cells in self.cells.values() for cell in cells]
-        return self.best is None and "infeasible" in runs
+        return self.best is None and ("infeasible" in runs or "limit-not-met" in runs)
+
+    @property
+    def counts_runs(self) -> bool:
+        """Whether times are numbers of runs, as with recomputation where no op has a runtime."""
+        cells = [cell for of_method in self.cells.values() for cell in of_method if cell.value is not None]
+        return bool(cells) and all(cell.runtime_us == 0 and cell.value for cell in cells)
 
     def meets_bound(self, method: str) -> bool:
         """Whether every seed of a method reached the largest bound, and so the optimum."""
@@ -224,7 +231,7 @@ class MethodSummary:
         As given, with its parameters.
     graphs, runs
         How many it was run on, and how often.
-    optimal, feasible, infeasible, failed
+    optimal, feasible, infeasible, limit_not_met, failed
         Runs by status; they add up to `runs`.
     timed_out
         Runs, of any status, that the time limit ended.
@@ -237,8 +244,9 @@ class MethodSummary:
     gap_from_best, gap_from_bound
         Above the best known value, and above the largest lower bound, percent.
     wins, ties, losses
-        Graphs on which it is better than the reference method, as good, or worse; an infeasible run is worse
-        than a feasible one, and of two the one of smaller excess is better. Graphs with a failed run are in none.
+        Graphs on which it is better than the reference method, as good, or worse; a run that does not keep
+        the limit is worse than one that does, and of two the one of smaller excess is better. Graphs with a failed run
+        are in none.
     seconds, cpu_seconds
         Wall and processor time per run.
     seed_deviation
@@ -252,6 +260,7 @@ class MethodSummary:
     optimal: int
     feasible: int
     infeasible: int
+    limit_not_met: int
     failed: int
     timed_out: int
     optimal_graphs: int
@@ -310,6 +319,7 @@ def _summarise_method(all_graphs: list[GraphResults], method: str, reference: st
         optimal=statuses.count("optimal"),
         feasible=statuses.count("feasible"),
         infeasible=statuses.count("infeasible"),
+        limit_not_met=statuses.count("limit-not-met"),
         failed=statuses.count("failed"),
         timed_out=sum(cell.timed_out for cell in cells),
         optimal_graphs=sum(graph.meets_bound(method) for graph in graphs),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import BoolArray, FloatArray, IntArray
+from ..arrays import BoolArray, FloatArray, IntArray, distinct_pairs
 from ..buffers import Buffers
 from ..graph import CostGraph
 from ..homes import model_of
@@ -20,6 +20,8 @@ from .communication_bounds import communication_bound
 from .machine_bounds import machine_memory_bound, machine_runtime_bound
 
 MIN_CUT_WORK = 100_000_000
+LEAST_FLOWS = 10
+"""For fewer the network is not built, which takes as long as some of them, and no notice of Ctrl-C."""
 SECONDS_PER_ARC = 1e-6
 BUILDING = 2
 LARGEST = 2**63 - 1
@@ -69,13 +71,15 @@ def op_needs(graph: CostGraph, devices: int) -> IntArray:
     least = smallest_along_chain(graph) if devices > 1 else graph.tensor_size[graph.root]
     pointers, tensors = graph.inputs
     ops = np.repeat(np.arange(graph.num_ops), np.diff(pointers))
-    order = np.lexsort((-least[tensors], graph.root[tensors], ops))
-    ops, tensors = ops[order], tensors[order]
     roots = graph.root[tensors]
-    first = np.ones(len(ops), bool)
-    first[1:] = (ops[1:] != ops[:-1]) | (roots[1:] != roots[:-1])
+    if len(distinct_pairs(ops, roots)[0]) < len(ops):  # an op reads several tensors that share a buffer
+        order = np.lexsort((-least[tensors], roots, ops))
+        ops, tensors, roots = ops[order], tensors[order], roots[order]
+        first = np.ones(len(ops), bool)
+        first[1:] = (ops[1:] != ops[:-1]) | (roots[1:] != roots[:-1])
+        ops, tensors = ops[first], tensors[first]
     need: IntArray = graph.workspace.copy()
-    np.add.at(need, ops[first], least[tensors[first]])
+    np.add.at(need, ops, least[tensors])
     made = graph.alias_of < 0
     np.add.at(need, graph.tensor_producer[made], graph.tensor_size[made])
     return need
@@ -181,7 +185,7 @@ def min_cuts(
         Asked before each flow: whether to end, and whether there are the seconds that it will take.
     """
     arcs = 2 * (len(b.size) + len(b.users) + len(b.predecessors))
-    if work < arcs or not has_time_for(BUILDING * arcs * SECONDS_PER_ARC):
+    if work < LEAST_FLOWS * arcs or stop() or not has_time_for(BUILDING * arcs * SECONDS_PER_ARC):
         return
     cut = ArrivalCut(b)
     side = np.empty(len(cut.flow.label), bool)

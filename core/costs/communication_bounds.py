@@ -14,8 +14,8 @@ from ..problem import Problem
 
 ROUNDING = 5e-13
 """What the rounding of sums of microseconds may have added, relative."""
-LARGEST = 2_000
-"""Ops: the bound takes time with their square, half a second for so many."""
+LARGEST, MOST_WORK = 2_000, 200_000_000
+"""Ops, and ops times pairs of them that read each other: time goes with these, half a second for so much."""
 
 
 def communication_bound(problem: Problem) -> float:
@@ -26,7 +26,7 @@ def communication_bound(problem: Problem) -> float:
     tail: both, and the work of all ops that have no less, shared evenly (as Fernandez and Bussell 1973).
     """
     graph = problem.graph
-    if graph.num_ops > LARGEST:
+    if graph.num_ops > LARGEST or graph.num_ops * len(graph.edges[0]) > MOST_WORK:
         return 0.0
     head, tail = _heads(problem, is_reversed=False), _heads(problem, is_reversed=True)
     by_head, by_tail = (np.argsort(times, kind="stable").astype(np.int32) for times in (head, tail))

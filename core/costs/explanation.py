@@ -10,7 +10,7 @@ import numpy as np
 from ..graph import CostGraph
 from ..problem import Problem
 from ..schedule import Schedule
-from ..units import format_bytes
+from ..units import format_bytes, written_apart
 from .bounds import recomputation_bound
 from .memory_by_role import UNNAMED, resident_roles
 from .peak_holders import Peak, alive_at_peak
@@ -48,7 +48,7 @@ class Explanation:
         return self._order(), self._holders(), self._recomputation()
 
     def _order(self) -> str:
-        peak, before, bound = _apart(self.peak, self.input_peak, self.lower_bound)
+        peak, before, bound = written_apart(self.peak, self.input_peak, self.lower_bound)
         if self.peak > self.lower_bound:
             if self.peak == self.input_peak:
                 return f"No order better than program order was found; none is below {bound} (proven)."
@@ -142,9 +142,3 @@ def _held(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:
     if peak.workspace:
         held.append((f"workspace of {peak.runs}", peak.workspace))
     return held
-
-
-def _apart(*values: int) -> list[str]:
-    """Write bytes for people; all of them in full where two that differ would read the same."""
-    texts = [format_bytes(value) for value in values]
-    return texts if len(set(texts)) == len(set(values)) else [f"{value:,} B" for value in values]

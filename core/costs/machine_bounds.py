@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -77,16 +78,22 @@ class EdgeCosts:
         return groups
 
 
-def optimistic_costs(problem: Problem, edges: EdgeCosts, *, mean: bool) -> FloatArray:
+def optimistic_costs(
+    problem: Problem,
+    edges: EdgeCosts,
+    *,
+    mean: bool,
+    heed: Callable[[Iterable[int]], Iterator[int]] = iter,
+) -> FloatArray:
     """Return the least time from the end of each op on each device to the end of all (PEFT eq. 5); `(ops, devices)`.
 
     Every later op is on its best device. A transfer costs what the mean link takes, as in the paper, or with
-    `mean` false what its own takes: no schedule is faster then.
+    `mean` false what its own takes: no schedule is faster then. `heed` goes through the ops, and may raise.
     """
     graph, times = problem.graph, possible_times(problem)
     apart = ~np.eye(problem.devices, dtype=bool)
     cost, leaving = np.zeros((graph.num_ops, problem.devices)), edges.grouped(edges.sources, graph.num_ops)
-    for op in graph.input_order[::-1].tolist():
+    for op in heed(graph.input_order[::-1].tolist()):
         for e in leaving[op]:
             target = edges.targets[e]
             sent = edges.mean[e] * apart if mean else edges.between(e)

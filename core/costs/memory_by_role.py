@@ -79,7 +79,8 @@ def memory_shares(problem: Problem, schedule: Schedule) -> MemoryShares:
         If the schedule breaks a rule of the cost model.
     """
     timeline = timeline_of(problem.graph.name, problem, schedule)
-    graph, step, device = problem.graph, timeline.peak_step, timeline.fullest_device
+    graph, schedule = timeline.problem.graph, timeline.schedule  # of the runs, where ops run several times
+    step, device = timeline.peak_step, timeline.fullest_device
     roles: Counter[str] = Counter()
     modules: Counter[str] = Counter()
 

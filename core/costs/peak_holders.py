@@ -60,9 +60,9 @@ class Peak:
 
 
 def alive_at_peak(problem: Problem, schedule: Schedule, addresses: Addresses | None = None) -> Peak:
-    """List what is alive at a schedule's peak."""
-    graph = problem.graph
-    timeline = timeline_of(graph.name, problem, schedule, addresses)
+    """List what is alive at a schedule's peak; where ops run several times, what which run made, for which runs."""
+    timeline = timeline_of(problem.graph.name, problem, schedule, addresses)
+    graph, schedule = timeline.problem.graph, timeline.schedule
     step, device = timeline.peak_step, timeline.fullest_device
     item = int(schedule.items[step])
     known = graph.annotations

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from ..addresses.addresses import Addresses
 from ..arrays import BoolArray, FloatArray, IndexArray, IntArray
+from ..errors import UsageError
 from ..graph import CostGraph
 from ..homes import GraphWithHomes
 from ..problem import Problem
@@ -198,6 +199,16 @@ def timeline_of(label: str, problem: Problem, schedule: Schedule, addresses: Add
         holdings_of(problem, schedule),
         addresses,
     )
+
+
+def beside_weights(timeline: Timeline) -> Timeline:
+    """Return the timeline of the same steps without persistent bytes, and without the limits that count them."""
+    problem = timeline.problem
+    if problem.machine is not None or problem.replicate:
+        raise UsageError("weights have a home on a machine and are part of what moves; they cannot be left out there")
+    graph = replace(problem.graph, persistent=np.zeros_like(problem.graph.persistent))
+    label = f"{timeline.label}, without weights"
+    return timeline_of(label, replace(problem, graph=graph, memory_limit=None), timeline.schedule)
 
 
 def replicas(problem: Problem, placement: IndexArray) -> IntArray:

@@ -6,12 +6,14 @@ It shares no code with the kernels, and keeps every set by name instead of by co
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..collection import without_collection
 from ..errors import ScheduleError
 from ..graph import CostGraph
+from ..homes import first_home
 from ..problem import Problem
 from ..schedule import Schedule
 from .machine_verifier import MachineReplay
@@ -54,6 +56,8 @@ class StepClaim(NamedTuple):
 class Buffer:
     """Bytes on one device that a tensor and its views there share."""
 
+    __slots__ = ("members", "root", "size")
+
     def __init__(self, root: int, size: int) -> None:
         self.root = root
         self.size = size
@@ -66,27 +70,48 @@ def _reads(graph: CostGraph) -> list[set[int]]:
     return [set(flat[pointers[op] : pointers[op + 1]]) for op in range(graph.num_ops)]
 
 
+def _columns(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
+    """Yield item, source and target of each step."""
+    return zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
+
+
 def _check_steps(problem: Problem, schedule: Schedule) -> dict[int, int]:
     """Check what does not depend on the order; return op -> device."""
     graph = problem.graph
     placement: dict[int, int] = {}
-    for item, source, target in zip(schedule.items, schedule.sources, schedule.targets, strict=True):
-        what = f"op {graph.op_label(item)}" if 0 <= item < graph.num_ops else f"item {item}"
-        if item >= graph.num_ops or ~item >= graph.num_tensors:
-            raise ScheduleError(f"{graph.name}: the schedule names {what}, which the graph does not have")
-        if not (0 <= target < problem.devices and 0 <= source < problem.devices):
-            wrong = target if 0 <= source < problem.devices else source
-            raise ScheduleError(f"{graph.name}: {what} uses device {wrong}, but there are {problem.devices}")
+    ops, tensors, devices = graph.num_ops, graph.num_tensors, problem.devices
+
+    def named(item: int) -> str:
+        return f"op {graph.op_label(item)}" if 0 <= item < ops else f"item {item}"
+
+    for item, source, target in _columns(schedule):
+        if item >= ops or ~item >= tensors:
+            raise ScheduleError(f"{graph.name}: the schedule names {named(item)}, which the graph does not have")
+        if not (0 <= target < devices and 0 <= source < devices):
+            wrong = target if 0 <= source < devices else source
+            raise ScheduleError(f"{graph.name}: {named(item)} uses device {wrong}, but there are {devices}")
         if item >= 0:
-            if int(item) in placement:
-                raise ScheduleError(f"{graph.name}: {what} runs twice")
+            if item in placement:
+                raise ScheduleError(f"{graph.name}: {named(item)} runs twice")
             if source != target:
-                raise ScheduleError(f"{graph.name}: {what} runs on two devices")
-            placement[int(item)] = int(target)
-    for op in range(graph.num_ops):
+                raise ScheduleError(f"{graph.name}: {named(item)} runs on two devices")
+            placement[item] = target
+    for op in range(ops):
         if op not in placement:
-            raise ScheduleError(f"{graph.name}: op {graph.op_label(op)} never runs")
+            raise ScheduleError(f"{graph.name}: {_what_lacks(graph, op)}")
     return placement
+
+
+def _what_lacks(graph: CostGraph, op: int) -> str:
+    """Return what a schedule without an op lacks: its run, or the home of the resident that it holds."""
+    own = first_home(graph)
+    if op < own:
+        return f"op {graph.op_label(op)} never runs"
+    return (
+        f"no step says which device is the home of '{graph.op_names[op]}', one of "
+        f"{graph.num_ops - own} resident tensors: a schedule for several devices begins with a step for each, "
+        "which files of older versions lack; solve the graph again"
+    )
 
 
 class Replay:
@@ -96,7 +121,11 @@ class Replay:
         graph = problem.graph
         self.problem, self.graph, self.placement = problem, graph, placement
         self.reads = _reads(graph)
-        self.home = [placement[int(op)] for op in graph.tensor_producer]
+        self.home = [placement[op] for op in graph.tensor_producer.tolist()]
+        # The graph's arrays as lists: single values are read from these several times as fast.
+        self.runtime, self.workspace = graph.runtime.tolist(), graph.workspace.tolist()
+        self.size, self.is_final = graph.tensor_size.tolist(), graph.is_final.tolist()
+        self.alias_of, self.output_ptr = graph.alias_of.tolist(), graph.output_ptr.tolist()
         # Per tensor: the readers that have not run, by device; the devices it was not sent to yet.
         self.waiting: list[dict[int, set[int]]] = [{} for _ in self.home]
         for op, tensors in enumerate(self.reads):
@@ -106,8 +135,9 @@ class Replay:
         self.sent: set[tuple[int, int]] = set()
         self.clock = [0.0] * problem.devices
         self.resident = [0] * problem.devices
+        persistent = graph.persistent.tolist()
         for op, device in placement.items():
-            self.resident[device] += int(graph.persistent[op])
+            self.resident[device] += persistent[op]
         self.peak = list(self.resident)
         self.present: list[dict[int, Buffer]] = [{} for _ in range(problem.devices)]
 
@@ -115,12 +145,12 @@ class Replay:
         """Whether the tensor's copy on a device has a reader or a transfer left, or is final there."""
         if self.waiting[tensor].get(device):
             return True
-        return self.home[tensor] == device and bool(self.graph.is_final[tensor] or self.unsent[tensor])
+        return self.home[tensor] == device and bool(self.is_final[tensor] or self.unsent[tensor])
 
     def add(self, tensor: int, device: int, root: int | None) -> None:
         """Put a tensor on a device: into the buffer of `root`, or into one of its own."""
         if root is None:
-            buffer = Buffer(tensor, int(self.graph.tensor_size[tensor]))
+            buffer = Buffer(tensor, self.size[tensor])
             self.resident[device] += buffer.size
         else:
             buffer = self.present[device][root]
@@ -142,6 +172,10 @@ class Replay:
                     del self.present[device][member]
         return freed
 
+    def outputs(self, op: int) -> range:
+        """Return the tensors that an op makes."""
+        return range(self.output_ptr[op], self.output_ptr[op + 1])
+
     def begin(self, item: int, source: int, target: int) -> None:
         """Take the memory of a step: an op, or `~tensor` for a transfer."""
         if item >= 0:
@@ -154,7 +188,7 @@ class Replay:
         if item >= 0:
             for tensor in self.reads[item]:
                 self.waiting[tensor][target].discard(item)
-            return self.free(set(self.graph.outputs(item)) | self.reads[item], target)
+            return self.free(self.reads[item].union(self.outputs(item)), target)
         self.sent.add((~item, target))
         self.unsent[~item].discard(target)
         return self.free({~item}, source)
@@ -167,11 +201,11 @@ class Replay:
                     f"{graph.name}: op {graph.op_label(op)} runs on device {device} "
                     f"without its input '{graph.tensor_name(tensor)}'"
                 )
-        self.clock[device] += float(graph.runtime[op])
-        for tensor in graph.outputs(op):
-            alias = int(graph.alias_of[tensor])
+        self.clock[device] += self.runtime[op]
+        for tensor in self.outputs(op):
+            alias = self.alias_of[tensor]
             self.add(tensor, device, alias if alias >= 0 else None)
-        self.note_peak(device, int(graph.workspace[op]))
+        self.note_peak(device, self.workspace[op])
 
     def _begin_transfer(self, tensor: int, source: int, target: int) -> None:
         graph = self.graph
@@ -184,14 +218,14 @@ class Replay:
             raise ScheduleError(f"{graph.name}: '{name}' is sent to device {target} twice")
         if tensor not in self.present[source]:
             raise ScheduleError(f"{graph.name}: '{name}' is sent from device {source} before it is there")
-        size = int(graph.tensor_size[tensor])
-        seconds = size / self.problem.bandwidth if self.problem.bandwidth else 0.0
+        seconds = self.size[tensor] / self.problem.bandwidth if self.problem.bandwidth else 0.0
         end = max(self.clock[source], self.clock[target]) + self.problem.latency + seconds * 1e6
         self.clock[source] = self.clock[target] = end
         self.add(tensor, target, None)
         self.note_peak(target, 0)
 
 
+@without_collection()
 def verify(
     problem: Problem,
     schedule: Schedule,
@@ -235,8 +269,7 @@ def _verify_steps(problem: Problem, schedule: Schedule, steps: Sequence[StepClai
     if not problem.is_plain:
         return _verify_on_machine(problem, schedule, placement, steps)
     replay = Replay(problem, placement)
-    columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
-    for number, (item, source, target) in enumerate(columns):
+    for number, (item, source, target) in enumerate(_columns(schedule)):
         start = max(replay.clock[source], replay.clock[target])
         replay.begin(item, source, target)
         freed = replay.end(item, source, target)

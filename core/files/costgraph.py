@@ -8,10 +8,12 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import chain, count, filterfalse
+from itertools import chain, compress, count, filterfalse
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
+from ..collection import without_collection
 from ..errors import FormatError, UsageError
 from ..graph import CostGraph
 from ..graph_builder import GraphBuilder
@@ -35,6 +37,7 @@ DROPPED_NODE_FIELDS = (
     "memory_time",
     "inaccurate",
 )
+_dropped_of = attrgetter(*DROPPED_NODE_FIELDS)
 
 
 def graph_name(path: str | Path) -> str:
@@ -72,6 +75,7 @@ def read_graph(path: str | Path, note: Callable[[str], None] = lambda text: None
     return parse_graph(read_raw(path), graph_name(path), note, str(path))
 
 
+@without_collection()
 def parse_graph(
     data: bytes, name: str, note: Callable[[str], None] = lambda text: None, path: str | None = None
 ) -> CostGraph:
@@ -192,14 +196,15 @@ def _reason(error: Exception) -> str:
 
 def _parse_binary(data: bytes, where: str) -> Any:
     from google.protobuf.message import DecodeError
-    from google.protobuf.unknown_fields import UnknownFieldSet
     from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
 
     try:
         message = CostGraphDef.FromString(data)
     except DecodeError as error:
         raise FormatError(f"{where}: not a CostGraphDef, or truncated ({error})") from error
-    if len(UnknownFieldSet(message)) or any(len(UnknownFieldSet(node)) for node in message.node):
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    if message.ByteSize() < size:
         raise FormatError(f"{where}: not a CostGraphDef: it has fields that the format does not know")
     return message
 
@@ -212,8 +217,7 @@ def _read_message(message: Any, dropped: set[str]) -> tuple[list[Node], list[str
     nodes = []
     for node in message.node:
         is_mark = node.device == FINAL_MARK
-        fields = {field.name for field, _ in node.ListFields()}
-        dropped.update(fields.intersection(DROPPED_NODE_FIELDS))
+        dropped.update(compress(DROPPED_NODE_FIELDS, _dropped_of(node)))
         for output in node.output_info:
             if output.dtype:
                 dropped.add("dtype")

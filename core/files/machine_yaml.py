@@ -244,7 +244,7 @@ class _Reader:
     def _together(self, top: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
         groups = self._list(top.get("together", []), ("together",), "together")
         for number, group in enumerate(groups):
-            if not (isinstance(group, list) and all(isinstance(pattern, str) for pattern in group)):
+            if not (isinstance(group, list) and group and all(isinstance(pattern, str) for pattern in group)):
                 raise self.fail(("together", number), f"a group is a list of patterns of ops, not {group!r:.60}")
         return tuple(tuple(group) for group in groups)
 

@@ -31,7 +31,9 @@ from .schedule_fields import SHOWN_LETTERS, field_of, read_problem
 FORMAT = 2
 KNOWN_FORMATS = (1, 2)
 _SHOWN_DIGITS = 12
-_STATUSES = ("optimal", "feasible", "infeasible", "interrupted")
+_STATUSES = ("optimal", "feasible", "infeasible", "limit-not-met", "interrupted")
+_EXCEEDED = ("infeasible", "limit-not-met")
+"""Statuses of schedules that are above a limit: that none keeps it is proven, or none was found."""
 _REMARKS: dict[str, tuple[type, ...]] = {
     "schedopt": (str,),
     "graph": (str,),
@@ -91,7 +93,7 @@ class LoadedSchedule:
     problem, schedule
         What was solved, on the graph given by the caller, and the steps.
     status
-        As written; `infeasible` means that the memory limit is exceeded knowingly.
+        As written; `infeasible` and `limit-not-met` mean that the memory limit is exceeded knowingly.
     peak, peak_per_device, runtime
         Claimed totals: bytes and microseconds; None where the file has none.
     steps
@@ -124,14 +126,15 @@ class LoadedSchedule:
         Parameters
         ----------
         enforce_limit
-            Whether exceeding the memory limit is an error; by default unless the status is `infeasible`.
+            Whether exceeding the memory limit is an error; by default unless the status says that
+            it is exceeded.
 
         Raises
         ------
         ScheduleError
             Naming the first broken rule, or the first claim that does not hold.
         """
-        limited = self.status != "infeasible" if enforce_limit is None else enforce_limit
+        limited = self.status not in _EXCEEDED if enforce_limit is None else enforce_limit
         totals = verify(self.problem, self.schedule, **self.claims, enforce_limit=limited)
         self._check_status(totals)
         if self.addresses is not None:
@@ -141,9 +144,9 @@ class LoadedSchedule:
     def _check_status(self, totals: Totals) -> None:
         """Compare the status and the lower bound with what the schedule takes."""
         name, problem, bound = self.problem.graph.name, self.problem, self.lower_bound
-        if self.status == "infeasible":  # a bound on those that keep the limit says nothing of this one
+        if self.status in _EXCEEDED:  # a bound on those that keep the limit says nothing of this one
             if problem.keeps_limits(totals.peak_per_device, totals.runtime):
-                raise ScheduleError(f"{name}: the schedule claims to be infeasible, but no memory limit is exceeded")
+                raise ScheduleError(f"{name}: the schedule claims to be {self.status}, but no memory limit is exceeded")
             return
         if bound is None:
             return

@@ -26,6 +26,16 @@ class MethodInfo(NamedTuple):
     source: str
     parameters: dict[str, ParameterInfo]
 
+    def table(self) -> Table:
+        """Return the table of its parameters, for Rich to print."""
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table("parameter", "default", "what it means")
+        for name, field in self.parameters.items():
+            table.add_row(name, escape(str(field.default)), escape(field.help))
+        return table
+
 
 class MethodList(tuple[MethodInfo, ...]):
     """All methods; printed, the table of `schedopt methods`."""
@@ -36,10 +46,9 @@ class MethodList(tuple[MethodInfo, ...]):
         """Return the table, for Rich to print."""
         from rich.table import Table
 
-        table = Table("method", "what", "source", "parameters")
+        table = Table("method", "what it does, and where it is from")
         for method in self:
-            parameters = "\n".join(f"{name}={field.default}" for name, field in method.parameters.items())
-            table.add_row(method.name, method.summary, method.source, parameters)
+            table.add_row(method.name, f"{method.summary} ({method.source})")
         return table
 
     def document(self) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from ..addresses.lifetimes import Lifetimes
 from ..addresses.packing import Packing, pack_lifetimes, warm_up
 from ..costs.arena_verifier import Piece, check_arena, most_alive
 from ..errors import ScheduleError, UsageError
-from ..units import format_bytes, parse_seconds, whole_number
+from ..units import bytes_alike, parse_seconds, whole_number
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -101,8 +101,9 @@ class PackedBuffers:
         table.add_column("")
         table.add_column("", justify="right")
         table.add_row("buffers", f"{len(self.buffers.ids):,}")
-        table.add_row("arena", f"{format_bytes(self.arena)} ({self.arena:,} bytes)")
-        table.add_row("alive at once, the bound", f"{format_bytes(self.bound)} ({self.bound:,} bytes)")
+        memory = bytes_alike([self.arena, self.bound])
+        table.add_row("arena", f"{memory(self.arena)} ({self.arena:,} bytes)")
+        table.add_row("alive at once, the bound", f"{memory(self.bound)} ({self.bound:,} bytes)")
         above = "" if self.status == "optimal" else f", {100 * (self.arena / self.bound - 1):.2f}% above the bound"
         table.add_row("status", self.status + above)
         table.add_row("time", f"{self.seconds:.2f} s")

@@ -47,7 +47,7 @@ def _loaded_result(result: Result, graph: CostGraph) -> LoadedSchedule:
     return LoadedSchedule(
         result.problem,
         result.schedule,
-        "feasible" if result.is_feasible else "infeasible",
+        "feasible" if result.is_feasible else "limit-not-met",
         result.peak_memory,
         result.simulation.peak_per_device.tolist(),
         result.runtime,

@@ -96,7 +96,8 @@ def solve(
     Returns
     -------
     Result
-        The best schedule found; `status` is `infeasible` if none keeps the memory limit.
+        The best schedule found; `status` is `limit-not-met` if none keeps the memory limit, `infeasible` if
+        that is proven of all.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from ..costs.bounds import is_met
 from ..errors import FormatError
 from ..graph_hash import structure_hash
 from ..problem import Problem
-from ..units import format_bytes
+from ..units import bytes_alike, format_bytes, times_alike
 from .points import FrontPoint, LimitBound
 
 if TYPE_CHECKING:
@@ -259,15 +259,18 @@ def _table(front: ParetoFront) -> Table:
     again = ("runs again",) if problem.recompute else ()
     for name in ("", "peak memory", "at least", time, "added", "at least", "gap", *again):
         table.add_column(name, justify="right", no_wrap=True)
+    memory = bytes_alike(peak for point in front.points for peak in (point.peak_memory, point.peak_bound))
+    times = times_alike(t for point in front.points for t in (point.time, point.time_bound))
+    write_time = problem.format_time if problem.counts_runs else times
     for number, point in enumerate(front.points, start=1):
         gap = "none" if point.is_optimal else f"{100 * (point.time / point.time_bound - 1):.2f}%"
         table.add_row(
             str(number),
-            f"[bold]{format_bytes(point.peak_memory)}[/]",
-            format_bytes(point.peak_bound),
-            f"[bold]{problem.format_time(point.time)}[/]",
+            f"[bold]{memory(point.peak_memory)}[/]",
+            memory(point.peak_bound),
+            f"[bold]{write_time(point.time)}[/]",
             _added(front.added_share(point)),
-            problem.format_time(point.time_bound),
+            write_time(point.time_bound),
             gap if point.time_bound else "",
             *((f"{point.added_runs:,}",) if problem.recompute else ()),
         )

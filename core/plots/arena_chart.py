@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from ..costs.timeline import Timeline
 from ..errors import UsageError
 from ..units import format_bytes
-from .figures import PEAK, byte_unit, color_of, new_figure, number_ticks, plain
+from .figures import PEAK, byte_unit, color_of, new_figure, number_ticks, plain, title_of
 
 _UNUSED = "0.87"
 _WORKSPACE = "0.25"
@@ -108,7 +108,7 @@ def draw_arena(axes: Axes, timeline: Timeline, device: int = 0) -> list[Patch | 
     number_ticks(axes, "xy")
     where = f", device {device}" if timeline.problem.devices > 1 else ""
     waste = "no byte more than live at once" if arena.is_optimal else f"{format_bytes(arena.bound)} live at once"
-    title = f"{plain(timeline.problem.graph.name, 50)}: {plain(timeline.label, 30)}{where}"
+    title = f"{title_of(timeline.problem.graph.name, timeline.label, 80)}{where}"
     axes.set_title(f"{title}, arena {format_bytes(arena.size)}, {waste}", loc="left", fontsize="medium")
     return [line, bound, Patch(facecolor=_UNUSED, label="not used"), Patch(facecolor=_WORKSPACE, label="workspace")]
 

@@ -15,6 +15,7 @@ Kind = Literal["memory", "gantt", "arena"]
 ENDINGS = {
     ".png": "a picture",
     ".svg": "a picture",
+    ".pdf": "a picture",
     ".html": "an interactive page",
     ".json": "a Chrome or Perfetto trace",
 }
@@ -59,7 +60,7 @@ def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> 
         raise unknown("kind", kind, get_args(Kind))
     suffix = Path(path).suffix
     if kind is not None and suffix in (".html", ".json"):
-        raise UsageError(f"--kind is for pictures (.png, .svg); {path} shows memory and devices anyway")
+        raise UsageError(f"--kind is for pictures (.png, .svg, .pdf); {path} shows memory and devices anyway")
     if suffix == ".html":
         from .page import page
 

@@ -21,6 +21,8 @@ GREY = "0.82"
 PEAK = "tab:red"
 COLORS = ("C0", "C1", "C2", "C4", "C5", "C6", "C8", "C9")
 _DPI = 150
+_LINES, _ALIKE = ("-", "--", ":", "-."), 4
+"""Styles of lines, and how many of one style come before the next."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -36,9 +38,9 @@ def panels(count: int, width: float = 5.0, height: float = 4.0) -> tuple[Figure,
 
 
 def render(figure: Figure, suffix: str) -> bytes:
-    """Return a figure as `.png` or `.svg`, the same bytes for the same figure."""
+    """Return a figure as `.png`, `.svg` or `.pdf`, the same bytes for the same figure."""
     data = io.BytesIO()
-    metadata = {"Date": None} if suffix == ".svg" else {}
+    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
     settings: dict[Any, Any] = {"svg.hashsalt": "schedopt", "svg.fonttype": "none"}
     with warnings.catch_warnings(), mpl.rc_context(settings):
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
@@ -78,6 +80,16 @@ def number_ticks(axes: Axes, which: Sequence[str] = ("x",)) -> None:
     """Write thousands with commas, and whole numbers without decimals."""
     for name in which:
         getattr(axes, f"{name}axis").set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+
+
+def title_of(graph: str, label: str, longest: int = 48) -> str:
+    """Return what a chart of a schedule is called: its graph and its label, but for what the label says already."""
+    return plain(label if graph in label else f"{graph}: {label}", longest)
+
+
+def line_of(number: int) -> str:
+    """Return the style of a line among many, so that neighbours in the circle of colors differ by it, too."""
+    return _LINES[number // _ALIKE % len(_LINES)]
 
 
 def color_of(number: int) -> str:

@@ -13,10 +13,22 @@ from matplotlib.figure import Figure
 from ..arrays import FloatArray
 from ..costs.timeline import Timeline
 from ..units import format_bytes
-from .figures import PEAK, byte_unit, color_of, highest_of_bins, new_figure, number_ticks, plain, time_unit
+from .figures import (
+    PEAK,
+    byte_unit,
+    color_of,
+    highest_of_bins,
+    line_of,
+    new_figure,
+    number_ticks,
+    plain,
+    time_unit,
+    title_of,
+)
 from .memory_chart import limit_lines
 
 _TRANSFER = "0.25"
+_MUCH_LARGER = 2.0
 _HALF = 0.36
 _WIDTH = 11.0
 _LETTERS_PER_INCH = 16
@@ -68,24 +80,33 @@ def draw_gantt(axes: Axes, timeline: Timeline) -> None:
 
 
 def gantt_figure(timelines: Sequence[Timeline]) -> Figure:
-    """Draw schedules below each other: devices and transfers over time, and under them the memory of each device."""
+    """Draw schedules below each other: devices and transfers over time, and under them the memory of each device.
+
+    They share their axes, but for a schedule that takes less than half of another: it has one of its own to fill.
+    """
     rows = [0.36 * timeline.problem.devices + 0.5 for timeline in timelines]
     heights = [height for row in rows for height in (row, 1.9)]
     figure = new_figure(_WIDTH, sum(heights) + 0.4 * len(timelines))
     axes = figure.subplots(2 * len(timelines), 1, gridspec_kw={"height_ratios": heights}, squeeze=False)[:, 0]
-    longest = max(timeline.simulation.runtime for timeline in timelines)
-    clocks = [clock_of(timeline, longest) for timeline in timelines]
-    end = max(clock.length for clock in clocks)
-    for number, (timeline, clock) in enumerate(zip(timelines, clocks, strict=True)):
+    took = [float(timeline.times[1].max()) for timeline in timelines]
+    ends, highest = _shared(took), _shared([timeline.simulation.peak for timeline in timelines])
+    for number, (timeline, longest) in enumerate(zip(timelines, ends, strict=True)):
+        clock = clock_of(timeline, longest)
+        end = longest / clock.unit
         devices, memory = axes[2 * number], axes[2 * number + 1]
         _draw_devices(devices, timeline, clock, end)
-        _draw_memory(memory, timeline, clock, max(timeline.simulation.peak for timeline in timelines))
+        _draw_memory(memory, timeline, clock, int(highest[number]))
         for axis in (devices, memory):
             axis.set_xlim(0, end)
             number_ticks(axis)
         devices.tick_params(labelbottom=False)
-        memory.set_xlabel(clock.label)
+        memory.set_xlabel(clock.label if longest == max(ends) else f"{clock.label} (another scale than above)")
     return figure
+
+
+def _shared(values: Sequence[float]) -> list[float]:
+    """Return for each value the end of an axis on which it is seen well: the largest that is not much larger."""
+    return [max(other for other in values if other <= _MUCH_LARGER * own) for own in values]
 
 
 def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> None:
@@ -110,7 +131,7 @@ def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> N
     transfers = int((schedule.items < 0).sum())
     sent_note = f", {transfers:,} transfers (dark)" if transfers else ""
     took = f"{clock.length:,.4g} {clock.label.removeprefix('time, ')}" if simulation.runtime else "no runtimes"
-    name = f"{plain(timeline.problem.graph.name, 40)}: {plain(timeline.label, 32)}"
+    name = title_of(timeline.problem.graph.name, timeline.label, 72)
     axes.set_title(f"{name}: {took}, peak {format_bytes(simulation.peak)}{sent_note}", loc="left", fontsize="medium")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -174,7 +195,14 @@ def _draw_memory(axes: Axes, timeline: Timeline, clock: Clock, highest: int) -> 
         times, memory = timeline.memory_over_time(device)
         shown = highest_of_bins(memory)
         ending = np.append(times[shown] / clock.unit, clock.length)
-        axes.step(ending, np.append(memory[shown], memory[-1]) / unit, where="post", color=color_of(device), lw=1.0)
+        axes.step(
+            ending,
+            np.append(memory[shown], memory[-1]) / unit,
+            where="post",
+            color=color_of(device),
+            ls=line_of(device),
+            lw=1.0,
+        )
     step = timeline.peak_step
     axes.plot([clock.start[step]], [timeline.simulation.peak / unit], marker="v", color=PEAK, markersize=6, zorder=5)
     limits = limit_lines(axes, [timeline], unit)

@@ -15,7 +15,18 @@ from ..arrays import IntArray
 from ..costs.lifetimes import Holding
 from ..costs.timeline import Timeline
 from ..units import format_bytes
-from .figures import GREY, PEAK, byte_unit, color_of, highest_of_bins, new_figure, number_ticks, plain
+from .figures import (
+    GREY,
+    PEAK,
+    byte_unit,
+    color_of,
+    highest_of_bins,
+    line_of,
+    new_figure,
+    number_ticks,
+    plain,
+    title_of,
+)
 
 NAMED_TENSORS = 8
 STACK_TITLE = "held at the peak"
@@ -77,7 +88,7 @@ def _draw_by_tensor(axes: Axes, timeline: Timeline) -> list[Patch | Line2D]:
     entries += limit_lines(axes, [timeline], unit)
     _mark_peak(axes, timeline, unit)
     _finish(axes, timeline.steps, peak, unit, unit_name)
-    axes.set_title(f"{plain(timeline.problem.graph.name, 60)}: {plain(timeline.label, 40)}", loc="left")
+    axes.set_title(title_of(timeline.problem.graph.name, timeline.label, 100), loc="left")
     return entries
 
 
@@ -143,8 +154,11 @@ def _draw_lines(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2
     highest = max(timeline.simulation.peak for timeline in timelines)
     unit, unit_name = byte_unit(highest)
     entries: list[Patch | Line2D] = []
-    for number, (timeline, device, name) in enumerate(_lines(timelines)):
-        memory = timeline.memory(device)
+    lines = _lines(timelines)
+    memories = [timeline.memory(device) for timeline, device, _ in lines]
+    for number, (timeline, device, name) in enumerate(lines):
+        memory = memories[number]
+        over = sum(np.array_equal(memory, later) for later in memories[number + 1 :])
         shown = highest_of_bins(memory)
         step = int(np.argmax(np.where(timeline.schedule.targets == device, memory, -1)))
         (line,) = axes.step(
@@ -152,7 +166,8 @@ def _draw_lines(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2
             np.append(memory[shown], memory[shown[-1]]) / unit,
             where="post",
             color=color_of(number),
-            linewidth=1.2,
+            linestyle=line_of(number),
+            linewidth=1.2 + 2 * over,  # wider than those that are drawn over it
         )
         axes.plot([step + 1], [memory[step] / unit], marker="v", color=color_of(number), markeredgecolor="black")
         line.set_label(_described(timeline, name, memory, step))
@@ -160,7 +175,7 @@ def _draw_lines(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2
     entries += [*_weights_under(axes, timelines, unit), *limit_lines(axes, timelines, unit)]
     _finish(axes, max(timeline.steps for timeline in timelines), highest, unit, unit_name)
     graph, alone = timelines[0].problem.graph, len(timelines) == 1
-    axes.set_title(plain(graph.name, 60) + (f": {plain(timelines[0].label, 40)}" if alone else ""), loc="left")
+    axes.set_title(title_of(graph.name, timelines[0].label, 100) if alone else plain(graph.name, 60), loc="left")
     return entries
 
 

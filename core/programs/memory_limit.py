@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..costs.bounds import memory_bound
+from ..costs.infeasible import least_peak
 from ..costs.unrolled import repeated_ops
 from ..errors import ScheduleError
 from ..result import Result
@@ -31,15 +31,15 @@ def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str
     limit = result.problem.memory_limit
     if result.is_feasible or limit is None:
         return
-    least = memory_bound(result.problem)  # the bound of a search that keeps a limit says nothing of other orders
-    if result.is_proven_infeasible:
+    least = least_peak(result.problem, result.lower_bound if result.is_proven_infeasible else 0)
+    if result.is_proven_infeasible and result.problem.recompute:
         reason = result.notes[-1]
     elif least > limit:
         reason = f"no {'schedule' if result.problem.recompute else 'order'} needs less than {format_bytes(least)}"
     else:
         reason = f"the least that was found is {format_bytes(result.peak_memory)}"
-        if not result.problem.recompute and remedy:
-            reason += f"; {remedy}"
+    if not result.problem.recompute and remedy:
+        reason += f"; {remedy}"
     text = f"{name}: the memory limit of {format_bytes(limit)} is not kept: {reason}"
     raise ScheduleError("; ".join(filter(None, (text, consequence))))
 

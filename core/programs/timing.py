@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .system_allocator import return_freed_memory
+
 ENOUGH_MICROSECONDS = 500_000
 MOST_RUNS = 50
 _NOTED_SHARE = 0.02
@@ -79,4 +81,4 @@ def _give_freed_memory_back() -> None:
     libc = ctypes.CDLL(None)
     libc.mallopt(_MMAP_MAX, _DEFAULT_MMAP_MAX)
     libc.mallopt(_TRIM_THRESHOLD, _DEFAULT_TRIM_THRESHOLD)
-    libc.malloc_trim(0)
+    return_freed_memory()

@@ -4,7 +4,8 @@ Commands, help texts and the documentation know no method by name: they ask the 
 It imports no method, so that a help text costs nothing. The module of a method may define, beside its entry:
 
 - `Parameters`: a frozen dataclass derived from `core.search.parameters.Parameters`;
-- `parts(problem) -> list[str]`: the methods that it runs for a problem, itself included if it runs code of its own;
+- `parts(problem, is_counted) -> list[str]`: the methods that it runs for a problem, with or without a limit of the
+  evaluations, itself included if it runs code of its own;
 - `warm_up(tiny) -> Problem`: compiles what a short run would not, and returns the problem for that short run.
 """
 
@@ -166,7 +167,7 @@ METHODS: dict[str, Method] = {
     ),
     "topoformer": Method(
         "schedopt.policies.topoformer.solve:solve",
-        "Priorities by attention along the graph's partial order, decoded greedily, by samples or by a beam",
+        "Priorities by attention along the graph's partial order, decoded greedily, by samples or by beams",
         "Topoformer 4",
         searches=False,
         default_evaluations=5000,
@@ -278,14 +279,27 @@ METHODS: dict[str, Method] = {
         default_devices=2,
         flags=("weights",),
     ),
+    "direct": Method(
+        "schedopt.policies.direct.solve:solve",
+        "One pass: a graph neural network gives priorities, decoded once or as the best of 16; no search",
+        "ours; REGAL 5.2",
+        several_devices_only=True,
+        searches=False,
+        default_evaluations=5000,
+        default_devices=2,
+        machines=False,
+        flags=("decode", "width", "weights"),
+        trainer="schedopt.policies.direct.trainable",
+        training="Train direct, a network that schedules in one pass, by imitation and by REINFORCE.",
+    ),
 }
 
 
 FLAGS = {
     "decoder": "How brkga makes a schedule of its keys: queue (the paper's) or lazy.",
-    "decode": "How topoformer makes orders of priorities: greedy, sample or beam.",
-    "width": "Orders that topoformer draws, or partial orders in its beam.",
-    "weights": "Weights for topoformer, regal, gas or idrs. (default: those shipped)",
+    "decode": "How topoformer and direct decode priorities: greedy, sample or (topoformer) beam or two-way.",
+    "width": "What topoformer and direct draw, or partial orders in topoformer's first beam.",
+    "weights": "Weights for topoformer, regal, gas, idrs or direct. (default: those shipped)",
 }
 """Help of each parameter that `solve` has an option for."""
 

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from ..costs.bounds import lower_bound, min_cut_bound
 from ..costs.recompute_bounds import recompute_bound
 from ..costs.simulator import simulate
+from ..errors import UsageError
 from ..graph import CostGraph
 from ..graph_builder import GraphBuilder
 from ..machine import Machine
-from ..problem import Problem
+from ..problem import Problem, Task
 from ..schedule import Schedule
-from .method_spec import MethodSpec
-from .registry import load, module_of, parameters_class
+from .method_spec import MethodSpec, check_supported, parse_method
+from .registry import METHODS, load, module_of, parameters_class
 from .search import Search
 
 EVALUATIONS = 20
 LOOSE_LIMIT = 10**9
 
 
-def warm_up(problem: Problem, spec: MethodSpec) -> None:
-    """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled."""
+def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None) -> None:
+    """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled.
+
+    Parameters
+    ----------
+    problem, spec
+        What is to be solved, and how.
+    evaluations
+        The budget of evaluations of the run, if it has one, beside that of the method itself; None by default.
+    """
     loose = LOOSE_LIMIT if problem.is_limited else None
     changes: dict[str, Any] = {"graph": _tiny_graph(), "memory_limit": loose, "runtime_limit": None}
     if not problem.is_plain:
         equal = replace(Machine.equal(problem.devices), transfers="beside")
         changes |= {"machine": equal, "bandwidth": None, "latency": 0.0}
     tiny = replace(problem, **changes)
-    for part in parts_of(spec.name, problem):
+    for part in parts_of(spec.name, problem, is_counted=bool(spec.evaluations or evaluations)):
         prepare = getattr(module_of(part), "warm_up", None)
         search = Search(tiny if prepare is None else prepare(tiny), max_evaluations=EVALUATIONS, lower_bound=-1.0)
         load(part)(search, spec.parameters if part == spec.name else parameters_class(part)())
@@ -44,10 +54,36 @@ def warm_up(problem: Problem, spec: MethodSpec) -> None:
     lower_bound(tiny)
 
 
-def parts_of(name: str, problem: Problem) -> list[str]:
+def warm_up_all(done: Callable[[str], None] = lambda name: None) -> None:
+    """Compile the kernels of every method, for each kind of problem that it can solve.
+
+    Parameters
+    ----------
+    done
+        Called with the name of each method; does nothing by default.
+    """
+    tiny = _tiny_graph()
+    problems = [
+        Problem(tiny),
+        *(Problem(tiny, task, 2, LOOSE_LIMIT, latency=1.0) for task in get_args(Task)),
+        Problem(tiny, "runtime", memory_limit=LOOSE_LIMIT, recompute=True),
+        Problem(tiny, "runtime", 2, machine=Machine.equal(2)),
+    ]
+    for name in METHODS:
+        spec = parse_method(name)
+        for problem in problems:
+            try:
+                check_supported(spec, problem, None)
+            except UsageError:
+                continue
+            warm_up(problem, spec)
+        done(name)
+
+
+def parts_of(name: str, problem: Problem, *, is_counted: bool) -> list[str]:
     """Return the methods that a method may use for this problem: itself, unless its module has `parts`."""
     module = module_of(name)
-    parts: list[str] = module.parts(problem) if hasattr(module, "parts") else [name]
+    parts: list[str] = module.parts(problem, is_counted) if hasattr(module, "parts") else [name]
     return parts
 
 

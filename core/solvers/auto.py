@@ -16,11 +16,14 @@ COPIES = (2, 3, 4)
 PRICED_BEFORE = 20_000  # edits: what `recompute` finds of such graphs, it finds in these
 HEURISTICS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
 LIST_SCHEDULERS = ("heft", "peft", "cpop")
+BALANCED = "gp-dfs"
+"""Divides a graph evenly: no good makespan, but it keeps limits that others do not."""
 MOST_CELLS = 2**31
 LARGEST_PARTITIONED = 20_000  # edges: one second
 LARGEST_TINY = 30  # ops: most are proven optimal
 SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
-SHARE_IF_TINY = 0.1
+SHARE_OF_FITTING = 0.5
+SHARE_IF_TINY, SHARE_IF_FREE, SHARE_BEFORE_PROOFS = 0.1, 0.85, 0.6
 
 
 def _is_order_only(problem: Problem) -> bool:
@@ -40,8 +43,8 @@ def _is_proven(problem: Problem) -> bool:
     return _is_small(problem) and problem.devices <= MOST_DEVICES_PROVEN
 
 
-def parts(problem: Problem) -> list[str]:
-    """Return the methods used for a problem."""
+def parts(problem: Problem, is_counted: bool) -> list[str]:
+    """Return the methods used for a problem, with or without a limit of the evaluations."""
     if problem.recompute:
         return [
             *HEURISTICS,
@@ -51,7 +54,11 @@ def parts(problem: Problem) -> list[str]:
         ]
     if _is_order_only(problem):
         return [*_heuristics(problem), "order-search"]
-    more = [*(["step-search"] if _moves_steps(problem) else []), *([PROVING] if _is_proven(problem) else [])]
+    more = [
+        *([BALANCED] if _is_divided(problem) else []),
+        *(["step-search"] if _moves_steps(problem) else []),
+        *([PROVING] if _is_proven(problem) and not is_counted else []),
+    ]
     return [*_heuristics(problem), "annealing", *more]
 
 
@@ -62,10 +69,18 @@ def _moves_steps(problem: Problem) -> bool:
     return _is_small(problem) or (problem.task == "runtime" and _is_tied(problem))
 
 
+def _is_divided(problem: Problem) -> bool:
+    return problem.devices > 1 and not problem.is_plain
+
+
 def _heuristics(problem: Problem) -> tuple[str, ...]:
-    """Few transfers are worth a partition where they cost time or room; on machines it is list schedulers that do."""
+    """Few transfers are worth a partition where they cost time or room; on machines it is list schedulers that do.
+
+    These come before other orders for one device, which all take the same time.
+    """
     if not problem.is_plain:
-        return (*HEURISTICS, *LIST_SCHEDULERS)
+        first, *others = HEURISTICS
+        return (first, *LIST_SCHEDULERS, *others)
     if (
         problem.task == "runtime"
         and problem.devices > 1
@@ -101,12 +116,17 @@ def solve(search: Search, parameters: Parameters) -> None:
 def _search_placements(search: Search) -> None:
     """Share the budget out between the searches on several devices."""
     problem = search.problem
+    if _is_divided(problem) and search.best_fitness[0]:
+        _run_for(search, "annealing", SHARE_OF_FITTING)
+        if not search.must_stop():
+            _run(search, BALANCED)
     if not _moves_steps(problem):
-        _run(search, "annealing")
+        if not search.must_stop():
+            _run(search, "annealing")
         return
     proves = _is_proven(problem) and search.is_timed and math.isinf(search.evaluations_left)
     is_tiny = proves and problem.graph.num_ops <= LARGEST_TINY
-    _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else SHARE_OF_ANNEALING)
+    _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else _share_of_annealing(problem, proves))
     if search.best_fitness[0] and not proves and not search.must_stop():
         _run(search, "annealing")
     if proves:
@@ -115,6 +135,13 @@ def _search_placements(search: Search) -> None:
             _run(search, PROVING, hint=0)
     if not search.must_stop():
         _run(search, "step-search")
+
+
+def _share_of_annealing(problem: Problem, proves: bool) -> float:
+    """Return its share of the budget: most of it where transfers are free, so that sending early gains little."""
+    if problem.task == "memory" or _is_tied(problem):
+        return SHARE_OF_ANNEALING
+    return SHARE_BEFORE_PROOFS if proves else SHARE_IF_FREE
 
 
 def _run_for(search: Search, name: str, share: float) -> None:

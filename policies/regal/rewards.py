@@ -6,14 +6,16 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...core.costs.bounds import lower_bound
-from ...core.errors import UsageError
-from ...core.files.costgraph import parse_graph
+from ...core.errors import FormatError, UsageError
+from ...core.files.atomic import write_atomically
+from ...core.files.costgraph import read_graph
 from ...core.files.json_lines import JsonLines
 from ...core.graph import CostGraph
 from ...core.graph_hash import graph_hash
@@ -187,10 +189,22 @@ class GivenGraphs:
 
 
 class DrawnGraphs:
-    """The graphs of a recipe from a number on, each drawn when it is first needed; none is left out as a duplicate."""
+    """The graphs of a recipe from a number on; none is left out as a duplicate.
 
-    def __init__(self, recipe: Recipe, first: int, count: int) -> None:
-        self._recipe, self._first, self._count = recipe, first, count
+    Each is drawn when it is first needed, and kept as a file: a filter may cost far more than what a graph is for.
+
+    Parameters
+    ----------
+    recipe
+        What is drawn.
+    first, count
+        Number of the first graph, and how many there are.
+    folder
+        Folder of the files, which is made with the first of them.
+    """
+
+    def __init__(self, recipe: Recipe, first: int, count: int, folder: Path) -> None:
+        self._recipe, self._first, self._count, self._folder = recipe, first, count, folder
         self._hash = hashlib.sha256(repr(recipe).encode()).hexdigest()
 
     def __len__(self) -> int:
@@ -202,18 +216,28 @@ class DrawnGraphs:
 
     def maker(self, number: int) -> Callable[[], CostGraph]:
         """See `Graphs`."""
-        return partial(_drawn, self._recipe, self._first + number)
+        file = self._folder / f"{self._hash[:16]}-{self._first + number}{self._recipe.suffix}"
+        return partial(_drawn, self._recipe, self._first + number, file)
 
 
 def _itself(graph: CostGraph) -> CostGraph:
     return graph
 
 
-def _drawn(recipe: Recipe, number: int) -> CostGraph:
-    drawn = draw_graph(recipe, number)
-    if drawn is None:
-        raise UsageError(f"no graph of number {number} was kept; filter less, or change the parameters of the graphs")
-    return parse_graph(drawn.data, drawn.name)
+def _drawn(recipe: Recipe, number: int, file: Path) -> CostGraph:
+    """Return the graph of a number: from its file, or else drawn, which leaves the file there."""
+    if not file.exists():
+        drawn = draw_graph(recipe, number)
+        if drawn is None:
+            raise UsageError(
+                f"no graph of number {number} was kept; filter less, or change the parameters of the graphs"
+            )
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FormatError(f"{file.parent}: cannot be made: {error.strerror or error}") from error
+        write_atomically(file, drawn.data)
+    return read_graph(file)
 
 
 class Cases:

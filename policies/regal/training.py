@@ -27,6 +27,7 @@ from ...datasets.synthetic import SyntheticParameters, synthetic_graph
 from ..training.evolution import centred_ranks, directions, estimated_gradient
 from ..training.given_batches import given_batches
 from ..training.phases import PhasedTrainer, seeded
+from ..training.progress import OnGraph, ignored
 from ..training.run_folder import Place, RunKind
 from .actions import Kind, Taken
 from .batch import multigraph_batch
@@ -35,7 +36,7 @@ from .network import BaselineNetwork, RegalNetwork, load_network
 from .rewards import Case, Cases, DrawnGraphs, GivenGraphs, Graphs, Setting, Start, found_value, make_case
 from .training_settings import Phase, TrainingParameters
 
-PLAIN = "plain.jsonl"
+PLAIN, DRAWN = "plain.jsonl", "graphs"
 VALIDATED = ("sample", "most_likely", "expected")
 _SAMPLES, _SEEDS, _DIRECTIONS = 0, 2, 3
 _HELD_OUT = 2**31
@@ -138,9 +139,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         if given := self.validation if first else self.graphs:
             return GivenGraphs(given)
         keep = (KeepImproving(p.improving),) if p.improving else ()
-        return DrawnGraphs(
-            Recipe(p.synthetic, p.seed, keep), first, p.validation_graphs if first else p.training_graphs
-        )
+        count = p.validation_graphs if first else p.training_graphs
+        return DrawnGraphs(Recipe(p.synthetic, p.seed, keep), first, count, self.folder / DRAWN)
 
     def _size_of_epoch(self, phase: Phase) -> float:
         """Return an epoch's evaluations; a phase that only imitates counts those of its features."""
@@ -249,7 +249,12 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             part = part.view_as(weight)
             weight.grad = part.clone() if weight.grad is None else weight.grad + part
 
-    def validate(self, network: RegalNetwork, must_stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
+    def validate(
+        self,
+        network: RegalNetwork,
+        must_stop: Callable[[], bool] = lambda: False,
+        on_graph: OnGraph = ignored,
+    ) -> dict[str, float] | None:
         """Return how much better than plain BRKGA the policy's actions are, in percent; None if stopped.
 
         For actions drawn, the most likely and the expected ones: the mean improvement, and the share of graphs on which
@@ -280,11 +285,13 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                     chosen += [(case.start, actions) for actions in (policy.most_likely(), policy.expected())]
                 left = p.validation_evaluations - p.features
                 begun.append((case, [self._search(start, actions.cpu().numpy(), left) for start, actions in chosen]))
+                on_graph("prepared", len(begun), len(visits))
                 if must_stop():
                     return None
             ratios = []
             for case, results in begun:
                 ratios.append([case.ratio(min(case.searched.value, result())) for result in results])
+                on_graph("done", len(ratios), len(visits))
                 if must_stop():
                     return None
         finally:

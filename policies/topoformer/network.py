@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -28,6 +28,7 @@ from .priorities import (
     normalised_priorities,
     order_log_probability,
 )
+from .two_way import decode_two_way
 
 Encoder = Literal[
     "topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"
@@ -150,6 +151,13 @@ class PriorityPolicy:
     def beam(self, width: int) -> list[Decoded]:
         """See `Policy`."""
         return [decode_beam(b, row, width) for b, row in self._values()]
+
+    def two_way(
+        self, width: int, most: float, bound: int, must_stop: Callable[[], bool] = lambda: False
+    ) -> tuple[Decoded, int]:
+        """Return what beams from both ends find for the only graph, and what they kept; see `decode_two_way`."""
+        ((b, row),) = self._values()
+        return decode_two_way(b, row, width, most=most, bound=bound, must_stop=must_stop)
 
     def log_probability(self, orders: Sequence[np.ndarray]) -> Tensor:
         """See `Policy`."""

@@ -27,7 +27,7 @@ from ..networks.shipped import digests, shipped, weights_file, weights_of
 if TYPE_CHECKING:  # torch is loaded once there is something to decode
     from .network import NetworkParameters, Policy
 
-DECODERS = ("greedy", "sample", "beam")
+DECODERS = ("greedy", "sample", "beam", "two-way")
 MOST_OPS = 20_000
 """Relations between all pairs of ops take their square in bytes, several times: about 3 GiB here."""
 SECONDS_PER_PAIR = 2.5e-10
@@ -39,18 +39,27 @@ NEXT_BEST = ("lpmf", "dfs-postorder")
 class Parameters(base.Parameters):
     """Weights that cannot be read are refused before any run."""
 
-    decode: str = parameter("beam", "greedy: the most urgent op; sample: the best of some draws; beam: beam search")
-    width: int = parameter(16, "orders that are drawn, or partial orders in the beam", low=1, high=4096)
+    decode: str = parameter(
+        "two-way",
+        "greedy: the most urgent op; sample: the best of some draws; beam: beam search; "
+        "two-way: beams from both ends in turn, each below the best peak so far",
+    )
+    width: int = parameter(16, "orders that are drawn, or partial orders in the first beam", low=1, high=4096)
     weights: str = parameter("", "a file of schedopt train topoformer, or a shipped one by name (default: what fits)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.decode not in DECODERS:
-            raise UsageError(f"decode must be greedy, sample or beam, not '{self.decode}'")
+            raise UsageError(f"decode must be greedy, sample, beam or two-way, not '{self.decode}'")
         if self.weights:
             from .network import load_network
 
-            load_network(weights_file(self.weights))
+            shape = load_network(weights_file(self.weights)).parameters_
+            if self.decode == "two-way" and shape.decoder != "priorities":
+                raise UsageError(
+                    f"decode two-way needs a priority per op, and {self.weights} has an {shape.decoder} decoder; "
+                    "decode by beam"
+                )
         else:
             shipped("topoformer")
 
@@ -90,9 +99,9 @@ def solve(search: Search, parameters: Parameters) -> None:
     """Offer the best of the decoded orders; on several devices, place them all.
 
     Greedy decoding counts one evaluation, sampling one per order, a beam one per partial order that it keeps: each of
-    these is expanded once per op. On several devices at most half of the budget goes into the orders. Where the
-    network cannot be used, because the graph is too large or time too short, the order is the better one of
-    `NEXT_BEST`, and a note says so.
+    these is expanded once per op; two-way decoding goes on with beams while the budget holds them. On several devices
+    at most half of the budget goes into the orders. Where the network cannot be used, because the graph is too large or
+    time too short, the order is the better one of `NEXT_BEST`, and a note says so.
 
     The network runs on the processor, on as many threads as torch chooses. Their number can change the last bits of
     the priorities, and so in rare cases an order. Apart from that the result depends on graph, weights and parameters,
@@ -153,16 +162,24 @@ def _seconds(p: NetworkParameters, ops: int) -> float:
 
 
 def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArray:
-    share = 1.0 if search.problem.devices == 1 else 0.5
-    width = int(min(parameters.width, max(1.0, share * search.evaluations_left)))
+    from .network import PriorityPolicy
+
+    is_one_device = search.problem.devices == 1
+    most = max(1.0, (1.0 if is_one_device else 0.5) * search.evaluations_left)
+    width = kept = int(min(parameters.width, most))
     if parameters.decode == "greedy":
-        width, (decoded,) = 1, policy.greedy()
+        kept, (decoded,) = 1, policy.greedy()
     elif parameters.decode == "sample":
         (decoded,) = policy.sample(width, search.rng)
-    else:
+    elif parameters.decode == "beam":
         (decoded,) = policy.beam(width)
+    else:
+        assert isinstance(policy, PriorityPolicy)  # `Parameters` refuses others
+        is_bounded = is_one_device and search.problem.task == "memory"
+        bound = int(search.lower_bound) - int(search.problem.graph.persistent.sum()) if is_bounded else 0
+        decoded, kept = policy.two_way(width, most, bound, search.must_stop)
     orders = decoded.orders[np.argsort(decoded.peaks, kind="stable")]
-    search.evaluations += width
+    search.evaluations += kept
     search.offer(Schedule.single_device(orders[0]))
     return orders
 

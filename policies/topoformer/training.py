@@ -19,6 +19,7 @@ from ...core.graph import CostGraph
 from ...core.parallel import chunks
 from ..training.given_batches import given_batches
 from ..training.phases import PhasedTrainer, seeded
+from ..training.progress import OnGraph, ignored
 from ..training.run_folder import Place, RunKind
 from ..training.settings import check_device
 from .batch import GraphBatch, batch_of
@@ -172,7 +173,12 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
             return orders, [1.0] * len(orders)
         return orders, [float(f.peaks[0] < d.peaks.min()) for f, d in zip(found, drawn, strict=True)]
 
-    def validate(self, network: Network, must_stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
+    def validate(
+        self,
+        network: Network,
+        must_stop: Callable[[], bool] = lambda: False,
+        on_graph: OnGraph = ignored,
+    ) -> dict[str, float] | None:
         """Return the mean gap of greedy, sample-16 and beam-16 to the reference orders, in percent; None if stopped.
 
         Those of layered graphs are orders of a backward beam of width 200. Each call has the same random choices.
@@ -181,7 +187,8 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
         network.eval()
         try:
-            for example in self._validation_examples():
+            examples = self._validation_examples(on_graph)
+            for number, example in enumerate(examples, start=1):
                 with torch.inference_mode():
                     batch = flipped(batch_of([example.encoded]), rng)
                     policy = network([example.encoded], batch)
@@ -190,13 +197,14 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
                     found = (policy.greedy(), policy.sample(16, rng), policy.beam(16))
                 for name, decoded in zip(VALIDATED, found, strict=True):
                     gaps[name].append(gap_percent(int(decoded[0].peaks.min()), example.peak or 0))
+                on_graph("done", number, len(examples))
                 if must_stop():
                     return None
         finally:
             network.train()
         return {name: float(np.mean(values)) for name, values in gaps.items()}
 
-    def _validation_examples(self) -> list[Example]:
+    def _validation_examples(self, on_graph: OnGraph) -> list[Example]:
         if not self._validated:
             eigenvectors = self.network.parameters_.eigenvectors
             if self.validation:
@@ -204,7 +212,10 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
             else:
                 nodes = (self.parameters.validation_nodes,) * 2
                 source = Source(self.parameters.seed, nodes, eigenvectors, teacher_width=200)
-                self._validated = validation_examples(source, self.parameters.validation_graphs, self.jobs)
+                count = self.parameters.validation_graphs
+                for example in validation_examples(source, count, self.jobs):
+                    self._validated.append(example)
+                    on_graph("prepared", len(self._validated), count)
         return self._validated
 
     def _score(self, validation: dict[str, float]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -101,9 +101,9 @@ def layered_batches(
     yield from map_in_order(partial(source.examples, epoch), ranges, jobs)
 
 
-def validation_examples(source: Source, graphs: int, jobs: int = 1) -> list[Example]:
-    """Return layered graphs that no epoch trains on."""
-    return list(map_in_order(partial(source.example, 0), range(VALIDATION, VALIDATION + graphs), jobs))
+def validation_examples(source: Source, graphs: int, jobs: int = 1) -> Iterator[Example]:
+    """Yield layered graphs that no epoch trains on."""
+    return map_in_order(partial(source.example, 0), range(VALIDATION, VALIDATION + graphs), jobs)
 
 
 def encoded_examples(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -19,11 +20,11 @@ from ...core.graph import CostGraph
 from ..networks.files import write_network
 from ..networks.message_passing import using_threads
 from ..networks.shipped import weights_file
+from .progress import OnGraph, Phase, Progress, ignored
 from .run_folder import (
     CHECKPOINT,
     WEIGHTS,
     Checkpoint,
-    Place,
     RunKind,
     add_to_curve,
     board_of,
@@ -33,41 +34,10 @@ from .run_folder import (
     read_checkpoint,
     tensors_of,
 )
-from .settings import PhaseSettings, TrainingSettings, check_device
+from .settings import TrainingSettings, check_device
 
-Phase = TypeVar("Phase", bound=PhaseSettings)
 Batch = TypeVar("Batch")
 Module = TypeVar("Module", bound=nn.Module)
-
-
-@dataclasses.dataclass(frozen=True)
-class Progress(Generic[Phase]):
-    """What a run says after each step.
-
-    Parameters
-    ----------
-    place
-        Where the run is.
-    phase
-        Settings of the phase that it is in.
-    share_done
-        Share of the whole run's work that is done, from 0 to 1.
-    measured
-        Means of the last 20 steps, by name.
-    validation
-        Result of the last validation, see `validate` of the trainer.
-    """
-
-    place: Place
-    phase: Phase
-    share_done: float
-    measured: dict[str, float]
-    validation: dict[str, float]
-
-    @property
-    def batches(self) -> int:
-        """Steps of this epoch."""
-        return self.phase.steps
 
 
 class PhasedTrainer(ABC, Generic[Phase, Batch]):
@@ -164,8 +134,13 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         """Return what a step makes smaller."""
 
     @abstractmethod
-    def validate(self, network: Any, must_stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
-        """Return how good the network is, or None if told to stop."""
+    def validate(
+        self,
+        network: Any,
+        must_stop: Callable[[], bool] = lambda: False,
+        on_graph: OnGraph = ignored,
+    ) -> dict[str, float] | None:
+        """Return how good the network is, or None if told to stop; tells `on_graph` of each graph."""
 
     @abstractmethod
     def _score(self, validation: dict[str, float]) -> float:
@@ -206,6 +181,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         on_step: Callable[[Progress[Phase]], None] = lambda progress: None,
         must_stop: Callable[[], bool] = lambda: False,
         on_epoch: Callable[[dict[str, float]], None] = lambda line: None,
+        on_graph: OnGraph = ignored,
     ) -> bool:
         """Train from where the run is to the end; whether it got there.
 
@@ -218,6 +194,9 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
             ends. By default it never does.
         on_epoch
             Called with each new line of the curve: after each epoch, and before the first. It does nothing by default.
+        on_graph
+            Called in a validation with what is done with its graphs, with how many, and of how many; does nothing by
+            default.
 
         Raises
         ------
@@ -234,7 +213,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         self._clock = self._checkpointed = time.monotonic()
         with board_of(self.folder, self.place) as board, _repeatable(self.parameters), self._at_work():
             try:
-                return self._train(board, on_step, must_stop, on_epoch)
+                return self._train(board, on_step, must_stop, on_epoch, on_graph)
             except ClusterError:
                 self._write_checkpoint()
                 raise
@@ -245,13 +224,14 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         on_step: Callable[[Progress[Phase]], None],
         must_stop: Callable[[], bool],
         on_epoch: Callable[[dict[str, float]], None],
+        on_graph: OnGraph,
     ) -> bool:
         if not self.place.step and not self.place.is_validated:
             self._write_checkpoint()
-            if not self._end_epoch(board, on_epoch, must_stop):
+            if not self._end_epoch(board, on_epoch, must_stop, on_graph):
                 return False
         while not self.is_finished:
-            if not self._train_epoch(on_step, must_stop) or not self._end_epoch(board, on_epoch, must_stop):
+            if not self._train_epoch(on_step, must_stop) or not self._end_epoch(board, on_epoch, must_stop, on_graph):
                 return False
         return True
 
@@ -309,24 +289,47 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         return self._clock - before
 
     def _progress(self, phase: Phase) -> Progress[Phase]:
+        measured = {name: float(np.mean(values[-20:])) for name, values in self._measured.items()}
+        place = dataclasses.replace(self.place)
+        return Progress(place, phase, self._share_done(phase), measured, self._last, self.seconds_left)
+
+    def _share_done(self, phase: Phase) -> float:
+        """Return the share of all steps' work that is done."""
         sizes = [p.epochs * self._size_of_epoch(p) for p in map(self._phase, range(len(self.parameters.phases)))]
         done = sum(sizes[: self.place.phase])
-        done += self._size_of_epoch(phase) * (self.place.epoch + self.place.batch / phase.steps)
-        measured = {name: float(np.mean(values[-20:])) for name, values in self._measured.items()}
-        return Progress(dataclasses.replace(self.place), phase, done / sum(sizes), measured, self._last)
+        here = self._size_of_epoch(phase) * (self.place.epoch + self.place.batch / phase.steps)
+        return float((done + here) / sum(sizes))
+
+    @property
+    def seconds_left(self) -> float:
+        """About how long the rest of the run takes, by the time that its steps and validations took; inf at first."""
+        if self.is_finished:
+            return 0.0
+        place, epochs = self.place, [phase.epochs for phase in self.parameters.phases]
+        share = self._share_done(self._phase())
+        if not (share and place.validations):
+            return math.inf
+        steps = (place.seconds - place.validation_seconds) * (1 - share) / share
+        return float(steps + place.validation_seconds * (1 + sum(epochs) - place.validations) / place.validations)
 
     def _end_epoch(
-        self, board: Any, on_epoch: Callable[[dict[str, float]], None], must_stop: Callable[[], bool]
+        self,
+        board: Any,
+        on_epoch: Callable[[dict[str, float]], None],
+        must_stop: Callable[[], bool],
+        on_graph: OnGraph,
     ) -> bool:
         """Validate, keep the weights if they are the best so far, and go on to the next epoch; False if told to stop.
 
         So a run begins, too.
         """
-        validation = self.validate(self.network, must_stop)
+        validation = self.validate(self.network, must_stop, on_graph)
         seconds = self._count_time()
+        self.place.validation_seconds += seconds
         if validation is None:
             self._write_checkpoint()
             return False
+        self.place.validations += 1
         self._last = validation
         self._on_validation(validation)
         score = self._score(validation)

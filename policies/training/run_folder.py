@@ -27,13 +27,15 @@ CHECKPOINT, WEIGHTS, CONFIG, CURVE = "checkpoint.safetensors", "weights.safetens
 
 @dataclasses.dataclass
 class Place:
-    """How far a run is: the next step to do, the time that the steps before took, and the best score so far."""
+    """How far a run is: the next step to do, the best score so far, the time in all, and of how many validations."""
 
     phase: int = 0
     epoch: int = 0
     batch: int = 0
     step: int = 0
     seconds: float = 0.0
+    validation_seconds: float = 0.0
+    validations: int = 0
     best: float = math.inf
 
     @property

@@ -22,6 +22,7 @@ def test_results_come_in_order_and_errors_reach_the_caller(jobs):
     assert list(map_in_order(str, [], jobs)) == []
 
 
+@pytest.mark.slow
 def test_results_do_not_pile_up(tmp_path):
     results = map_in_order(Path.touch, (tmp_path / str(number) for number in range(1000)), jobs=2)
     next(results)

@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedopt.core.errors import UsageError
 from schedopt.core.units import (
+    bytes_alike,
     format_bytes,
+    format_change,
     format_microseconds,
     parse_bandwidth,
     parse_bytes,
@@ -14,6 +16,8 @@ from schedopt.core.units import (
     parse_microseconds,
     parse_percent,
     parse_seconds,
+    signed,
+    times_alike,
 )
 
 
@@ -105,7 +109,7 @@ def test_what_is_not_understood_is_shown_with_a_remedy(parse, text, message):
     ("value", "text"),
     [
         (0, "0 B"),
-        (1023, "1023 B"),
+        (1023, "1,023 B"),
         (1024, "1.00 KiB"),
         (63.1 * 2**20, "63.1 MiB"),
         (999 * 2**30, "999 GiB"),
@@ -134,3 +138,51 @@ def test_format_microseconds(value, text):
 @given(st.integers(0, 2**62))
 def test_what_is_written_is_read_as_about_the_same(value):
     assert parse_bytes(format_bytes(value).replace(",", "")) == pytest.approx(value, rel=6e-3)
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([4507238, 4034396, 999 * 1024], ["4.298 MiB", "3.847 MiB", "0.976 MiB"]),
+        ([2**30, 5 * 2**20], ["1,024.00 MiB", "5.00 MiB"]),
+        ([2**30, 3], ["1,024.000 MiB", "<0.001 MiB"]),
+        ([1000, 20, 0], ["1,000 B", "20 B", "0 B"]),
+        ([2**20, 0], ["1.00 MiB", "0.00 MiB"]),
+        ([], []),
+    ],
+)
+def test_bytes_of_one_table_have_one_unit(values, texts):
+    assert list(map(bytes_alike(values), values)) == texts
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([11814.0, 6837.0], ["11.814 ms", "6.837 ms"]),
+        ([2e6, 500.0], ["2,000.0 ms", "0.5 ms"]),
+        ([1e6, 2e6], ["1 s", "2 s"]),
+        ([12.0, 0.25], ["12.00 us", "0.25 us"]),
+        ([0.0], ["0 us"]),
+    ],
+)
+def test_times_of_one_table_have_one_unit(values, texts):
+    assert list(map(times_alike(values), values)) == texts
+
+
+@pytest.mark.parametrize(
+    ("value", "before", "text"),
+    [
+        (50, 100, "-50.00%"),
+        (100, 100, "0%"),
+        (99_999, 100_000, "-0.001%"),
+        (100_001, 100_000, "+0.001%"),
+        (0, 0, ""),
+        (1, 0, "worse"),
+    ],
+)
+def test_a_change_is_never_a_signed_zero(value, before, text):
+    assert format_change(value, before) == text
+
+
+def test_what_rounds_to_zero_has_no_sign():
+    assert [signed(one) for one in (0.001, -0.001, 0.0, -0.0, 1.5, -1.5)] == ["0.00"] * 4 + ["+1.50", "-1.50"]

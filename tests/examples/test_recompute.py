@@ -27,6 +27,13 @@ def test_layered_graphs(tmp_path):
     assert first[:3] == ["30", "0.8", "2"]
     content = output.read_text()
     assert run(*arguments) == printed
+    by_clock = run(*arguments, "--clock", "processor", "--cp-sat", 1, "--cp-sat-graphs", 1)
+    assert "processor time" in by_clock
+    with output.open(newline="") as file:
+        added = [row for row in csv.DictReader(file) if row["clock"] == "processor"]
+    assert [sum(row["method"] == method for row in added) for method in ("recompute", "cp-sat")] == [4, 2]
+    output.write_text(content)
+    assert run(*arguments) == printed
     assert output.read_text() == content
 
 

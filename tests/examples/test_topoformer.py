@@ -54,7 +54,25 @@ def test_topoformer_table1_keeps_runs_that_the_figures_draw(tmp_path):
     assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
     (reference,) = (line.split() for line in drawn.splitlines()[:2] if "approximate-dp" in line)
     assert reference[1:4] == ["+0.00", "±", "0.00%"]
-    assert drawn.count("topoformer:decode=") == 6
+    assert drawn.count("topoformer:decode=") == 8
+
+
+@pytest.mark.slow
+def test_decoders_has_a_row_for_each_decoder_by_each_kind_of_priorities():
+    printed = run("topoformer/decoders.py", "--nodes", 40, "--graphs", 2, "--width", 2).splitlines()
+    assert printed[0].startswith("2 graphs of 40 ops, width 2")
+    assert len(printed) == 10
+
+
+@pytest.mark.slow
+def test_nine_cells_keeps_its_runs_and_adds_to_them(tmp_path):
+    arguments = "topoformer/nine_cells.sh", tmp_path / "runs"
+    assert rows_of(run(*arguments, "60:1", 10), "topoformer:decode=") == 4
+    before = (tmp_path / "runs" / "60.jsonl").read_text()
+    printed = run(*arguments, "60:2 80:1", 10)
+    assert "layered, 60 ops, 2 graphs of seed 0:\npeak memory, 2 graphs" in printed
+    kept = (tmp_path / "runs" / "60.jsonl").read_text()
+    assert kept.startswith(before) and kept.count("\n") == 2 * before.count("\n")
 
 
 def test_figures_call_trained_weights_by_their_run(tmp_path):

@@ -28,7 +28,7 @@ def checkpoint_of(folder):
     with safe_open(str(Path(folder) / CHECKPOINT), "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         about = dict(file.metadata())
-    about["place"] = {name: value for name, value in json.loads(about["place"]).items() if name != "seconds"}
+    about["place"] = {name: value for name, value in json.loads(about["place"]).items() if not name.endswith("seconds")}
     return tensors, about
 
 

@@ -144,6 +144,6 @@ METHODS = {
             "placement_entropy",
         },
         [2 * 2 * 120] * 4 + [2 * 2 * 2 * 2 * 120] * 2 + [2 * 100] * 2,
-        {regal_training.PLAIN},
+        {regal_training.PLAIN, regal_training.DRAWN},
     ),
 }

@@ -2,17 +2,21 @@
 
 import copy
 import hashlib
+import json
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
 import yaml
+from jsonschema import Draft202012Validator
 from schedopt.core.problem import Problem
 from schedopt.core.search.settings import from_plain
 from schedopt.core.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.datasets.synthetic import SyntheticParameters
+from schedopt.policies.direct import network as direct_network
+from schedopt.policies.direct import training_settings as direct_settings
 from schedopt.policies.networks.shipped import WEIGHTS, shipped
 from schedopt.policies.regal import network as regal_network
 from schedopt.policies.regal import training_settings as regal_settings
@@ -22,33 +26,68 @@ from schedopt.policies.regal.rewards import Setting, make_case
 from schedopt.policies.regal.solve import Parameters
 from schedopt.policies.topoformer.network import load_network
 from schedopt.policies.topoformer.training_settings import TrainingParameters, shipped_recipe
+from schedopt.policies.training.chains import RECIPES, read_chain
 from scipy.stats import spearmanr
 
 CHAIN = layered_graph(LayeredParameters(nodes=10), np.random.default_rng(0))
 LARGEST, LARGEST_TOGETHER = 10_000_000, 40_000_000
 
 
-def card_of(file):
-    return yaml.safe_load(file.with_suffix(".yaml").read_text())
-
-
-REGAL = [file for file in WEIGHTS.glob("*.safetensors") if file.stem.startswith(("regal-", "gas-"))]
-
-
 def name_of(file):
     return file.stem
 
 
-@pytest.mark.parametrize("file", shipped("topoformer") + REGAL, ids=name_of)
+def card_of(file):
+    return yaml.safe_load(file.with_suffix(".yaml").read_text())
+
+
+CARDS = sorted(WEIGHTS.glob("*.yaml"))
+SCHEMA = json.loads((WEIGHTS / "card.schema.json").read_text())
+REGAL = [file for file in WEIGHTS.glob("*.safetensors") if file.stem.startswith(("regal-", "gas-"))]
+DIRECT = [file for file in WEIGHTS.glob("*.safetensors") if file.stem.startswith("direct-")]
+
+
+@pytest.mark.parametrize("file", shipped("topoformer") + REGAL + DIRECT, ids=name_of)
 def test_weights_have_a_card_that_says_what_made_them(file):
     card = card_of(file)
     assert card["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert {"command", "commit", "data", "machine", "hours", "runs"} <= card.keys()
-    assert all(run["curve"] for run in card["runs"])
     kind, load = TrainingParameters, load_network
     if file in REGAL:
         kind, load = regal_settings.TrainingParameters, regal_network.load_network
+    if file in DIRECT:
+        kind, load = direct_settings.TrainingParameters, direct_network.load_network
     assert load(file).parameters_ == from_plain(kind, card["recipe"], file.name).network
+    runs = read_chain(file.stem, file.stem.partition("-")[0], kind)
+    assert {run.settings.network for run in runs} == {load(file).parameters_}
+    assert [phase for run in runs for phase in run.settings.phases] == [*from_plain(kind, card["recipe"], "").phases]
+
+
+@pytest.mark.parametrize("card", [yaml.safe_load(file.read_text()) for file in CARDS], ids=map(name_of, CARDS))
+def test_every_card_keeps_the_schema(card):
+    Draft202012Validator.check_schema(SCHEMA)
+    Draft202012Validator(SCHEMA).validate(card)
+    name = card["weights"].removesuffix(".safetensors")
+    method = name.partition("-")[0]
+    words = card["command"].split()
+    assert words[:3] == ["schedopt", "train", method]
+    assert words[-4:] == ["--recipe", name, "--output", "run/"]
+    columns = len(card["curve_columns"])
+    for run in card["runs"]:
+        assert {len(line) for line in run["curve"]} <= {columns - 1, columns}
+        assert run["best"] in [line[:2] for line in run["curve"]]
+        assert run["curve"] == sorted(run["curve"], key=lambda line: line[2])
+
+
+@pytest.mark.parametrize(
+    "change", [{"hours": 0}, {"command": "make"}, {"sha256": ""}, {"runs": []}, {"commit": None}, {"more": 1}], ids=str
+)
+def test_a_card_that_says_less_or_something_else_breaks_the_schema(change):
+    card = yaml.safe_load(CARDS[0].read_text()) | change
+    assert not Draft202012Validator(SCHEMA).is_valid({key: value for key, value in card.items() if value is not None})
+
+
+def test_every_file_of_weights_has_a_recipe_and_no_recipe_is_of_none():
+    assert {file.stem for file in RECIPES.iterdir()} == {file.stem for file in CARDS}
 
 
 def test_all_weights_are_small_and_described():
@@ -126,3 +165,15 @@ def test_the_papers_actions_are_the_default():
         first = regal_network.load_network(file).parameters_
         chosen = Parameters().file(Problem(CHAIN, task=first.task, devices=first.devices))
         assert not regal_network.load_network(chosen).parameters_.actions.transfers
+
+
+@pytest.mark.parametrize("file", DIRECT, ids=name_of)
+def test_shipped_weights_schedule_unseen_graphs_better_than_the_rule_that_they_correct(file):
+    task = direct_network.load_network(file).parameters_.task
+    better = []
+    for seed in range(16):
+        graph = SyntheticParameters().draw(seed, np.random.default_rng([63, seed]))
+        problem = Problem(graph, task=task, devices=2 + seed % 3)
+        learned, rule = (solve(problem, f"direct:decode={decode}").value for decode in ("greedy", "rule"))
+        better.append(1 - learned / rule)
+    assert np.mean(better) > 0

@@ -6,11 +6,12 @@ from typing import Annotated, Optional
 
 import typer
 
+from ...default_output import HELP
 from ...options import JsonFlag, QuietFlag
 from .options import FormatOption, OptionalText, OutputOption
 
 _OptionalInt = Optional[int]  # noqa: UP045 - Typer reads it at run time on Python 3.10
-_FILE_HELP = "A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. (default: -)"
+_FILE_HELP = f"A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. {HELP}"
 
 
 def architecture(
@@ -35,7 +36,7 @@ def architecture(
     from ...console import Talk
     from .output import resolve_output, say_written
 
-    to = resolve_output(ctx, 1)
+    to = resolve_output(ctx, 1, name)
     encoding_of(to.path)
     graph = architecture_graph(name, batch, size, training, weights)
     to.write(format_graph(graph, *SUFFIXES[to.suffix]))

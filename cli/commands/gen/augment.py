@@ -46,7 +46,7 @@ def augment(
     first is kept. One copy of one graph may go to a file or to standard output.
     """
     from ....core.errors import UsageError
-    from ....core.files.costgraph import find_graphs, read_graph
+    from ....core.files.costgraph import find_graphs, graph_name, read_graph
     from ....datasets.augment import encode_copy
     from ....datasets.duplicates import parse_dedup
     from ....datasets.fill import distinct_originals, improvable_originals, write_augmented
@@ -56,7 +56,7 @@ def augment(
     from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 
     paths = find_graphs(graphs)
-    to = resolve_output(ctx, len(paths) * copies)
+    to = resolve_output(ctx, len(paths) * copies, f"{graph_name(paths[0])}-copy")
     room, kind = room_asked(ctx), parse_dedup(dedup)
     talk = Talk(quiet)
     originals, dropped = distinct_originals((read_graph(path, talk.note) for path in paths), kind)

@@ -114,7 +114,7 @@ def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 
     given = ctx.params
-    output = resolve_output(ctx, given["count"])
+    output = resolve_output(ctx, given["count"], str(ctx.info_name))
     room = room_asked(ctx)
     keep = (KeepWithRoom(*room), *keep) if room else keep
     recipe = Recipe(family, given["seed"], keep, parse_dedup(given["dedup"]), output.suffix)

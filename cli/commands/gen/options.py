@@ -6,11 +6,13 @@ from typing import Annotated, Optional
 
 import typer
 
+from ...default_output import HELP
+
 OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
 OUTPUT_HELP = (
     "Folder for a data set; a name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz for one graph; "
-    "- for one graph on standard output. (default: -)"
+    f"- for one graph on standard output. {HELP}"
 )
 _SPLIT_HELP = (
     "Split into train, valid and test, e.g. 3-1-1: sorted by number of ops, each group of A+B+C graphs is "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ...command_line import command_line
+from ...default_output import output_of
 
 if TYPE_CHECKING:
     from ....core.problem import Task
@@ -35,8 +36,18 @@ class Output:
             sys.stdout.buffer.flush()
 
 
-def resolve_output(ctx: typer.Context, graphs: int) -> Output:
-    """Decide where `graphs` graphs go from the command's options, or say why they cannot."""
+def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Output:
+    """Decide where `graphs` graphs go from the command's options, or say why they cannot.
+
+    Parameters
+    ----------
+    ctx
+        With the options.
+    graphs
+        How many there are.
+    name
+        What the file of the only one is called where the options name none, and it would go to a terminal.
+    """
     from ....core.errors import UsageError
     from ....core.files.atomic import check_writable
     from ....core.files.costgraph import SUFFIXES
@@ -47,7 +58,10 @@ def resolve_output(ctx: typer.Context, graphs: int) -> Output:
     argument, option, wanted = given.get("target"), given["output"], given["format_"]
     if argument is not None and option is not None:
         raise UsageError("the output is named twice; give it as an argument or with --output")
-    path = argument or option or "-"
+    given_path = argument or option
+    if given_path is None and graphs == 1:
+        given_path = output_of(None, name, f".{wanted or 'pb.gz'}")
+    path = given_path or "-"
     suffix = next((s for s in sorted(SUFFIXES, key=len, reverse=True) if path.endswith(s)), None)
     kind = "stdout" if path == "-" else "file" if suffix else "folder"
     split = parse_ratio(given["split"]) if given.get("split") else None

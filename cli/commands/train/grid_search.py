@@ -245,7 +245,9 @@ def _table(grid: Grid, ranking: list[MethodSummary]) -> Table:
 
 def _improvement(summary: MethodSummary) -> str:
     """Write the mean and its standard error."""
+    from ....core.units import signed
+
     mean, error = summary.improvement.mean, summary.improvement.standard_error
     if mean is None:
         return "none"
-    return f"{mean:+.2f}%" if error is None else f"{mean:+.2f} ± {error:.2f}%"
+    return f"{signed(mean)}%" if error is None else f"{signed(mean)} ± {error:.2f}%"

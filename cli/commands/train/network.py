@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Optional
 
@@ -18,6 +19,7 @@ from .options import (
     ConfigOption,
     DeviceOption,
     NetworkSeedOption,
+    RecipeOption,
     ResumeFlag,
     RunFolderOption,
     SettingOption,
@@ -59,6 +61,7 @@ def network_command(method: str) -> Callable[..., None]:
         output: RunFolderOption = None,
         validation: ValidationOption = None,
         config: ConfigOption = None,
+        recipe: RecipeOption = None,
         setting: SettingOption = None,
         start: StartOption = None,
         seed: NetworkSeedOption = None,
@@ -75,27 +78,30 @@ def network_command(method: str) -> Callable[..., None]:
         from ....policies.training.trainable import Work
         from ...console import Talk
         from ...reports.training import report
+        from .chain import chained_works, check_alone
         from .runs import chosen_settings, folder_of, how_to_go_on, resume_command, split, workers_words
 
         talk = Talk(quiet)
-        changes = [f"{name}={value}" for name, value in trainable.changes(given).items() if value is not None]
+        named = {"start": start, "seed": seed, "device": device}
         folder = folder_of(output, method, resume, talk)
-        settings = chosen_settings(
-            folder,
-            resume,
-            trainable.kind,
-            config,
-            lambda: trainable.recipe(given),
-            {"start": start, "seed": seed, "device": device},
-            [*changes, *(setting or [])],
-        )
+        here = resume_command(method, folder, given["graphs"] or [], validation or [], recipe)
+        again = " ".join([here, *workers_words(backend.value, address, jobs)])
         read = graphs_of(given["graphs"], talk.note) if given["graphs"] else []
         others = graphs_of(validation, talk.note) if validation else []
-        training, validated = split(read, others, settings.seed, talk)
-        here = resume_command(method, folder, given["graphs"] or [], validation or [])
-        again = " ".join([here, *workers_words(backend.value, address, jobs)])
         with workers_of(backend, address, jobs, lambda: how_to_go_on(folder, here)) as workers:
-            trainer = _trained(trainable, Work(folder, settings, training, validated, workers, resume), talk, again)
+            if recipe is not None:
+                options = {name: given[name] for name in trainable.options}
+                check_alone({"config": config, "set": setting, "start": start, "seed": seed, **options})
+                for work in chained_works(recipe, trainable, Work(folder, device, read, others, workers, resume), talk):
+                    trainer = _trained(trainable, work, talk, again)
+            else:
+                changes = [f"{name}={value}" for name, value in trainable.changes(given).items() if value is not None]
+                changes += setting or []
+                default = partial(trainable.recipe, given)
+                settings = chosen_settings(folder, resume, trainable.kind, config, default, named, changes)
+                training, validated = split(read, others, settings.seed, talk)
+                work = Work(folder, settings, training, validated, workers, resume)
+                trainer = _trained(trainable, work, talk, again)
         report(trainable, trainer, json)
 
     return with_options(run, {"output": [graphs, *own]}, f"{METHODS[method].training}\n\n{trainable.help}")
@@ -144,12 +150,13 @@ class _Screen:
 def _run(trainable: Trainable, trainer: PhasedTrainer[Any, Any], talk: Talk, interrupt: Event) -> bool:
     """Train with a live line on a terminal, and a line per epoch; return whether the end was reached."""
     from ...progress import progress_bar
-    from .runs import epoch_line, step_line
+    from .runs import epoch_line, step_line, validation_line
 
     phases = len(trainer.parameters.phases)
-    with progress_bar(talk, "validating", 1.0) as bar:
+    with progress_bar(talk, "starting", 1.0) as bar:
         return trainer.run(
             lambda progress: bar(done=progress.share_done, what=step_line(progress, phases, trainable)),
             interrupt.is_set,
-            lambda line: talk.say(epoch_line(line, phases, trainable)),
+            lambda line: talk.say(epoch_line(line, phases, trainable, trainer.seconds_left)),
+            lambda what, done, total: bar(0, what=validation_line(trainer, what, done, total)),
         )

@@ -22,6 +22,10 @@ ConfigOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--config", help="YAML file of settings. (default: those of the shipped weights)"),
 ]
+RecipeOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--recipe", help="Runs one after the other: a file, or shipped weights by name. (default: one run)"),
+]
 SettingOption = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option("--set", metavar="NAME=VALUE", help="A setting, as phases.0.epochs=2; repeatable."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -10,7 +11,8 @@ import typer
 
 if TYPE_CHECKING:
     from ....core.graph import CostGraph
-    from ....policies.training.phases import Progress
+    from ....policies.training.phases import PhasedTrainer
+    from ....policies.training.progress import Progress
     from ....policies.training.run_folder import RunKind
     from ....policies.training.trainable import Trainable
     from ...console import Talk
@@ -109,13 +111,15 @@ def split(
     return rest, [graph for at, graph in enumerate(graphs) if at in aside]
 
 
-def resume_command(method: str, output: str, graphs: list[str], validation: list[str]) -> str:
-    """Return the command that goes on with a run, on a worker here."""
+def resume_command(
+    method: str, output: str, graphs: list[str], validation: list[str], recipe: str | None = None
+) -> str:
+    """Return the command that goes on with a run, or with those of a recipe, on a worker here."""
     import shlex
 
     others = [word for path in validation for word in ("--validation", path)]
-    words = ["schedopt", "train", method, *graphs, *others, "--output", output, "--resume"]
-    return shlex.join(words)
+    words = ["schedopt", "train", method, *graphs, *others, *(["--recipe", recipe] if recipe else [])]
+    return shlex.join([*words, "--output", output, "--resume"])
 
 
 def workers_words(backend: str, address: str | None, jobs: int | None) -> list[str]:
@@ -147,14 +151,30 @@ def step_line(progress: Progress[Any], phases: int, trainable: Trainable) -> str
         f"phase {place.phase + 1}/{phases}",
         f"epoch {place.epoch + 1}/{phase.epochs}",
         f"step {place.batch}/{progress.batches}",
-        *(["validating"] if place.batch == progress.batches else []),
+        *_left(progress.seconds_left),
         trainable.validated(progress.validation),
         *trainable.measured(progress.measured),
     ]
-    return " ".join(parts)
+    return ", ".join([" ".join(parts[:3]), *parts[3:]])
 
 
-def epoch_line(line: dict[str, float], phases: int, trainable: Trainable) -> str:
-    """Write a line of the curve for people."""
+def validation_line(trainer: PhasedTrainer[Any, Any], what: str, done: int, total: int) -> str:
+    """Write where a validation is, on a line."""
+    place = trainer.place
+    where = f"phase {place.phase + 1} epoch {place.epoch + 1}" if place.step else "before training"
+    return ", ".join([f"{where}: {done} of {total} validation graphs {what}", *_left(trainer.seconds_left)])
+
+
+def epoch_line(line: dict[str, float], phases: int, trainable: Trainable, left: float) -> str:
+    """Write a line of the curve for people, and how many seconds are left."""
     where = f"phase {line['phase']}/{phases} epoch {line['epoch']}" if line["epoch"] else "before training"
-    return ", ".join([f"{where}: {trainable.line(line)}", *trainable.measured(line), f"{line['seconds']:.0f} s"])
+    parts = [f"{where}: {trainable.line(line)}", *trainable.measured(line), f"{line['seconds']:.0f} s"]
+    return ", ".join([*parts, *_left(left)])
+
+
+def _left(seconds: float) -> list[str]:
+    """Write about how long a run still takes; nothing where that is not known, or nothing is left."""
+    if not 0 < seconds < math.inf:
+        return []
+    text = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+    return [f"about {text if seconds < 6000 else f'{seconds / 3600:.1f} h'} left"]

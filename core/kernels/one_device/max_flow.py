@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays import BoolArray, IndexArray, IntArray
+from ...arrays import BoolArray, IndexArray, IntArray, stable_order
 from ...buffers import Buffers
 from ..jit import kernel
 
@@ -41,22 +41,23 @@ class Network(NamedTuple):
 def network_of(b: Buffers) -> Network:
     """Return the network of a graph's buffers."""
     ops, count = len(b.own), len(b.size)
-    buffer_of_user = np.repeat(np.arange(count), np.diff(b.user_ptr))
-    waiter = np.repeat(np.arange(ops), np.diff(b.predecessor_ptr))
-    tails = np.concatenate((b.producer, buffer_of_user + ops, waiter))
-    heads = np.concatenate((np.arange(count) + ops, b.users, b.predecessors))
+    buffers = np.arange(ops, ops + count, dtype=np.int32)
+    buffer_of_user = np.repeat(buffers, np.diff(b.user_ptr))
+    waiter = np.repeat(np.arange(ops, dtype=np.int32), np.diff(b.predecessor_ptr))
+    tails = np.concatenate((b.producer, buffer_of_user, waiter))
+    heads = np.concatenate((buffers, b.users, b.predecessors))
     # All bytes together: no cut of buffers alone is larger, and one byte more could overflow.
     unlimited = np.full(len(buffer_of_user) + len(waiter), b.size.sum(), np.int64)
     arcs = len(tails)
     both_tails, both_heads = np.concatenate((tails, heads)), np.concatenate((heads, tails))
     capacity = np.concatenate((b.size, unlimited, np.zeros(arcs, np.int64)))
-    order = np.argsort(both_tails, kind="stable")
+    order = stable_order(both_tails)
     place = np.empty(2 * arcs, np.int64)
     place[order] = np.arange(2 * arcs)
     pointers = np.searchsorted(both_tails[order], np.arange(ops + count + 1))
     return Network(
         pointers.astype(np.int32),
-        both_heads[order].astype(np.int32),
+        both_heads[order],
         place[(order + arcs) % (2 * arcs)].astype(np.int32),
         capacity[order],
         b.is_final,

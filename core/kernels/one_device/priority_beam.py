@@ -15,13 +15,17 @@ from .set_beam import (
     Candidates,
     Level,
     Walk,
+    backward_walk,
     fill_states,
     first_level,
     forward_walk,
     new_candidates,
     select,
     set_candidate,
+    step_need,
 )
+
+NO_LIMIT = 2**62
 
 
 class BeamOrders(NamedTuple):
@@ -31,9 +35,9 @@ class BeamOrders(NamedTuple):
     ----------
     orders
         Shape `(rows, ops)`: up to the width, or a single one with state collapsing, since complete orders all have
-        executed the same set.
+        executed the same set; none if every partial order reached the limit.
     log_probability
-        By eq. 8, shape `(rows,)`.
+        By eq. 8, or backward by its mirror image, shape `(rows,)`; ops that are taken at once count for nothing.
     peaks
         Bytes, persistent ones left out, shape `(rows,)`.
     """
@@ -52,11 +56,14 @@ class Rules(NamedTuple):
         Per op: its priority, and a random number.
     collapse
         Whether equal executed sets are collapsed.
+    limit
+        Bytes that no partial order may reach.
     """
 
     priorities: FloatArray
     zobrist: Any
     collapse: bool
+    limit: int
 
 
 class Successors(NamedTuple):
@@ -77,7 +84,9 @@ class Successors(NamedTuple):
     slots: IndexArray
 
 
-def beam(b: Buffers, priorities: Any, width: int, *, collapse: bool = True) -> BeamOrders:
+def beam(
+    b: Buffers, priorities: Any, width: int, *, collapse: bool = True, is_backward: bool = False, limit: int = NO_LIMIT
+) -> BeamOrders:
     """Extend partial orders by one op at a time and keep the `width` most probable, ties by the last op's index.
 
     Of partial orders with the same executed set only the one of least peak is kept, of equal peaks the more
@@ -96,6 +105,12 @@ def beam(b: Buffers, priorities: Any, width: int, *, collapse: bool = True) -> B
     collapse
         Whether equal executed sets are collapsed; without, this is plain beam search. Sets are told apart by a
         64-bit Zobrist hash of fixed numbers.
+    is_backward
+        Whether orders are made from their last op on, by default they are not: of the ops that can be last, one is so
+        with a probability by the softmax of the negative priorities.
+    limit
+        Bytes: partial orders that reach them are dropped, and an op that can join a set within them and leaves no more
+        resident joins at once, since what can follow it can then still follow. By default there is no limit.
 
     Raises
     ------
@@ -106,20 +121,22 @@ def beam(b: Buffers, priorities: Any, width: int, *, collapse: bool = True) -> B
     priorities = checked_priorities(priorities, ops)
     if width < 1:
         raise ValueError(f"a beam needs a width of at least 1, not {width}")
-    walk = forward_walk(b)
+    walk = backward_walk(b) if is_backward else forward_walk(b)
+    zobrist = np.random.default_rng(0).integers(0, 2**64, ops, dtype=np.uint64)
     room = max(1, width * ops)
     found = BeamOrders(np.empty((width, ops), np.int32), np.zeros(width), np.empty(width, np.int64))
     count = fill_beam(
         b,
         walk,
-        Rules(priorities, np.random.default_rng(0).integers(0, 2**64, ops, dtype=np.uint64), collapse),
+        Rules(-priorities if is_backward else priorities, zobrist, collapse, limit),
         _first_level(walk, width),
         _first_level(walk, width),
         Successors(new_candidates(room, room), np.empty((2, room)), np.empty(room, np.int32)),
         np.empty((2, ops, width), np.int32),
         found,
     )
-    return BeamOrders(found.orders[:count], found.log_probability[:count], found.peaks[:count])
+    orders = np.ascontiguousarray(found.orders[:count, :: -1 if is_backward else 1])
+    return BeamOrders(orders, found.log_probability[:count], found.peaks[:count])
 
 
 def _first_level(walk: Walk, width: int) -> Level:
@@ -153,12 +170,12 @@ def fill_beam(
     back: Any,
     found: BeamOrders,
 ) -> int:
-    """Run the beam and fill the first rows of `found`; returns how many.
+    """Run the beam and fill the first rows of `found`, backward the last op first; returns how many.
 
     Parameters
     ----------
     b, walk, rules
-        The graph, its forward walk, and what is kept.
+        The graph, the walk, and what is kept.
     level, following
         Room for one level each, the first of them the empty set.
     successors
@@ -170,14 +187,19 @@ def fill_beam(
     """
     ops = rules.priorities.size
     c, likelihood = successors.candidates, successors.likelihood
+    floor = rules.limit - 1 if rules.limit < NO_LIMIT else -1
     states = 1
     for step in range(ops):
-        count = _extend(walk, rules, level, states, found.log_probability, successors)
+        count = _extend(b, walk, rules, level, states, found.log_probability, successors)
+        if count == 0:
+            return 0
         states = _keep_most_probable(c, likelihood, count, found.log_probability.size)
-        fill_states(level, b, walk, c.parent[:states], c.op[:states], -1, following)
         for state in range(states):
             following.hash[state] = c.hash[state]
             following.peak[state] = c.peak[state]
+            following.safe[state] = -1
+        fill_states(level, b, walk, c.parent[:states], c.op[:states], floor, following)
+        for state in range(states):
             found.log_probability[state] = likelihood[0, state]
             back[0, step, state] = c.parent[state]
             back[1, step, state] = c.op[state]
@@ -192,7 +214,9 @@ def fill_beam(
 
 
 @kernel
-def _extend(walk: Walk, rules: Rules, level: Level, states: int, log_probability: Any, successors: Successors) -> int:
+def _extend(
+    b: Buffers, walk: Walk, rules: Rules, level: Level, states: int, log_probability: Any, successors: Successors
+) -> int:
     """Fill in the successors of the first states of a level; returns how many."""
     c, likelihood, slots = successors.candidates, successors.likelihood, successors.slots
     priorities, collapse = rules.priorities, rules.collapse
@@ -206,10 +230,13 @@ def _extend(walk: Walk, rules: Rules, level: Level, states: int, log_probability
         for at in range(first, last):
             total += np.exp(priorities[level.ready[at]] - largest)
         before = log_probability[state] - np.log(total)
+        safe = level.safe[state]
         for at in range(first, last):
             op = level.ready[at]
-            peak = max(level.peak[state], level.resident[state] + walk.step[op])
-            score = before + (priorities[op] - largest)
+            peak = max(level.peak[state], step_need(level, b, walk, state, op, rules.limit))
+            if peak >= rules.limit or (safe >= 0 and safe != op):
+                continue
+            score = log_probability[state] if safe >= 0 else before + (priorities[op] - largest)
             key = level.hash[state] ^ rules.zobrist[op]
             entry = -1
             if collapse:

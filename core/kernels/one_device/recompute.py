@@ -1,6 +1,7 @@
 """Annealing of sequences with repeated runs: insert a chain of runs, delete one, move one.
 
-Kirkpatrick, Gelatt and Vecchi 1983. The moves are in `run_moves`, what they cost in `run_edits`.
+Kirkpatrick, Gelatt and Vecchi 1983. The moves are in `run_moves`, the edits that they make in
+`run_edits`, and what those cost in `run_bytes`.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import math
 
 from ..jit import kernel
-from .run_edits import Sequence, begin, delete_run, excess_of, finish, is_read, undo
-from .run_moves import Aim, Annealing, delete, draw, insert_chain, move
+from .run_bytes import Sequence, excess_of
+from .run_edits import begin, delete_run, finish, is_read, shift_run, undo
+from .run_moves import Aim, Annealing, delete, draw, draw_move, insert_chain
 from .runs import RunGraph
 from .tensor_groups import Groups
 
@@ -33,30 +35,40 @@ def anneal_runs(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, aim: Aim
     priced = 0
     for _ in range(tries):
         kind = draw(a)
+        if kind >= DELETE:
+            step, place = draw_move(g, s, a, aim.moves_first)
+            if step != place:
+                priced += 1
+                rise = shift_run(g, groups, s, step, place, aim.limit)
+                if not _is_accepted(s, a, aim, a.values[0] + rise, a.values[1]):
+                    shift_run(g, groups, s, place, step, aim.limit)
+            continue
         begin(s)
-        if kind < INSERT:
-            changed = insert_chain(g, groups, s, a, aim)
-        elif kind < DELETE:
-            changed = delete(g, groups, s, a)
-        else:
-            changed = move(g, groups, s, a, aim.moves_first)
+        changed = insert_chain(g, groups, s, a, aim) if kind < INSERT else delete(g, groups, s, a)
         if changed == 0:
             continue
         priced += 1
-        is_accepted = False
-        if changed > 0 and _prune(g, groups, s, a, aim.moves_first) and finish(g, groups, s):
-            excess = float(excess_of(s, aim.limit))
-            microseconds = a.values[1] if kind >= DELETE else _microseconds(g, s)
-            rise = (excess - a.values[0]) * aim.weight
-            rise += max(microseconds, aim.allowed) - max(a.values[1], aim.allowed)
-            if rise <= 0.0 or draw(a) < math.exp(-rise / aim.temperature):
-                a.values[0] = excess
-                a.values[1] = microseconds
-                _keep(s, a, aim.allowed)
-                is_accepted = True
-        if not is_accepted:
+        if (
+            changed < 0
+            or not _prune(g, groups, s, a, aim.moves_first)
+            or not finish(g, groups, s)
+            or not _is_accepted(s, a, aim, float(excess_of(s, aim.limit)), _microseconds(g, s))
+        ):
             undo(s)
     return priced
+
+
+@kernel
+def _is_accepted(s: Sequence, a: Annealing, aim: Aim, excess: float, microseconds: float) -> bool:
+    """Whether the sequence as it is now is gone on from, which is then known by its excess and its microseconds."""
+    rise = (excess - a.values[0]) * aim.weight
+    rise += max(microseconds, aim.allowed) - max(a.values[1], aim.allowed)
+    if rise > 0.0 and draw(a) >= math.exp(-rise / aim.temperature):
+        return False
+    a.values[0] = excess
+    a.values[1] = microseconds
+    _keep(s, a, aim.allowed)
+    return True
 
 
 @kernel

@@ -1,8 +1,8 @@
 """Moves between sequences with repeated runs: insert a chain of runs, delete one, move one.
 
 A chain is what has to run again so that a tensor need not be kept over a step that takes too much: its op, the views
-that are read, and those inputs which are no longer there either. Each move is an edit that is begun already, and leaves
-in `chain` the ops whose runs may have become needless.
+that are read, and those inputs which are no longer there either. Insertions and deletions are edits that are begun
+already, and leave in `chain` the ops whose runs may have become needless.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 
 from ...arrays import BoolArray, IndexArray
 from ..jit import inlined, kernel
-from .run_edits import Sequence, delete_run, insert_run, shift_run
+from .run_bytes import Sequence
+from .run_edits import delete_run, insert_run
 from .runs import RunGraph
 from .tensor_groups import Groups
 
@@ -325,18 +326,18 @@ def delete(g: RunGraph, groups: Groups, s: Sequence, a: Annealing) -> int:
 
 
 @kernel
-def move(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, moves_first: bool) -> int:
-    """Move a random run to a random place between what it reads and what reads it."""
+def draw_move(g: RunGraph, s: Sequence, a: Annealing, moves_first: bool) -> tuple[int, int]:
+    """Return a random run, and a random other place between what it reads and what reads it; the same if none."""
     step = _below(a, s.length[0])
     op, number = s.items[step], s.number[step]
     if not moves_first and number == 0:
-        return 0
+        return step, step
     low = -1
-    high = s.length[0]
+    high = int(s.length[0])
     if number > 0:
-        low = s.places[op, number - 1]
+        low = int(s.places[op, number - 1])
     if number + 1 < s.times[op]:
-        high = s.places[op, number + 1]
+        high = int(s.places[op, number + 1])
     for k in range(g.pred_ptr[op], g.pred_ptr[op + 1]):
         low, high = _between(s, g.preds[k], step, low, high)
     for k in range(g.succ_ptr[op], g.succ_ptr[op + 1]):
@@ -344,7 +345,7 @@ def move(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, moves_first: bo
     low += 1
     high -= 1
     if low == high:
-        return 0
+        return step, step
     place = low + _below(a, high - low)
     if place >= step:
         place += 1
@@ -352,11 +353,7 @@ def move(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, moves_first: bo
         place = low if draw(a) < 0.5 else high
         if place == step:
             place = low + high - step
-    if place == step:
-        return 0
-    shift_run(g, groups, s, step, place)
-    a.chain[0] = -1
-    return 1
+    return step, place
 
 
 @inlined

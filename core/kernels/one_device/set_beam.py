@@ -214,7 +214,7 @@ def _last_use(b: Buffers, buffer: int, op: int, executed: Any, is_backward: bool
 
 
 @inlined
-def _step_need(level: Level, b: Buffers, walk: Walk, state: int, op: int, limit: int) -> int:
+def step_need(level: Level, b: Buffers, walk: Walk, state: int, op: int, limit: int) -> int:
     """Return the bytes of an op's step from a state; those above the limit need not be counted to the end."""
     needed: int = level.resident[state] + walk.step[op]
     if walk.is_backward and needed <= limit:
@@ -258,7 +258,7 @@ def expand(level: Level, b: Buffers, walk: Walk, c: Candidates, zobrist: Any, si
             op = level.ready[at]
             if level.safe[state] >= 0 and level.safe[state] != op:
                 continue
-            peak = max(level.peak[state], _step_need(level, b, walk, state, op, limit))
+            peak = max(level.peak[state], step_need(level, b, walk, state, op, limit))
             key = level.hash[state] ^ zobrist[op]
             if peak > limit or (peak == limit and key * salt > largest_tie):
                 continue

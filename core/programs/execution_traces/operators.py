@@ -14,6 +14,7 @@ from torch.utils.flop_counter import flop_registry
 from ..roofline import Roofline
 from .nodes import Tensor, TraceNode
 
+_OP_NAME = re.compile(r"\w+::\w+(\.\w+)?", re.ASCII)
 _COMPOSITE = "CompositeImplicitAutograd"
 
 
@@ -21,6 +22,8 @@ _COMPOSITE = "CompositeImplicitAutograd"
 def is_composite(schema: str) -> bool:
     """Whether an op is made of others alone, which autograd sees, so that an exported program has those instead."""
     name = schema.partition("(")[0]
+    if not _OP_NAME.fullmatch(name):  # of a damaged trace
+        return False
     return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, _COMPOSITE)
 
 

@@ -152,7 +152,7 @@ class _Compiler:
         peak, bound = int(result.peak_memory), int(result.lower_bound)
         ops = graph.num_ops - graph.op_names.count(SAVED)
         log.info("%s", OrderedGraph(name, ops, before, min(before, peak), bound, seconds))
-        if result.status == "infeasible":
+        if not result.is_feasible:
             assert problem.memory_limit is not None
             warnings.warn(
                 f"schedopt found no order of {name} that needs less than {format_bytes(result.peak_memory)}, "

@@ -38,10 +38,10 @@ def inductor(
     """Let PyTorch Inductor (`torch.compile` as it is) run its kernels in an order of less peak memory.
 
     Installed as `torch._inductor.config._post_fusion_custom_pass`, which is called after fusion and before Inductor's
-    own three heuristics. An order is taken if its peak, by Inductor's own estimate, is below that of the order that
-    Inductor would take; else all stays as it is. Which kernels there are does not change, and neither do the results.
-    Each graph is logged by the logger `schedopt.inductor`. A graph that Inductor finds in its cache was put in order
-    when it was compiled, and is not reported again.
+    own three heuristics. An order is taken if its peak, by Inductor's own estimate, is at least a thousandth below that
+    of the order that Inductor would take; else all stays as it is. Which kernels there are does not change, and neither
+    do the results. Each graph is logged by the logger `schedopt.inductor`. A graph that Inductor finds in its cache was
+    put in order when it was compiled, and is not reported again.
 
     Parameters
     ----------

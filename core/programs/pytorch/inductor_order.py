@@ -30,6 +30,8 @@ SECONDS_PER_NODE = 2e-4
 """What a graph takes by default, Inductor's heuristics included."""
 LEAST_SECONDS, LEAST_PER_NODE = 0.02, 2.5e-5
 """What a search may take whatever the rest took: the larger of the two."""
+LEAST_SAVED = 0.001
+"""The share of the peak that another order has to save: Inductor may reuse fewer buffers in it."""
 log = logging.getLogger("schedopt.inductor")
 _SchedulerPass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", object)  # without one nothing is cached
 
@@ -56,7 +58,7 @@ class PeakMemoryOrder(_SchedulerPass):  # type: ignore[misc]
         return type(self), (self.method, self.seconds, [])
 
     def __call__(self, nodes: list[Any]) -> list[Any]:
-        """Return the nodes in a better order, or as they are where Inductor's own is as good."""
+        """Return the nodes in a better order, or as they are where Inductor's own is about as good."""
         start = time.monotonic()
         kernels = _Kernels(nodes)
         order, peak, bound = nodes, kernels.stock_peak, 0
@@ -71,7 +73,7 @@ class PeakMemoryOrder(_SchedulerPass):  # type: ignore[misc]
             log.warning("%s keeps its order: %s", kernels.name, error)
         else:
             estimate = kernels.estimate(better)
-            if estimate < peak and kernels.is_valid(better):
+            if estimate <= (1 - LEAST_SAVED) * peak and kernels.is_valid(better):
                 order, peak = better, estimate
         record = OrderedGraph(kernels.name, len(nodes), kernels.stock_peak, peak, bound, time.monotonic() - start)
         self.graphs.append(record)

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from .containers import copy_of, put_back
+
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _OTHERS = sys.stdlib_module_names - {"types", "collections", "__main__"} | {"torch", "numpy"}
 """Whose objects are no configuration: loggers, locks, random generators."""
@@ -80,7 +82,7 @@ class Attributes:
         ]
         seen: set[int] = set()
         self._held = [
-            (name, value, held, held.copy())
+            (name, value, held, copy_of(held))
             for path, module in self._modules.items()
             for name, value, held in containers(_own(path, module), seen)
             if not _refers_to_parameters(held)
@@ -97,7 +99,7 @@ class Attributes:
             if len(held) != len(kept):
                 yield name  # all of it, as the next call may add another part
                 continue
-            before = dict(parts_of(name, kept if held is value else types.SimpleNamespace(**kept)))
+            before = dict(parts_of(name, kept if held is value else types.SimpleNamespace(**dict(kept))))
             now = dict(parts_of(name, value))
             yield from (key for key in now.keys() | before.keys() if now.get(key) is not before.get(key))
 
@@ -111,11 +113,7 @@ class Attributes:
                 registry.clear()
                 registry.update(members)
         for _, _, held, kept in self._held:
-            if isinstance(held, list):
-                held[:] = kept
-            else:
-                held.clear()
-                held.update(kept)
+            put_back(held, kept)
 
 
 def _own(path: str, module: nn.Module) -> dict[str, Any]:

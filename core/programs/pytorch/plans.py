@@ -8,6 +8,7 @@ where none fits (trace, measure, solve, reorder, verify), and runs it on the ten
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import logging
 import time
@@ -26,6 +27,7 @@ from ...result import Result
 from ...solve import solve
 from ...units import format_bytes
 from ..memory_limit import check_limit, limit_sentence
+from ..system_allocator import return_freed_memory
 from .apply import reorder
 from .costs import measured_costs
 from .equality import check_equal
@@ -267,6 +269,8 @@ def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
         settings.note(_summary(program.name, result))
     before, peak, bound = int(result.input_value), int(result.value), int(result.lower_bound)
     log.info("%s", OrderedGraph(program.name, graph.num_ops, before, peak, bound, time.monotonic() - start))
+    gc.collect(1)  # what planning took goes back before the first step takes its own; older objects take a second
+    return_freed_memory()
     return module
 
 

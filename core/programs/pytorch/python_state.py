@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from .containers import copy_of, put_back
+
 _PLAIN: tuple[type, ...] = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType)
 _PLAIN += (types.BuiltinFunctionType, np.ndarray, np.generic, torch.dtype, torch.device, torch.Size)
 
@@ -148,26 +150,13 @@ class PythonState:
         yield name, value
 
     def _container(self, name: str, thing: Any) -> Iterator[tuple[str, Any]]:
+        kept: Any = copy_of(thing)
         if isinstance(thing, dict):
-            kept = dict(thing)
-
-            def restore() -> None:
-                if not (thing.keys() == kept.keys() and all(thing[key] is kept[key] for key in kept)):
-                    thing.clear()
-                    thing.update(kept)
-
             yield from ((name, key) for key in kept)
             yield from ((f"{name}.{key}" if name and isinstance(key, str) else name, kept[key]) for key in kept)
         else:
-            parts = list(thing)
-
-            def restore() -> None:
-                if len(thing) != len(parts) or any(one is not other for one, other in zip(thing, parts, strict=True)):
-                    thing.clear()
-                    thing.update(parts) if isinstance(thing, set) else thing.extend(parts)
-
-            yield from ((name, part) for part in parts)
-        self._restoring.append(restore)
+            yield from ((name, part) for part in kept)
+        self._restoring.append(functools.partial(put_back, thing, kept))
 
 
 def _names(code: types.CodeType) -> set[str]:

@@ -38,9 +38,9 @@ class Parameters(base.Parameters):
     fixed: int = parameter(0, "1: first runs keep the input order, with --recompute", low=0, high=1)
 
 
-def parts(problem: Problem) -> list[str]:
-    """Return the methods used for a problem."""
-    return [*auto.parts(problem), "cp-sat"]
+def parts(problem: Problem, is_counted: bool) -> list[str]:
+    """Return the methods used for a problem; `auto` finds the hint within some evaluations."""
+    return [*auto.parts(problem, is_counted=not problem.recompute), "cp-sat"]
 
 
 def _hinting(problem: Problem, parameters: Parameters) -> str:
@@ -69,25 +69,28 @@ def solve(search: Search, parameters: Parameters) -> None:
             _recompute(search, parameters)
             return
         if problem.task == "runtime" and search.best_fitness[0]:
-            _minimise(search, "memory", problem.memory_limit)
+            least = _minimise(search, "memory", problem.memory_limit)
+            if problem.memory_limit is not None and least > problem.memory_limit:
+                search.raise_lower_bound(math.inf)  # no schedule keeps the limit
         if (problem.task == "memory" or not search.best_fitness[0]) and not is_over(search):
             _minimise(search, problem.task, problem.memory_limit)
     except OutOfTimeError:
         return
 
 
-def _minimise(search: Search, task: str, limit: int | None) -> None:
-    """Build the model, solve it, and record what was proven."""
+def _minimise(search: Search, task: str, limit: int | None) -> float:
+    """Build the model, solve it, and record what was proven; return that, bytes or microseconds."""
     from ortools.sat.python import cp_model
 
     units = units_of(search.problem, task)
     solver, status = _run(search, _build(search, units, task, limit))
-    if task == search.problem.task and status != cp_model.INFEASIBLE:
-        least = math.ceil(solver.best_objective_bound - 1e-6)
-        if task == "memory":
-            search.raise_lower_bound(least * units.bytes)
-        else:
-            search.raise_lower_bound(least // units.steps * units.microseconds)
+    if status == cp_model.INFEASIBLE:
+        return 0.0
+    bound = math.ceil(solver.best_objective_bound - 1e-6)
+    least: float = bound * units.bytes if task == "memory" else bound // units.steps * units.microseconds
+    if task == search.problem.task:
+        search.raise_lower_bound(least)
+    return least
 
 
 def _recompute(search: Search, parameters: Parameters) -> None:

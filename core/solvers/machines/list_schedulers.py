@@ -9,6 +9,8 @@ stays there.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from ...homes import first_home
 from ...problem import Problem
 from ...search.parameters import Parameters
 from ...search.plans import Plans
-from ...search.search import Search
+from ...search.search import Search, Stopped
 from .insertion import InsertionSchedule
 from .ranks import downward_ranks, upward_ranks
 
@@ -27,28 +29,31 @@ from .ranks import downward_ranks, upward_ranks
 def heft(search: Search, parameters: Parameters) -> None:
     """Offer what HEFT finds: by upward rank, each op where it ends first, in gaps, too."""
     problem, edges = search.problem, EdgeCosts(search.problem)
-    _offer(search, edges, upward_ranks(problem, edges), np.zeros((problem.graph.num_ops, problem.devices)))
+    with suppress(Stopped):
+        ranks = upward_ranks(problem, edges, search.heeding)
+        _offer(search, edges, ranks, np.zeros((problem.graph.num_ops, problem.devices)))
 
 
 def peft(search: Search, parameters: Parameters) -> None:
     """Offer what PEFT finds: by mean optimistic cost, each op where its end and that cost are least together."""
     problem, edges = search.problem, EdgeCosts(search.problem)
-    ahead = optimistic_costs(problem, edges, mean=True)
-    _offer(search, edges, ahead.mean(axis=1), ahead)
+    with suppress(Stopped):
+        ahead = optimistic_costs(problem, edges, mean=True, heed=search.heeding)
+        _offer(search, edges, ahead.mean(axis=1), ahead)
 
 
 def cpop(search: Search, parameters: Parameters) -> None:
     """Offer what CPOP finds: the critical path on the device that is fastest for it, others where they end first."""
     problem, edges = search.problem, EdgeCosts(search.problem)
-    up, down = upward_ranks(problem, edges), downward_ranks(problem, edges)
-    priority = up + down
-    path = _critical_path(problem, edges, priority)
-    total = possible_times(problem)[path].sum(axis=0)
-    ahead = np.zeros((problem.graph.num_ops, problem.devices))
-    if np.isfinite(total).any():
-        ahead[path] = np.inf
-        ahead[path, int(total.argmin())] = 0.0
-    _offer(search, edges, priority, ahead)
+    with suppress(Stopped):
+        priority = upward_ranks(problem, edges, search.heeding) + downward_ranks(problem, edges, search.heeding)
+        path = _critical_path(problem, edges, priority)
+        total = possible_times(problem)[path].sum(axis=0)
+        ahead = np.zeros((problem.graph.num_ops, problem.devices))
+        if np.isfinite(total).any():
+            ahead[path] = np.inf
+            ahead[path, int(total.argmin())] = 0.0
+        _offer(search, edges, priority, ahead)
 
 
 def _critical_path(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> list[int]:
@@ -68,9 +73,9 @@ def _critical_path(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> 
 def _offer(search: Search, edges: EdgeCosts, priority: FloatArray, ahead: FloatArray) -> None:
     """Offer two schedules: with insertion as in the papers, and in the same order by the machine's own rules."""
     plans = Plans(search.problem)
-    order = _by_priority(search.problem, edges, priority)
+    order = _by_priority(search, edges, priority)
     made = InsertionSchedule(search.problem, edges)
-    complete = _insert(made, order, ahead)
+    complete = _insert(made, search.heeding(order), ahead)
     tried: list[tuple[Any, IndexArray | None]] = [(order, plans.place_along(order, _finite(ahead)))]
     if complete:
         tried.append((made.order(), plans.place_homes(made.device)))
@@ -87,14 +92,14 @@ def _finite(ahead: FloatArray) -> FloatArray:
     return np.where(np.isfinite(ahead), ahead, 1e300)
 
 
-def _by_priority(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> list[int]:
+def _by_priority(search: Search, edges: EdgeCosts, priority: FloatArray) -> list[int]:
     """Return the model's own ops, of those whose inputs are made the most urgent first; of equals, the first."""
-    own = first_home(problem.graph)
+    own = first_home(search.problem.graph)
     waiting, leaving = np.bincount(edges.targets, minlength=own), edges.grouped(edges.sources, own)
     ready = [(-priority[op], op) for op in range(own) if not waiting[op]]
     heapq.heapify(ready)
     order = []
-    while ready:
+    for _ in search.heeding(range(own)):
         _, op = heapq.heappop(ready)
         order.append(op)
         for e in leaving[op]:
@@ -105,7 +110,7 @@ def _by_priority(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> li
     return order
 
 
-def _insert(made: InsertionSchedule, order: list[int], ahead: FloatArray) -> bool:
+def _insert(made: InsertionSchedule, order: Iterable[int], ahead: FloatArray) -> bool:
     """Put each op where its end and `ahead` are least together; False if one can be nowhere."""
     for op in order:
         start, end = made.earliest(op)

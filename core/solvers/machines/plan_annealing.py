@@ -15,6 +15,7 @@ from ...kernels.machines.plans import LATE, Plan, PlanWalk, anneal_plan
 from ...search.plans import Plans
 from ...search.search import Search
 from ..several_devices.cooling import Cooling
+from .filled_devices import filled_placements
 from .ranks import upward_ranks
 from .ready_ops import MOST_OPS, RULES, place_ready_ops
 
@@ -64,6 +65,7 @@ class _Annealing:
         if self.search.best is None:
             self.search.offer_order(problem.graph.input_order)
         self._take_best()
+        self._offer_filled()
 
     def _offer_ready_ops(self) -> None:
         """Offer what rules on all ready ops find, where the graph is small and time counts."""
@@ -75,6 +77,20 @@ class _Annealing:
             made = None if self.search.must_stop() else place_ready_ops(problem, edges, rule)
             if made is not None:
                 self._offer(self.plans.plan(made.order()), self.plans.place_homes(made.device))
+
+    def _offer_filled(self) -> None:
+        """Offer placements that fill devices only so far, until one keeps the limits.
+
+        They are slow plans: the annealing starts from the best that exceeds the limits, and these are kept if it fails.
+        """
+        if not self.search.problem.is_limited:
+            return
+        for placement in filled_placements(self.search.problem):
+            if self.search.best_fitness[0] == 0 or self.search.must_stop():
+                return
+            for lead in range(LATE + 1):
+                plan = self.plans.plan(self.search.problem.graph.input_order, np.full(self.ops, lead))
+                self._offer(plan, placement)
 
     def _take_best(self) -> None:
         """Take the plan of the best schedule known, with the lead that makes it cheapest."""

@@ -7,6 +7,7 @@ import numpy as np
 from ...arrays import FloatArray
 from ...costs.machine_bounds import EdgeCosts
 from ...problem import Problem
+from ..one_device.sequences import Heed
 
 
 def mean_times(problem: Problem) -> FloatArray:
@@ -17,20 +18,20 @@ def mean_times(problem: Problem) -> FloatArray:
     return total
 
 
-def upward_ranks(problem: Problem, edges: EdgeCosts) -> FloatArray:
+def upward_ranks(problem: Problem, edges: EdgeCosts, heed: Heed = iter) -> FloatArray:
     """Return the mean length of each op's longest path to the end, itself included (HEFT eq. 8); shape `(ops,)`."""
     graph = problem.graph
     rank, leaving = mean_times(problem), edges.grouped(edges.sources, graph.num_ops)
-    for op in graph.input_order[::-1].tolist():
+    for op in heed(graph.input_order[::-1].tolist()):
         rank[op] += max((edges.mean[e] + rank[edges.targets[e]] for e in leaving[op]), default=0.0)
     return rank
 
 
-def downward_ranks(problem: Problem, edges: EdgeCosts) -> FloatArray:
+def downward_ranks(problem: Problem, edges: EdgeCosts, heed: Heed = iter) -> FloatArray:
     """Return the mean length of the longest path to each op, itself left out (HEFT eq. 10); shape `(ops,)`."""
     graph, times = problem.graph, mean_times(problem)
     rank, entering = np.zeros(graph.num_ops), edges.grouped(edges.targets, graph.num_ops)
-    for op in graph.input_order.tolist():
+    for op in heed(graph.input_order.tolist()):
         before = (rank[edges.sources[e]] + times[edges.sources[e]] + edges.mean[e] for e in entering[op])
         rank[op] = max(before, default=0.0)
     return rank

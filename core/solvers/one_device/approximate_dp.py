@@ -17,6 +17,8 @@ from ...search.parameters import parameter
 from ...search.search import Search
 
 UNLIMITED = 2**62
+WIDE, MOST_READY = 5_000, 20_000_000
+"""Ready ops of a state from which on all states of a level have no more than so many: nothing interrupts a level."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,8 @@ def run_beam(
     """Run the beam over the levels of executed-op sets of any buffers, which may be a part of the graph's.
 
     The state after a set of ops is the set alone: of equal states the one of least peak is kept (state
-    collapsing), of the others the `beam_size` of least peak, ties at random. Sets are told apart by a 64-bit
-    Zobrist hash.
+    collapsing), of the others the `beam_size` of least peak, ties at random; fewer where thousands of ops are ready.
+    Sets are told apart by a 64-bit Zobrist hash.
 
     Parameters
     ----------
@@ -165,8 +167,9 @@ def run_beam(
             chosen = back.order(int(np.argmin(level.peak))) if back.ops else np.empty(0, np.int32)
             return Beam(chosen, False, is_exact, priced)
         salt = search.rng.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-        candidates = new_candidates(beam_size, len(level.ready))
-        count, truncated = expand(level, b, walk, candidates, zobrist, beam_size, limit, salt)
+        size = _states(beam_size, len(level.ready) // len(level.hash))
+        candidates = new_candidates(size, len(level.ready))
+        count, truncated = expand(level, b, walk, candidates, zobrist, size, limit, salt)
         search.evaluations += cost
         priced += len(level.ready)
         is_exact = is_exact and not truncated
@@ -177,6 +180,11 @@ def run_beam(
         if back.entries > 64 * beam_size + 10_000_000:
             back.prune()
     return Beam(back.order(0), True, is_exact, priced)
+
+
+def _states(beam_size: int, ready: int) -> int:
+    """Return how many states a level may keep whose states have so many ready ops."""
+    return beam_size if ready <= WIDE else max(1, min(beam_size, MOST_READY // ready))
 
 
 def _complete(graph: CostGraph, chosen: NDArray[np.int32]) -> IndexArray:

@@ -14,7 +14,8 @@ import numpy as np
 
 from ...arrays import IndexArray
 from ...kernels.one_device.recompute import anneal_runs
-from ...kernels.one_device.run_edits import new_sequence, set_sequence
+from ...kernels.one_device.run_bytes import new_sequence
+from ...kernels.one_device.run_edits import set_sequence
 from ...kernels.one_device.run_moves import Aim, new_annealing
 from ...kernels.one_device.runs import run_graph
 from ...kernels.one_device.tensor_groups import groups_of
@@ -57,7 +58,7 @@ def warm_up(tiny: Problem) -> Problem:
     return replace(tiny, task="runtime", memory_limit=1, runtime_limit=None)
 
 
-def parts(problem: Problem) -> list[str]:
+def parts(problem: Problem, is_counted: bool) -> list[str]:
     """Return the methods used for a problem."""
     return ["order-search", "recompute"]
 

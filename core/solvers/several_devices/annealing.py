@@ -8,6 +8,7 @@ single ops then refine what no keys decode to. The decoders, and what each part 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,11 +24,12 @@ from ...kernels.several_devices.sequences import Aim, Walk, anneal_sequence, run
 from ...problem import Problem
 from ...search import parameters as base
 from ...search.parameters import parameter
-from ...search.search import Search
+from ...search.search import Search, Stopped
 from ..machines.plan_annealing import anneal
 from ..one_device import order_search
 from .cooling import Cooling
 from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, start_keys, total_wait
+from .list_schedule import list_schedule
 from .peak_annealing import LeastPeak
 
 SECONDS_PER_WAIT = 2e-9  # the decoder looks at every op that waits
@@ -80,6 +82,11 @@ def warm_up(tiny: Problem) -> Problem:
 
 
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
+    if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT and not search.must_stop():
+        with suppress(Stopped):  # a start where there may be no time to decode any keys
+            schedule = list_schedule(search.problem, search.heeding)
+            search.evaluations += 1
+            search.offer(schedule)
     annealing = _Annealing(search)
     starts = start_keys(search.problem)
     if search.problem.graph.num_ops > LARGEST_IMPATIENT:

@@ -10,7 +10,8 @@ PyTorch model first, by `torch.onnx.export`; MODULE:FUNCTION returns the model a
 solved, applied (FOLDER keeps the new file and its schedule) and run in processes of their own. Prints a row per model:
 nodes that run; peaks in MiB, predicted and measured, before and after; how much less is measured; the bound that no
 order is below; how much less beside weights and inputs, which no order changes; the larger error of the two
-predictions; milliseconds of a run before and after; and whether results, node names and opset are what they were.
+predictions; milliseconds of a run before and after; what ops make in one arena with addresses (alignment 64) before
+and after, predicted, and the bound of the schedule's order; and whether results, node names, opset are what they were.
 Needs `pip install 'schedopt[onnx]'`. The light models take five minutes on one core, pnasnet5large as long again.
 """
 
@@ -33,6 +34,9 @@ COLUMNS = (
     "error",
     "ms",
     "",
+    "arena",
+    "",
+    "its bound",
     "kept",
 )
 
@@ -75,17 +79,17 @@ def optimised(path, folder):
 def compare(path, shapes, folder, time_limit, repeats):
     """Import, solve, apply and measure one model; return its row."""
     import onnx
-    from schedopt.core.problem import Problem
+    import schedopt
     from schedopt.core.programs.onnx.apply import write_in_order
     from schedopt.core.programs.onnx.costs import measured_costs
     from schedopt.core.programs.onnx.importer import graph_of
     from schedopt.core.programs.onnx.loading import load_program
     from schedopt.core.programs.onnx.measure import measure_orders
-    from schedopt.core.solve import solve
 
     program = load_program(str(path), shapes, note)
     graph = graph_of(program, measured=measured_costs(program))
-    result = solve(Problem(graph), time_limit=time_limit)
+    given_order = schedopt.solve(graph, "input", addresses=True, time_limit=time_limit)
+    result = schedopt.solve(graph, addresses=True, time_limit=time_limit)
     schedule = folder / f"{path.stem}.json"
     schedule.write_text(result.json())
     output = folder / f"{path.stem}_ordered.onnx"
@@ -101,6 +105,7 @@ def compare(path, shapes, folder, time_limit, repeats):
         and given <= {node.name for node in new.graph.node}
     )
     held = int(graph.persistent.sum())
+    (arena_before,), (arena,) = given_order.addresses.arenas, result.addresses.arenas
     peaks = (before.predicted_peak, after.predicted_peak, before.measured_peak, after.measured_peak)
     return (
         path.stem.removeprefix("light_"),
@@ -111,6 +116,7 @@ def compare(path, shapes, folder, time_limit, repeats):
         f"{100 * (1 - (after.measured_peak - held) / (before.measured_peak - held)):.1f}%",
         f"{100 * max(abs(before.error), abs(after.error)):.2f}%",
         *(f"{row.median_microseconds / 1000:,.2f}" for row in (before, after)),
+        *(f"{size / 2**20:,.3f}" for size in (arena_before.size, arena.size, arena.bound)),
         "yes" if is_kept else "NO",
     )
 

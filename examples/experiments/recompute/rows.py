@@ -1,6 +1,7 @@
 """What the scripts of this folder share: rows of a CSV file that a script goes on from, and means with intervals."""
 
 import csv
+import time
 from pathlib import Path
 
 import schedopt
@@ -45,6 +46,18 @@ class Rows:
             csv.DictWriter(file, self.fields, lineterminator="\n").writerow(row)
 
 
+CLOCKS = ("wall", "processor")
+
+
+def use_clock(clock):
+    """Let time limits be of processor time where asked: seconds then mean the same on a busy machine as on an idle one.
+
+    A method with a clock of its own, as cp-sat, keeps to wall time within them.
+    """
+    if clock == "processor":
+        time.monotonic = time.process_time
+
+
 def solved(graph, limit, method, seconds):
     """Return what a method finds under a limit of bytes: columns of a row, times in percent of all ops once."""
     result = schedopt.solve(graph, method, memory_limit=limit, recompute=True, time_limit=seconds)
@@ -62,13 +75,14 @@ def solved(graph, limit, method, seconds):
     }
 
 
-def mean(values):
-    """Write a mean in percent with half of its 95% confidence interval, and the number of values."""
+def mean(values, tried=None):
+    """Write a mean in percent with half of its 95% confidence interval, and over how many values of how many tried."""
     found = estimate(values)
+    of_all = "" if tried in (None, found.graphs) else f" of {tried}"
     if found.mean is None:
-        return "–"
+        return f"–{f' (n=0{of_all})' if of_all else ''}"
     interval = "" if found.half_width is None else f" ± {found.half_width:.2f}"
-    return f"{found.mean:.2f}{interval}% (n={found.graphs})"
+    return f"{found.mean:.2f}{interval}% (n={found.graphs}{of_all})"
 
 
 def numbers(rows, field):

@@ -1,9 +1,11 @@
 """`schedopt compare`: tables by hand, every way to write them, runs that fail, resuming, and Ctrl-C."""
 
 import csv
+import html
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,7 +118,7 @@ def test_a_limit_relative_to_the_input_order(run, folder):
     diamond = folder / "diamond.pbtxt"
     result = run("compare", diamond, "--methods", "input,approximate-dp", "--memory-limit", "75%")
     assert "at most 75% of the input order's peak each" in result.stdout
-    assert "runs infeasible" in result.stdout
+    assert "runs that did not meet the memory limit" in result.stdout
     assert "no run of any method" not in result.stdout
     result = run("compare", diamond, "--methods", "input,dfs", "--memory-limit", "50%")
     assert result.exit_code == 1
@@ -132,14 +134,47 @@ def test_csv_has_a_row_per_run(run, folder, tmp_path):
     assert (rows[0]["graph"], rows[0]["method"], rows[0]["seed"], rows[0]["value"]) == ("diamond", "input", "0", "26")
 
 
-def test_html_is_a_page_with_the_printed_tables(run, diamond_file, tmp_path):
+@pytest.fixture
+def page(run, folder, tmp_path):
+    """Return the page of a comparison of three methods on two graphs."""
     output = tmp_path / "page.html"
-    result = run("compare", diamond_file, "--methods", "input,dfs", "--per-graph", "--output", output)
-    page = output.read_text()
-    assert page.startswith("<!DOCTYPE html>")
-    assert "http" not in page
-    text = re.sub(r"<[^>]*>", "", page[page.index("<pre") :])
-    assert [line.strip() for line in result.stdout.splitlines()] == [line.strip() for line in text.strip().splitlines()]
+    result = run("compare", folder, "--methods", "input,dfs,approximate-dp", "--output", output)
+    assert result.exit_code == 0, result.output
+    return output
+
+
+def test_html_is_a_page_of_its_own_with_every_figure(page, run, folder):
+    text = page.read_text()
+    assert text.startswith("<!DOCTYPE html>")
+    assert not re.search(r"""(src|href)=["'](?!#)|@import|url\((?!#)""", text), "it needs no other file"
+    assert "<svg" in text
+    document = json.loads(run("compare", folder, "--methods", "input,dfs,approximate-dp", "--json").stdout)
+    for summary in document["summary"]:
+        row = re.search(rf"<tr><td>{summary['method']}.*?</tr>", text)[0]
+        numbers = {float(number) for number in re.findall(r'data-number="([^"]*)"', row)}
+        figures = (*(summary[name]["mean"] for name in ("improvement", "gap_from_best", "gap_from_bound")),)
+        assert {*figures, summary["least_improvement"], summary["most_improvement"], summary["wins"]} <= numbers
+    for cell in document["cells"]:
+        assert f'data-number="{float(cell["value"])!r}"' in text
+
+
+@pytest.mark.slow
+def test_tables_of_the_page_sort_in_a_browser(page, tmp_path):
+    browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
+    if browser is None:
+        pytest.skip("needs Chromium")
+    clicks = """<script>
+      const table = document.querySelectorAll("table")[2], head = table.tHead.rows[0].cells[1];
+      const sizes = () => [...table.tBodies[0].rows].map(row => Number(row.cells[1].dataset.number));
+      const found = [0, 1].map(() => { head.click(); return sizes(); });
+      document.title = JSON.stringify([...found, head.getAttribute("aria-sort")]);
+    </script></body>"""
+    page.write_text(page.read_text().replace("</body>", clicks))
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    done = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120)
+    up, down, said = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", done.stdout)[1]))
+    assert len(up) == 2
+    assert (up, down, said) == (sorted(up), sorted(up, reverse=True), "descending")
 
 
 def test_runtime_task_and_own_budgets(run, diamond_file):
@@ -180,10 +215,10 @@ def test_what_a_method_notes_is_said_once_per_graph(run, folder, tiny_shipped, m
 def test_infeasible_is_told_apart_and_exits_1_if_all_are(run, diamond_file):
     result = run("compare", diamond_file, "--methods", "input,approximate-dp", "--memory-limit", 20, "--per-graph")
     assert result.exit_code == 0
-    assert row(result.stdout, "diamond")[-2:] == ["infeasible", "19 B*"]
+    assert row(result.stdout, "diamond")[-2:] == ["limit-not-met", "19 B*"]
     assert "and worse than any feasible run): input 1 of 1\n" in result.stdout
     assert row(result.stdout, "approximate-dp")[1:5] == ["–", "0.00%", "0.00%", "1/0/0"]
-    none = run("compare", diamond_file, "--methods", "input", "--memory-limit", 5)
+    none = run("compare", diamond_file, "--methods", "input", "--memory-limit", "5B")
     assert (none.exit_code, none.stderr) == (1, "")
 
 

@@ -77,7 +77,9 @@ def test_one_file(gen, described, tmp_path, suffix):
     assert gen("layered", "--nodes", 12, file, "--quiet").output == ""
 
 
-@pytest.mark.parametrize("words", [["layered", "--nodes", "25"], ["synthetic", "--nodes", "20-30"]])
+@pytest.mark.parametrize(
+    "words", [["layered", "--nodes", "25"], pytest.param(["synthetic", "--nodes", "20-30"], marks=pytest.mark.slow)]
+)
 def test_data_set_folder_is_the_same_on_any_number_of_jobs(gen, described, tmp_path, words):
     options = ["--count", 15, "--seed", 3, "--split", "3-1-1"]
     printed = described(*words, tmp_path / "a", *options)
@@ -167,6 +169,7 @@ def test_filters_of_generated_graphs(gen, described, run, tmp_path, monkeypatch)
     assert "of 5 more draws 0 repeated one of them and 5 were filtered out: filter less" in result.stderr
 
 
+@pytest.mark.slow
 def test_augmenting_keeps_the_originals_and_splits_them_by_size(gen, tmp_path, originals):
     write_graph(read_graph(originals / "net3.pbtxt"), originals / "twin.pb")
     options = ["--copies", 2, "--seed", 1, "--split", "3-1-1"]
@@ -277,6 +280,7 @@ def test_too_many_graphs_of_too_few_ops(run, tmp_path):
     assert not (tmp_path / "set" / "dataset.json").exists()
 
 
+@pytest.mark.slow
 def test_example_graphs_are_what_their_script_makes(gen, tmp_path):
     made = set()
     for line in (EXAMPLES / "make_graphs.sh").read_text().splitlines():

@@ -11,4 +11,18 @@ def test_methods_lists_each_with_its_parameters(run):
     assert next(r for r in rows if r["name"] == "approximate-dp")["parameters"]["beam_size"]["default"] == 10_000
     table = run("methods").stdout
     assert all(name in table for name in METHODS)
-    assert f"--method {EXAMPLE} " in table
+    assert f"--method {EXAMPLE}\n" in table
+
+
+def test_one_method_with_what_each_parameter_means(run):
+    printed = " ".join(run("methods", "brkga").stdout.split())
+    document = json.loads(run("methods", "brkga", "--json").stdout)
+    assert document["name"] == "brkga"
+    for name, field in document["parameters"].items():
+        assert f"{name} │ {field['default']} │ {field['help']}" in printed
+    assert "no parameters" in run("methods", "input").stdout
+
+
+def test_a_method_that_is_none(run):
+    result = run("methods", "brgka")
+    assert (result.exit_code, result.stderr) == (2, "error: unknown method 'brgka'; did you mean brkga?\n")

@@ -23,7 +23,7 @@ def page_data(path):
     return json.loads(re.search(r'id="data">(.*?)</script>', path.read_text(), re.DOTALL)[1])
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".html", ".json"])
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".html", ".json"])
 def test_the_ending_chooses_what_is_drawn(run, diamond_file, schedules, tmp_path, suffix):
     target = tmp_path / f"drawn{suffix}"
     result = run("plot", diamond_file, "input", *schedules, "-o", target)
@@ -33,7 +33,13 @@ def test_the_ending_chooses_what_is_drawn(run, diamond_file, schedules, tmp_path
         "one: peak 19 B at step 3 of 6, narrow1",
     ]
     assert result.stderr.strip() == f"note: wrote {target}"
-    start = {".png": PNG, ".svg": b"<?xml", ".html": b"<!DOCTYPE html>", ".json": b'{"displayTimeUnit"'}
+    start = {
+        ".png": PNG,
+        ".svg": b"<?xml",
+        ".pdf": b"%PDF",
+        ".html": b"<!DOCTYPE html>",
+        ".json": b'{"displayTimeUnit"',
+    }
     assert target.read_bytes().startswith(start[suffix])
 
 
@@ -99,8 +105,8 @@ def other_graph(tmp_path, **sizes):
     return path
 
 
-def refused(result, target, *parts):
-    assert result.exit_code == 2
+def refused(result, target, *parts, code=2):
+    assert result.exit_code == code
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert len(result.stderr.splitlines()) == 1
@@ -119,7 +125,7 @@ def test_a_schedule_of_another_graph_is_refused(run, diamond_file, schedules, tm
         other = other_graph(tmp_path, **sizes)
         refused(run("plot", other, schedules[0], "-o", target), target, f"{schedules[0]}: made for another graph")
         result = run("plot", other, schedules[0], "-o", target, "--force")
-        refused(result, target, f"{schedules[0]}: not a schedule of other: ", part)
+        refused(result, target, f"{schedules[0]}: not a schedule of other: ", part, code=1)
     alone = GraphBuilder("alone")
     alone.add_op("start", outputs=[10])
     write_graph(alone.build(), tmp_path / "alone.pbtxt")
@@ -200,3 +206,15 @@ def test_compare_draws_new_and_resumed_runs(run, diamond_file, tmp_path):
         "quality against time",
     ):
         assert text in targets[0].read_text()
+
+
+def test_weights_may_be_left_out(run, tmp_path):
+    builder = GraphBuilder("net")
+    builder.add_op("a", outputs=[2048], persistent=10**6)
+    builder.add_op("b", inputs=[(0, 0)], outputs=[1024])
+    write_graph(builder.build(), tmp_path / "net.pbtxt")
+    result = run("plot", tmp_path / "net.pbtxt", "--without-weights", "-o", tmp_path / "x.svg")
+    assert result.stdout == "input, without weights: peak 3.00 KiB at step 2 of 2, b\n"
+    picture = (tmp_path / "x.svg").read_text()
+    assert "net: input, without weights" in picture
+    assert "persistent" not in picture

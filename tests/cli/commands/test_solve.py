@@ -84,6 +84,20 @@ def test_an_impossible_limit_exits_1_with_the_least_excess(run, diamond_file, tm
     assert result.exit_code == 1
     assert "exceeded by 14 B" in result.stdout
     assert json.loads(output.read_text())["status"] == "infeasible"
+    assert "no order of diamond fits in 5 B: every order needs at least 19 B\n" in result.stderr
+    assert "--memory-limit 5 is 5 bytes" in result.stderr
+    assert "proven" in result.stdout
+    assert "gap" not in result.stdout
+    assert run("check", diamond_file, output).exit_code == 0
+
+
+def test_a_limit_that_was_only_not_met_is_not_said_to_be_infeasible(run, diamond_file, tmp_path):
+    output = tmp_path / "schedule.json"
+    result = run("solve", diamond_file, "--memory-limit", "19B", "--method", "input", "--output", output)
+    assert result.exit_code == 1
+    assert json.loads(output.read_text())["status"] == "limit-not-met"
+    assert "nor is it proven that there is none" in result.stderr
+    assert "bytes; write" not in result.stderr
     assert run("check", diamond_file, output).exit_code == 0
 
 

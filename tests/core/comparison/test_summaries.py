@@ -155,10 +155,11 @@ def test_infeasible_and_failed_runs_are_counted_apart_and_in_no_percentage():
         *[cell(graph, "old", 100, bound=50) for graph in "abc"],
         cell("a", "new", 80, bound=50, timed_out=True, seconds=1.0),
         cell("b", "new", 10, status="infeasible", excess=4, bound=50, seconds=3.0),
+        cell("b", "new", 11, status="limit-not-met", excess=5, bound=50, seed=1, seconds=3.0),
         cell("c", "new", status="failed", error="ValueError: no"),
     ]
     new = only(cells)
-    assert (new.feasible, new.infeasible, new.failed, new.timed_out) == (1, 1, 1, 1)
+    assert (new.feasible, new.infeasible, new.limit_not_met, new.failed, new.timed_out) == (1, 1, 1, 1, 1)
     assert (new.improvement.mean, new.improvement.graphs, new.improvement.left_out) == (20, 1, 0)
     assert (new.wins, new.ties, new.losses) == (1, 0, 1)
     assert (new.seconds.mean, new.seconds.graphs) == (2.0, 2)

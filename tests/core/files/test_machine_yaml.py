@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import schedopt
 from naive.machines import random_machine
+from schedopt.core.annotations import Annotations, Resident
 from schedopt.core.files.machine_yaml import machine_of, read_machine
 from schedopt.core.files.op_times_csv import read_op_times
 
@@ -119,6 +120,9 @@ def test_pins_from_the_graph_are_its_devices(tmp_path):
         (BASE + "pins: {a: gpu7}\n", 7, "the machine has no device 'gpu7'"),
         (BASE + "pins: {z*: gpu0}\n", 7, "pin 'z\\*' matches no op"),
         (BASE + "pins: {a: gpu0, b: cpu0}\ntogether: [[a, b]]\n", 8, "contradict each other"),
+        (BASE + "pins: {a: gpu0, b: cpu0}\ntogether:\n- [a]\n- [a, b]\n- [b]\n", 10, "but 'a' and 'b', with what"),
+        (BASE + "together: [[]]\n", 7, "a group is a list of patterns of ops, not \\[\\]"),
+        (BASE + "together: [[a], [z]]\n", 7, "'z' of together matches no op"),
         ("- 1\n", 1, "a machine has members such as devices"),
         ("", 1, "a machine has members such as devices"),
         ("devices:\n" + "".join(f"  - {{name: d{n}, memory: 1}}\n" for n in range(65)), 1, "from 1 to 64 .*not 65"),
@@ -127,6 +131,44 @@ def test_pins_from_the_graph_are_its_devices(tmp_path):
 def test_each_way_to_be_wrong_names_file_and_line(tmp_path, text, line, reason):
     with pytest.raises(schedopt.SchedoptError, match=f"{re.escape(str(tmp_path))}/m.yaml, line {line}: .*{reason}"):
         solved(tmp_path, text)
+
+
+def five_ops():
+    builder = schedopt.GraphBuilder("five")
+    for name in "abcde":
+        builder.add_op(name, outputs=[8], runtime=2.0)
+    return builder.build()
+
+
+def test_groups_in_a_ring_are_one_group(tmp_path):
+    text = BASE.replace("speed: 0.1", "speed: 1.0") + "pins: {c: cpu0}\ntogether: [[a, b], [b, c], [c, a], [d, e]]\n"
+    (tmp_path / "m.yaml").write_text(text)
+    result = schedopt.solve(five_ops(), "auto", task="runtime", machine=tmp_path / "m.yaml", evaluations=2000)
+    assert result.placement == {"a": 1, "b": 1, "c": 1, "d": 0, "e": 0}
+    assert result.problem.rules.groups == {0: [0, 1, 2], 3: [3, 4]}
+    assert schedopt.verify(result.problem, result.schedule).runtime == 6.0
+
+
+def test_the_group_that_closes_a_contradiction_is_named(tmp_path):
+    text = BASE + 'pins: {a: gpu0, d: cpu0}\ntogether:\n- [d, e]\n- [a, b]\n- [b, c]\n- ["c", "[e]"]\n'
+    (tmp_path / "m.yaml").write_text(text)
+    with pytest.raises(schedopt.UsageError, match=r"m.yaml, line 12: five: this group, joined .* 'c' and 'e', with"):
+        schedopt.solve(five_ops(), "heft", task="runtime", machine=tmp_path / "m.yaml")
+    pair = (schedopt.Device("gpu0"), schedopt.Device("cpu0"))
+    for wrong in ([()], ["ab"]):
+        with pytest.raises(schedopt.UsageError, match="a group of a machine's together is a list of patterns"):
+            schedopt.Machine(pair, together=wrong)
+
+
+def test_a_pin_away_from_the_home_of_what_is_written_is_named(tmp_path):
+    builder = schedopt.GraphBuilder("step")
+    read = builder.add_op("read", outputs=[8], runtime=1.0, persistent=100)
+    builder.add_op("update", inputs=[(read, 0)], outputs=[8], runtime=1.0)
+    weights = (Resident("w", "parameter", 100, 0, (0, 1), (1,)),)
+    graph = builder.build(Annotations(residents=weights))
+    (tmp_path / "m.yaml").write_text(BASE + "pins:\n  read: gpu0\n  w: gpu0\n  update: cpu0\n")
+    with pytest.raises(schedopt.UsageError, match=r"line 9: step: what writes 'w' in .* 'update' and 'w'"):
+        schedopt.solve(graph, "heft", task="runtime", machine=tmp_path / "m.yaml")
 
 
 def test_a_link_that_a_plan_needs_is_missing(tmp_path):

@@ -6,6 +6,7 @@ import json
 import naive
 import numpy as np
 import pytest
+from schedopt.core.annotations import Annotations, Resident
 from schedopt.core.errors import FormatError, ScheduleError
 from schedopt.core.files.schedule_json import format_document, read_schedule
 from schedopt.core.graph_builder import GraphBuilder
@@ -204,6 +205,7 @@ def test_a_schedule_that_claims_what_it_does_not_keep_is_read_and_then_rejected(
         ({"lower_bound": document["peak_memory"] + 1}, "claims that none is below"),
         ({"lower_bound": document["peak_memory"] - 1, "status": "optimal"}, "claims to be optimal, but has"),
         ({"status": "infeasible"}, "claims to be infeasible, but no memory limit is exceeded"),
+        ({"status": "limit-not-met"}, "claims to be limit-not-met, but no memory limit is exceeded"),
         ({"status": "infeasible", "memory_limit": 10**9}, "claims to be infeasible"),
     ):
         path.write_text(json.dumps({**document, **change}))
@@ -229,3 +231,20 @@ def test_a_seed_of_any_size_is_read_again(tmp_path):
     solve(Problem(graph), "input", seed=2**70).save(path)
     assert json.loads(path.read_text())["seed"] == 2**70
     assert read_schedule(path, graph).verify().peak > 0
+
+
+def test_a_schedule_without_homes_is_told_what_it_lacks(tmp_path):
+    builder = GraphBuilder("shared")
+    first = builder.add_op("one", outputs=[8], runtime=5.0, persistent=400)
+    builder.add_op("two", inputs=[(first, 0)], outputs=[8], runtime=5.0)
+    weights = (Resident("w", "parameter", 400, first, (0, 1)),)
+    graph, path = builder.build(Annotations(residents=weights)), tmp_path / "s.json"
+    steps = [{"op": name, "device": 0} for name in ("one", "two")]
+    path.write_text(json.dumps({"devices": 2, "task": "runtime", "steps": steps}))
+    with pytest.raises(ScheduleError, match=r"home of 'w', one of 1 resident tensors: .* solve the graph again"):
+        read_schedule(path, graph).verify()
+    path.write_text(json.dumps({"devices": 2, "task": "runtime", "steps": [{"op": "w", "device": 1}, *steps]}))
+    with pytest.raises(ScheduleError, match="'w:0' is read on 'device 0', but not sent there"):
+        read_schedule(path, graph).verify()
+    path.write_text(json.dumps({"devices": 2, "task": "runtime", "steps": [{"op": "w", "device": 0}, *steps]}))
+    assert read_schedule(path, graph).verify().runtime == 10.0

@@ -35,6 +35,41 @@ def test_the_beam_is_its_twin(seed, width, collapse):
         assert len(rows) == 1
 
 
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("is_backward", [False, True])
+def test_the_beam_under_a_limit_is_its_twin_from_either_end(seed, is_backward):
+    """Limits from what no order keeps to what all do."""
+    rng = np.random.default_rng([152, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 14)), edges=1.0)
+    priorities = 3 * rng.standard_normal(graph.num_ops)
+    free = beam(graph.buffers, priorities, 3, is_backward=is_backward)
+    found_none = 0
+    for share in (0.3, 0.8, 1.0, 1.3, None):
+        limit = {} if share is None else {"limit": int(share * free.peaks[0]) + 1}
+        for width in (1, 3):
+            found = beam(graph.buffers, priorities, width, is_backward=is_backward, **limit)
+            level = naive.priority_beam(plain, priorities.tolist(), width, True, is_backward, **limit)[-1]
+            assert found.orders.tolist() == [list(ops)[:: -1 if is_backward else 1] for ops, *_ in level]
+            assert found.log_probability.tolist() == pytest.approx([score for _, score, _ in level], abs=1e-9)
+            assert found.peaks.tolist() == [peak for *_, peak in level]
+            assert found.peaks.tolist() == price_orders(graph.buffers, found.orders).tolist()
+            found_none += not level
+    assert found_none
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_a_limit_that_an_order_keeps_is_kept_where_there_is_room_for_every_state(seed):
+    """From either end: no order at the least peak of all, and one of it just above."""
+    graph, plain = naive.random_graph(np.random.default_rng([153, seed]), 2 + seed % 7, edges=1.2)
+    least = naive.least_peak(plain) - sum(plain.persistent)
+    for is_backward in (False, True):
+        for limit, count in ((least, 0), (least + 1, 1)):
+            options = {"is_backward": is_backward, "limit": limit}
+            found = beam(graph.buffers, np.zeros(graph.num_ops), 300, **options)
+            assert len(found.orders) == count
+            assert found.peaks.tolist() == [least] * count
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_a_beam_of_width_one_is_greedy(seed):
     rng = np.random.default_rng([147, seed])

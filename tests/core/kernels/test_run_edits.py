@@ -7,13 +7,12 @@ from models.repeated_runs import random_graph
 from models.seeds import seeds
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.kernels.one_device.recompute import anneal_runs
+from schedopt.core.kernels.one_device.run_bytes import MOST_TIMES, new_sequence
 from schedopt.core.kernels.one_device.run_edits import (
-    MOST_TIMES,
     begin,
     delete_run,
     finish,
     insert_run,
-    new_sequence,
     set_sequence,
     shift_run,
     undo,
@@ -39,6 +38,9 @@ class Edited:
     def order(self):
         return self.sequence.items[: self.sequence.length[0]].tolist()
 
+    def excess(self, limit):
+        return int(np.maximum(self.sequence.memory[: len(self.order)] - limit, 0).sum())
+
     def check(self):
         """Compare everything with what an order of its own costs."""
         order, s = self.order, self.sequence
@@ -59,32 +61,37 @@ class Edited:
 
 
 def random_edit(edited, rng):
-    """Insert, delete or shift a run at random; return the order that it shall give, or None if it is not tried."""
+    """Insert or delete a run at random; return the order that it shall give, or None if it is not tried."""
     s, order = edited.sequence, edited.order
     step = int(rng.integers(len(order)))
-    kind = rng.integers(3)
-    if kind == 0:
+    if rng.random() < 0.5:
         op = int(rng.integers(edited.graph.num_ops))
         if edited.graph.runs_once[op] or s.times[op] == MOST_TIMES or len(order) == edited.capacity:
             return None
         order.insert(step, op)
         inserted = insert_run(edited.arrays, edited.groups, s, op, step)
         return order if inserted else "refused"
-    if kind == 1:
-        if s.times[order[step]] == 1:
-            return None
-        delete_run(edited.arrays, edited.groups, s, step)
-        del order[step]
-        return order
-    place = int(rng.integers(len(order)))
+    if s.times[order[step]] == 1:
+        return None
+    delete_run(edited.arrays, edited.groups, s, step)
+    del order[step]
+    return order
+
+
+def random_shift(edited, rng):
+    """Shift a run at random where no run between hinders it; return the order that it shall give."""
+    s, order, graph = edited.sequence, edited.order, edited.graph
+    step, place = int(rng.integers(len(order))), int(rng.integers(len(order)))
     op = order[step]
     low, high = min(step, place), max(step, place)
-    beside = {*edited.graph.predecessors[1][slice(*edited.graph.predecessors[0][op : op + 2])].tolist()}
-    beside |= {*edited.graph.successors[1][slice(*edited.graph.successors[0][op : op + 2])].tolist(), op}
-    if step == place or beside & set(order[low:step] + order[step + 1 : high + 1]):
-        return None
-    shift_run(edited.arrays, edited.groups, s, step, place)
-    order.insert(place, order.pop(step))
+    beside = {*graph.predecessors[1][slice(*graph.predecessors[0][op : op + 2])].tolist()}
+    beside |= {*graph.successors[1][slice(*graph.successors[0][op : op + 2])].tolist(), op}
+    if step != place and not beside & set(order[low:step] + order[step + 1 : high + 1]):
+        limit = int(rng.choice(s.memory[: len(order)]))
+        before = edited.excess(limit)
+        rise = shift_run(edited.arrays, edited.groups, s, step, place, limit)
+        assert rise == edited.excess(limit) - before
+        order.insert(place, order.pop(step))
     return order
 
 
@@ -114,6 +121,8 @@ def test_edits_and_their_undoing_give_the_bytes_of_the_simulator(seed):
             undo(edited.sequence)
             assert edited.order == before
             undone += 1
+        edited.check()
+        assert random_shift(edited, rng) == edited.order
         edited.check()
     assert undone > 0
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.kernels.one_device.recompute import anneal_runs
-from schedopt.core.kernels.one_device.run_edits import MOST_TIMES, new_sequence, set_sequence
+from schedopt.core.kernels.one_device.run_bytes import MOST_TIMES, new_sequence
+from schedopt.core.kernels.one_device.run_edits import set_sequence
 from schedopt.core.kernels.one_device.run_moves import Aim, new_annealing
 from schedopt.core.kernels.one_device.runs import run_graph
 from schedopt.core.kernels.one_device.tensor_groups import groups_of

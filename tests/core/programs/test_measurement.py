@@ -41,6 +41,7 @@ def test_ctrl_c_before_program_order_has_run_is_an_interrupt():
         run_rounds(run, ORDERS, 4, lambda *_: None)
 
 
+@pytest.mark.slow
 def test_the_first_run_is_warm_up_unless_it_is_long(monkeypatch):
     """A clock that the runs move: the first takes ten times as long, and is left out where others follow."""
     now = [0]

@@ -47,7 +47,7 @@ def worst_gaps(read, sizes):
     ]
 
 
-@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("power", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_peaks_and_bounds_are_those_of_the_true_graphs(power):
     """Linear sizes are all examined, others at some of them; what is not imported is not claimed."""
     sizes, reads = range(1, 31), []

@@ -53,3 +53,12 @@ def test_only_the_method_asked_for_has_its_parameters(ran):
     assert given.pop("cp-sat") is spec.parameters
     assert all(parameters == type(parameters)() for parameters in given.values())
     assert "order-search" in given
+
+
+def test_a_solver_for_a_time_limit_alone_is_not_loaded_for_evaluations(ran):
+    problem = Problem(GRAPH, "runtime", 2, latency=1.0)
+    module.warm_up(problem, parse_method("auto"), 100)
+    module.warm_up(problem, parse_method("auto:evaluations=100"))
+    names = [name for name, *_ in ran]
+    assert names.count("step-search") == 2
+    assert "cp-sat" not in names

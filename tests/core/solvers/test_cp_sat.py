@@ -17,7 +17,7 @@ UNAIDED = "cp-sat:hint=0"
 
 def solved(problem, **options):
     result = solve(problem, UNAIDED, time_limit=120, **options)
-    verify(problem, result.schedule, enforce_limit=result.status != "infeasible")
+    verify(problem, result.schedule, enforce_limit=result.is_feasible)
     return result, problem.fitness(result.simulation.peak, result.simulation.runtime)
 
 

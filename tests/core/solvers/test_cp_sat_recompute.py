@@ -28,7 +28,7 @@ def solved(graph, method=UNAIDED, **settings):
     return solve(Problem(graph, recompute=True, **settings), method, time_limit=120)
 
 
-@pytest.mark.parametrize("seed", seeds(150, quick=2))
+@pytest.mark.parametrize("seed", seeds(150, quick=1))
 def test_the_optimum_is_that_of_trying_everything(seed):
     """Least time under a limit, and least peak within a time, for up to two runs of each op; bounds for any number."""
     rng = np.random.default_rng([1720, seed])
@@ -89,7 +89,7 @@ def test_more_copies_find_what_two_cannot():
     two = solved(graph, "cp-sat:hint=0:copies=2", task="runtime", memory_limit=202)
     three = solved(graph, "cp-sat:hint=0:copies=3", task="runtime", memory_limit=202)
     assert (three.status, three.value) == ("optimal", 9.0)
-    assert two.status == "infeasible" and not two.is_proven_infeasible
+    assert two.status == "limit-not-met" and not two.is_proven_infeasible
     assert any("at most 2 times keeps the limit" in note for note in two.notes)
 
 

@@ -19,6 +19,7 @@ from schedopt.core.search.registry import METHODS as METHODS_
 from schedopt.core.search.registry import load
 from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
+from schedopt.core.solvers.machines.filled_devices import filled_placements
 from schedopt.core.solvers.machines.ranks import upward_ranks
 from schedopt.core.solvers.several_devices import annealing
 
@@ -77,7 +78,9 @@ def random_problem(rng, task):
             return Problem(graph, task, machine=machine, replicate=bool(rng.random() < 0.3))
 
 
-@pytest.mark.parametrize("name", [m for m in METHODS if m not in ("topoformer", "regal", "gas", "idrs", "brkga-tuned")])
+@pytest.mark.parametrize(
+    "name", [m for m in METHODS if m not in ("topoformer", "regal", "gas", "idrs", "direct", "brkga-tuned")]
+)
 @pytest.mark.parametrize("task", ["runtime", "memory"])
 def test_every_method_gives_plans_that_the_verifier_takes(name, task):
     rng = np.random.default_rng([1, len(name)])
@@ -101,6 +104,33 @@ def test_auto_is_never_worse_than_one_device_or_a_list_scheduler():
             load(name)(search, parse_method(name).parameters)
             found[name] = search.best_fitness
         assert found["auto"] == min(found.values())
+
+
+def test_filled_devices_keep_pins_groups_and_limits():
+    """Every op is where it may be, groups are together, and what fits in an empty machine is kept below the limit."""
+    rng = np.random.default_rng(6)
+    for _ in range(40):
+        problem = random_problem(rng, "runtime")
+        rules = problem.rules
+        for placement in filled_placements(problem):
+            assert rules.allowed[np.arange(problem.graph.num_ops), placement].all()
+            assert (placement[rules.group] == placement).all()
+    builder = GraphBuilder("wide")
+    for number in range(8):
+        builder.add_op(f"op{number}", outputs=[10], runtime=1.0, is_final=True)
+    devices = (Device("fast", memory=45, speed=4.0), Device("slow", memory=45))
+    problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e9))
+    assert next(filled_placements(problem)).tolist() == [0] * 4 + [1] * 4
+
+
+def test_auto_keeps_the_limits_of_devices_that_a_division_keeps():
+    builder = GraphBuilder("wide")
+    before = [builder.add_op(f"op{number}", outputs=[10], runtime=1.0, is_final=True) for number in range(30)]
+    builder.add_op("last", control=before, outputs=[1], runtime=1.0)
+    devices = (Device("fast", memory=170, speed=100.0), Device("slow", memory=170))
+    problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e9))
+    assert solve(problem, "heft").status == "limit-not-met"
+    assert solve(problem, "auto", evaluations=100).status == "feasible"
 
 
 def test_the_lazy_decoder_works_on_machines():

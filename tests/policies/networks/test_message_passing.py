@@ -190,6 +190,7 @@ def test_dgl_has_as_many_threads_as_torch_within_and_afterwards():
         set_num_threads(before[1])
 
 
+@pytest.mark.slow
 def test_dgl_is_loaded_in_silence(tmp_path):
     """No output, no warning, and no file in the home directory, whatever backend the caller's environment names."""
     code = "import sys; from schedopt.policies.networks.message_passing import uses_dgl; "

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from models.runs import At
 from models.trainers import REGAL, regal_cases, synthetic
+from schedopt.core.errors import FormatError
+from schedopt.core.files.costgraph import read_graph
 from schedopt.core.files.json_lines import JsonLines
+from schedopt.core.graph_hash import graph_hash
 from schedopt.core.parallel import Workers
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
@@ -19,7 +22,7 @@ from schedopt.policies.regal import rewards as regal_rewards
 from schedopt.policies.regal.actions import dequantise
 from schedopt.policies.regal.features import searched_graph
 from schedopt.policies.regal.rewards import Cases, GivenGraphs, Setting, found_value, plain_value
-from schedopt.policies.regal.training import PLAIN, Trainer
+from schedopt.policies.regal.training import DRAWN, PLAIN, Trainer
 from schedopt.policies.regal.training_settings import TrainingParameters
 
 SHAPE = REGAL.network
@@ -135,9 +138,36 @@ def test_a_run_that_goes_on_searches_no_plain_value_again(counted, tmp_path):
     (tmp_path / PLAIN).write_text((tmp_path / PLAIN).read_text() + '{"key": "torn')
     assert Trainer(tmp_path, REGAL).run()
     assert len(counted["plain"]) == len(set(counted["plain"])) > before
-    assert {(name, evaluations) for name, evaluations, _ in counted["plain"]} >= {
-        (name, 300) for name in ("erdos-renyi-2147483648", "barabasi-albert-2147483649")
+    assert {(name.split("-")[-1], evaluations) for name, evaluations, _ in counted["plain"]} >= {
+        ("2147483648", 300),
+        ("2147483649", 300),
     }
+
+
+def test_a_run_that_goes_on_draws_no_graph_again(monkeypatch, tmp_path):
+    """What a filter lets through may have cost many searches: each graph is a file, by what decides it."""
+    drawn, draw_graph = [], regal_rewards.draw_graph
+    monkeypatch.setattr(regal_rewards, "draw_graph", lambda *a: (drawn.append(a[1]), draw_graph(*a))[1])
+    Trainer(tmp_path, REGAL).run(must_stop=At(7))
+    before = len(drawn)
+    assert before == len(set(drawn)) == len(list((tmp_path / DRAWN).iterdir()))
+    assert Trainer(tmp_path, REGAL).run()
+    assert len(drawn) == len(set(drawn)) > before
+
+    other = dataclasses.replace(REGAL, seed=1)
+    graphs = [Trainer(tmp_path / "none", parameters)._graphs(0).maker(0)() for parameters in (REGAL, other)]
+    assert graph_hash(graphs[0]) != graph_hash(graphs[1])
+    (kept,) = (tmp_path / "none" / DRAWN).glob(f"{Trainer(tmp_path / 'none', REGAL)._graphs(0).name(0)[:16]}-0.*")
+    assert graph_hash(read_graph(kept)) == graph_hash(graphs[0])
+
+
+def test_a_file_of_a_drawn_graph_that_is_something_else_is_refused_by_name(tmp_path):
+    make = Trainer(tmp_path, REGAL)._graphs(0).maker(0)
+    make()
+    (kept,) = (tmp_path / DRAWN).iterdir()
+    kept.write_bytes(b"something else")
+    with pytest.raises(FormatError, match=kept.name):
+        make()
 
 
 @pytest.mark.slow

@@ -56,12 +56,15 @@ def test_wide_enough_decoding_finds_the_best_of_all_orders(seed, tmp_path):
     assert run(graph, f"topoformer:decode=sample:width=2000:weights={blunt}").value == best
 
 
+@pytest.mark.slow
 def test_more_draws_and_wider_beams_help():
     """The first draws of a seed are the same however many follow."""
     few, many = peaks("sample", 2), peaks("sample", 30)
     assert (many <= few).all()
     assert many.sum() < few.sum()
     assert peaks("beam", 30).sum() < peaks("beam", 1).sum()
+    assert (peaks("two-way", 2) <= peaks("beam", 2)).all()
+    assert peaks("two-way", 2).sum() < peaks("beam", 2).sum()
 
 
 def test_a_beam_of_one_is_greedy():
@@ -84,7 +87,7 @@ def test_only_samples_depend_on_the_seed_and_nothing_on_the_jobs():
         return run(graph, f"topoformer:decode={decode}:width=4", **options).schedule.op_order().tolist()
 
     assert order("sample", seed=1) == order("sample", seed=1, jobs=3) != order("sample", seed=2)
-    for decode in ("greedy", "beam"):
+    for decode in ("greedy", "beam", "two-way"):
         assert order(decode, seed=1) == order(decode, seed=2)
     several = [run(graph, problem=("runtime", 3), jobs=jobs).schedule.items.tolist() for jobs in (1, 3)]
     assert several[0] == several[1]
@@ -92,7 +95,15 @@ def test_only_samples_depend_on_the_seed_and_nothing_on_the_jobs():
 
 @pytest.mark.parametrize(
     ("decode", "budget", "expected"),
-    [("greedy", 9, 1), ("sample", 9, 4), ("sample", 3, 3), ("beam", 9, 4), ("beam", 1, 1)],
+    [
+        ("greedy", 9, 1),
+        ("sample", 9, 4),
+        ("sample", 3, 3),
+        ("beam", 9, 4),
+        ("beam", 1, 1),
+        ("two-way", 1, 1),
+        ("two-way", 9, 8),
+    ],
 )
 def test_evaluations(decode, budget, expected):
     result = run(graph_of(6, 40)[0], f"topoformer:decode={decode}:width=4", evaluations=budget)
@@ -123,6 +134,10 @@ def test_several_devices_are_used(decode, task, devices):
 )
 def test_networks_of_every_kind_can_be_used(decode, shape, tmp_path):
     file = write_weights(tmp_path / "other.safetensors", **shape)
+    if (decode, shape.get("decoder")) == ("two-way", "autoregressive"):
+        with pytest.raises(UsageError, match=r"two-way needs a priority per op, .*other.*; decode by beam"):
+            parse_method(f"topoformer:weights={file}")
+        return
     for ops in (1, 2, 15):
         result = run(graph_of(ops, ops)[0], f"topoformer:decode={decode}:width=3:weights={file}")
         assert (result.found_by, result.notes, result.is_repeatable) == ("topoformer", (), True)
@@ -233,7 +248,7 @@ def test_the_identity_is_that_of_the_weights_not_of_their_name(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("topoformer:decode=best", "decode must be greedy, sample or beam, not 'best'"),
+        ("topoformer:decode=best", "decode must be greedy, sample, beam or two-way, not 'best'"),
         ("topoformer:width=0", "width must be from 1 to 4096, not 0"),
         ("topoformer:width=wide", "width of 'topoformer' must be a whole number"),
     ],
@@ -280,7 +295,8 @@ def test_an_interrupt_within_the_network_is_heard(decoder, tmp_path):
     file = write_weights(tmp_path / "weights.safetensors", decoder=decoder)
     graph, _ = graph_of(1, 30)
     calls = []
-    run(graph, f"topoformer:weights={file}", watcher=Watcher(on_progress=calls.append))
+    text = f"topoformer:decode=beam:weights={file}"
+    run(graph, text, watcher=Watcher(on_progress=calls.append))
     assert len(calls) > (30 if decoder == "autoregressive" else 5)
     for last in (2, 3, len(calls) - 1):
         interrupt, seen = threading.Event(), []
@@ -290,7 +306,7 @@ def test_an_interrupt_within_the_network_is_heard(decoder, tmp_path):
             if len(seen) == last:
                 interrupt.set()
 
-        result = run(graph, f"topoformer:weights={file}", watcher=Watcher(interrupt, watch))
+        result = run(graph, text, watcher=Watcher(interrupt, watch))
         assert (result.status, len(result.notes)) == ("interrupted", 1)
         assert result.found_by in topoformer.NEXT_BEST
         assert last <= len(seen) <= last + len(topoformer.NEXT_BEST), "each of these asks once"

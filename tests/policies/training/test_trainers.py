@@ -126,6 +126,23 @@ def test_a_whole_run_step_by_step(method, tmp_path, monkeypatch):
     assert written == [0, 0, 2, 4, 6, 8]
 
 
+def test_a_run_tells_each_graph_of_its_validations_and_how_long_the_rest_takes(method, tmp_path):
+    told, left, trainer = [], [], method.trainer(tmp_path)
+    assert trainer.seconds_left == np.inf
+    assert trainer.run(lambda progress: left.append(progress.seconds_left), on_graph=lambda *graph: told.append(graph))
+    count = method.parameters.validation_graphs
+    done = [("done", number, count) for number in range(1, count + 1)]
+    assert [graph for graph in told if graph[0] == "done"] == done * len(method.epochs)
+    assert told[:count] == [("prepared", number, count) for number in range(1, count + 1)]
+    assert all(0 < seconds < np.inf for seconds in left)
+    place = trainer.place
+    assert place.validations == len(method.epochs)
+    assert 0 < place.validation_seconds < place.seconds
+    assert trainer.seconds_left == 0
+    # after the last step there is a validation left, which takes as long as those before
+    assert left[-1] < place.validation_seconds
+
+
 def test_learning_rates_decay_per_epoch_of_each_phase(method, tmp_path):
     phases = tuple(
         dataclasses.replace(method.reinforce, epochs=2, learning_rate=rate, decay=decay)
@@ -146,11 +163,11 @@ def test_what_a_kill_left_half_written_is_removed(method, tmp_path):
 
 
 def test_a_finished_run_does_nothing(method, whole):
-    before = {path.name: path.read_bytes() for path in whole.iterdir()}
+    before = {path.name: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
     trainer = method.trainer(whole)
     assert trainer.is_finished
     assert trainer.run(lambda progress: pytest.fail("there is no step left"))
-    assert {path.name: path.read_bytes() for path in whole.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == before
 
 
 def test_a_checkpoint_holds_the_settings(method, whole):

@@ -149,6 +149,7 @@ def test_plans_run_in_turns_and_agree(program):
     assert report["hand_over"] >= 0
 
 
+@pytest.mark.slow
 def test_a_schedule_of_several_devices_is_applied_and_measured(program, tmp_path):
     graph = graph_of(program)
     schedule = write_plan(tmp_path / "plan.json", graph, by_branch(graph, 2))

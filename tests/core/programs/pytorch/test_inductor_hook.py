@@ -68,8 +68,9 @@ def test_a_better_order_is_found_taken_and_told(caplog):
     assert "9 ops, peak 166 KiB as it was, 102 KiB now, no order needs less than 102 KiB" in caplog.text
 
 
-def test_an_order_that_is_as_good_stays_as_it_is(monkeypatch):
-    """The very list goes back to Inductor, whose own heuristics then decide as without us."""
+@pytest.mark.parametrize(("method", "least_saved"), [("input", 0.001), ("auto", 0.5)])
+def test_an_order_that_is_as_good_stays_as_it_is(monkeypatch, method, least_saved):
+    """The very list goes back to Inductor, whose heuristics then decide as without us; or if it saves too little."""
     model, x = Humps(), torch.randn(64, 16)
     given = []
 
@@ -80,7 +81,8 @@ def test_an_order_that_is_as_good_stays_as_it_is(monkeypatch):
             return order
 
     monkeypatch.setattr(inductor_order, "PeakMemoryOrder", Spy)
-    with torch.no_grad(), schedopt.inductor(method="input") as graphs:
+    monkeypatch.setattr(inductor_order, "LEAST_SAVED", least_saved)
+    with torch.no_grad(), schedopt.inductor(method=method) as graphs:
         torch.compile(model)(x)
     assert graphs[0].peak == graphs[0].stock_peak
     ((order, nodes),) = given

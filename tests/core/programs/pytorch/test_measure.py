@@ -128,6 +128,7 @@ def test_values_of_every_kind_have_digests_that_tell_them_apart():
     assert found == digests([torch.clone(v) if torch.is_tensor(v) else v for v in values])
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_one_sentence(tmp_path):
     question = {"path": str(tmp_path / "no.pt"), "device": "cpu", "threads": 1}
     with pytest.raises(ProgramError, match=r"^net, s\.json: the run failed: [^\n]*no\.pt[^\n]*$"):

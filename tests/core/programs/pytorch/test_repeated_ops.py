@@ -248,7 +248,7 @@ def test_measure_runs_a_schedule_with_repeats_and_says_whether_its_limit_was_kep
         assert row.is_equal
 
 
-@pytest.mark.parametrize("make", [unet, pytest.param(gpt, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("make", [pytest.param(make, marks=pytest.mark.slow) for make in (unet, gpt)])
 def test_a_training_step_keeps_its_limit_and_trains_as_without(make):
     model, inputs = make()
     other, _ = make()

@@ -265,6 +265,7 @@ def test_what_the_runtime_refuses_is_not_written(tmp_path):
     assert not (tmp_path / "new.tflite").exists()
 
 
+@pytest.mark.slow
 def test_fit_asks_for_the_whole_arena(tmp_path):
     path = saved(tmp_path, branches())
     arena = run_bytes(branches().build(), "m")

@@ -176,6 +176,7 @@ def test_least_peak_within_an_overhead():
     assert peaks[0] > peaks[1] > peaks[2] >= memory_bound(problem)
 
 
+@pytest.mark.slow
 def test_graphs_without_runtimes_count_every_run():
     graph = training_step(6, runtime=0.0)
     problem = Problem(graph, "runtime", memory_limit=520, recompute=True)

@@ -1,0 +1,1 @@
+"""A network that schedules in one pass: it sees a graph once and gives keys, which are decoded once."""

@@ -1,0 +1,160 @@
+"""Problems to train on: graphs with devices and links drawn for each, and a teacher's plan of each, kept on disk."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.costs.bounds import lower_bound
+from ...core.errors import FormatError
+from ...core.files.json_lines import JsonLines
+from ...core.graph import CostGraph
+from ...core.graph_hash import graph_hash
+from ...core.parallel import map_in_order
+from ...core.problem import Problem
+from ...core.solve import solve
+from .features import Seen, seen
+from .training_settings import TrainingParameters
+
+HELD_OUT = 2**31
+_STREAM = 31
+"""Keeps the graphs apart from those of `schedopt gen`, whatever the seed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A problem to train or to validate on.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    seen
+        What the network sees of it.
+    bound
+        What no schedule can beat, at least 1.
+    order
+        The teacher's order, shape `(ops,)`; None where none was asked for.
+    """
+
+    problem: Problem
+    seen: Seen
+    bound: float
+    order: Any = None
+
+    @functools.cached_property
+    def place(self) -> Any:
+        """The place of each op in the teacher's order, shape `(ops,)`."""
+        return np.argsort(self.order)
+
+
+def make_case(parameters: TrainingParameters, first: int, graphs: Sequence[CostGraph], number: int) -> Case:
+    """Return the case of a number: the same one for the same numbers, in any process.
+
+    Devices are drawn from those of the settings. Where transfers take time, sending the mean tensor takes between a
+    thousandth and all of an op's mean runtime, and in half of these cases as much again is latency.
+
+    Parameters
+    ----------
+    parameters
+        Settings of the run.
+    first
+        Number of the first case: 0 for training, `HELD_OUT` for validation.
+    graphs
+        Given graphs; without any, synthetic ones are drawn.
+    number
+        Of the case, from 0 on.
+    """
+    rng = np.random.default_rng([parameters.seed, _STREAM, first + number])
+    graph = graphs[number] if graphs else parameters.synthetic.draw(number, rng)
+    task = parameters.network.task
+    devices = int(rng.choice(parameters.devices))
+    bandwidth, latency = None, 0.0
+    if task == "runtime" and rng.random() < parameters.paid and graph.num_data_tensors:
+        sending = float(graph.runtime.mean()) * 10 ** rng.uniform(-3, 0)  # microseconds
+        size = float(graph.tensor_size.sum()) / graph.num_data_tensors
+        if sending > 0 and size > 0:
+            bandwidth = size / sending * 1e6
+            latency = sending if rng.random() < 0.5 else 0.0
+    problem = Problem(graph, task, devices=devices, bandwidth=bandwidth, latency=latency)
+    return Case(problem, seen(problem), max(lower_bound(problem), 1.0))
+
+
+def make_cases(
+    parameters: TrainingParameters, first: int, count: int, graphs: Sequence[CostGraph], jobs: int
+) -> list[Case]:
+    """Return the cases of given graphs, or of `count` synthetic ones."""
+    numbers = range(len(graphs) or count)
+    return list(map_in_order(partial(make_case, parameters, first, tuple(graphs)), numbers, jobs))
+
+
+def taught(
+    cases: Sequence[Case],
+    path: str | Path,
+    parameters: TrainingParameters,
+    jobs: int = 1,
+    on_plan: Callable[[int], None] = lambda count: None,
+    must_stop: Callable[[], bool] = lambda: False,
+) -> list[Case] | None:
+    """Return the cases with the order of the teacher's plan, or None if told to stop; none is searched for twice.
+
+    Parameters
+    ----------
+    cases
+        The cases.
+    path
+        File with a line of JSON per plan, to which each is added as soon as it is there; made if there is none.
+    parameters
+        Who teaches, with how many evaluations.
+    jobs
+        Worker processes, on which the plans do not depend; 1 by default.
+    on_plan
+        Called with the number of plans known; does nothing by default.
+    must_stop
+        Asked after each plan; by default it never says so.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be used, or is something else.
+    """
+    keys = [_key(case.problem, parameters) for case in cases]
+    with closing(JsonLines(path, "teachers' plans", "delete the file to search again")) as file:
+        known = {key: record.get("order") for key, record in file.records.items()}
+        missing = {key: case.problem for key, case in zip(keys, cases, strict=True) if key not in known}
+        count = len(set(keys)) - len(missing)
+        on_plan(count)
+        found = map_in_order(partial(_plan, parameters), missing.values(), jobs)
+        for key, order in zip(missing, found, strict=True):
+            known[key] = order
+            file.write(key, {"order": order})
+            count += 1
+            on_plan(count)
+            if must_stop():
+                return None
+    for key, case in zip(keys, cases, strict=True):
+        if not _is_order(known[key], case.problem.graph.num_ops):
+            raise FormatError(f"{path}: the plan of {case.problem.graph.name} is damaged; delete the file")
+    return [replace(case, order=np.array(known[key], np.int32)) for key, case in zip(keys, cases, strict=True)]
+
+
+def _key(problem: Problem, p: TrainingParameters) -> str:
+    links = f"{problem.devices}-{problem.bandwidth}-{problem.latency}"
+    return f"{graph_hash(problem.graph)}-{problem.task}-{links}-{p.teacher}-{p.teacher_evaluations}"
+
+
+def _plan(parameters: TrainingParameters, problem: Problem) -> list[int]:
+    found = solve(problem, parameters.teacher, evaluations=parameters.teacher_evaluations, seed=parameters.seed)
+    order: list[int] = found.schedule.op_order().tolist()
+    return order
+
+
+def _is_order(value: Any, ops: int) -> bool:
+    return isinstance(value, list) and all(type(op) is int for op in value) and sorted(value) == list(range(ops))

@@ -1,0 +1,101 @@
+"""Keys made schedules: by the lazy decoder for the makespan, along an order and by a narrow beam for the peak."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import numpy as np
+
+from ...core.arrays import FloatArray, IndexArray
+from ...core.graph import CostGraph
+from ...core.problem import Problem
+from ...core.schedule import Schedule
+from ...core.search.search import Search
+from ...core.solvers.several_devices.lazy_keys import LazyChromosomes
+from ...core.solvers.several_devices.placed_orders import place
+
+PER_ORDER = 24
+"""Evaluations that placing an order for the peak may take: three beams of eight states at the most."""
+MOST_PATIENCE = 4.0
+
+
+def decode(search: Search, keys: Any) -> None:
+    """Offer the schedules of some rows of keys, the first row first, as far as the budget goes.
+
+    Makespan: the lazy decoder, one evaluation a row; if none keeps the memory limit, ops are placed along the rows'
+    orders by beams that do. Peak: each row's order is placed by beams, of `PER_ORDER` evaluations at most.
+
+    Parameters
+    ----------
+    search
+        What they are offered to.
+    keys
+        Shape `(rows, ops + 1)`, float32: larger keys run earlier, the last is the lazy decoder's patience.
+    """
+    rows = keys[: int(max(1.0, min(len(keys), search.evaluations_left)))]
+    if search.problem.task == "runtime":
+        with LazyChromosomes(search) as chromosomes:
+            chromosomes.price(_within(rows))
+        if search.best_fitness[0] > 0 and search.evaluations_left >= 1:
+            place(search, np.stack([order_of(search.problem.graph, row) for row in rows]))
+        return
+    for row in rows:
+        if search.best is not None and search.must_stop():
+            return
+        _place_order(search, order_of(search.problem.graph, row))
+
+
+def values_of(problem: Problem, keys: Any) -> FloatArray:
+    """Return what the schedule of each row of keys costs, microseconds or bytes, shape `(rows,)`.
+
+    Each row is decoded on its own, as if it were the first.
+
+    Parameters
+    ----------
+    problem
+        Without a memory limit.
+    keys
+        As for `decode`.
+    """
+    if problem.task == "runtime":
+        with LazyChromosomes(Search(problem)) as chromosomes:
+            return chromosomes.price(_within(keys))[:, 1]
+    values = np.empty(len(keys))
+    for at, row in enumerate(keys):
+        search = Search(problem)
+        _place_order(search, order_of(problem.graph, row))
+        values[at] = search.best_value
+    return values
+
+
+def order_of(graph: CostGraph, keys: Any) -> IndexArray:
+    """Return the order that always takes the ready op of the largest key, of equals the first; shape `(ops,)`."""
+    urgency = (-keys).tolist()
+    pointers, successors = (array.tolist() for array in graph.successors)
+    waiting = np.diff(graph.predecessors[0]).tolist()
+    ready = [(urgency[op], op) for op in range(graph.num_ops) if not waiting[op]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, op = heapq.heappop(ready)
+        order.append(op)
+        for successor in successors[pointers[op] : pointers[op + 1]]:
+            waiting[successor] -= 1
+            if not waiting[successor]:
+                heapq.heappush(ready, (urgency[successor], successor))
+    return np.array(order, np.int32)
+
+
+def _within(keys: Any) -> Any:
+    """Return keys whose patience is one that the decoder knows."""
+    kept = np.ascontiguousarray(keys, np.float32).copy()
+    kept[:, -1] = kept[:, -1].clip(0.0, MOST_PATIENCE)
+    return kept
+
+
+def _place_order(search: Search, order: IndexArray) -> None:
+    with search.limited(PER_ORDER):
+        search.evaluations += 1
+        search.offer(Schedule.single_device(order))
+        place(search, order[None])

@@ -1,0 +1,142 @@
+"""What the network sees of a problem: numbers relative to the graph, so that one network serves all sizes and devices.
+
+And the rule that the network corrects: keys that need no network at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...core.arrays import FloatArray, IndexArray
+from ...core.costs.bounds import earliest_finish
+from ...core.costs.graph_summary import levels
+from ...core.problem import Problem
+from ...core.solvers.one_device.lpmf import greedy_order
+from ...core.solvers.one_device.sequences import reverse_postorder
+from ...core.solvers.several_devices.lazy_keys import bottom_levels
+
+PATIENCE = 0.5
+"""Of the rule: in the middle of what the lazy decoder's searches start from."""
+NODE_FEATURES = 20
+
+
+class Seen(NamedTuple):
+    """A problem as the network sees it.
+
+    Parameters
+    ----------
+    nodes
+        Features of the ops, shape `(ops, NODE_FEATURES)`, float32; see `seen`.
+    sources, targets
+        Ops that the edges lead from and to, shape `(edges,)`.
+    rule
+        Keys of the rule, shape `(ops + 1,)`, float32; see `rule_keys`.
+    is_paid
+        Whether transfers take time that counts.
+    """
+
+    nodes: Any
+    sources: IndexArray
+    targets: IndexArray
+    rule: Any
+    is_paid: bool
+
+
+def seen(problem: Problem) -> Seen:
+    """Return what the network sees of a problem.
+
+    The features of an op are
+
+    - its runtime against the longest and the mean one; its earliest end, the longest path from its start and its slack,
+      against the critical path; its rank in the first two;
+    - the bytes of its inputs, of its outputs, and of its own, against the most of each; whether its outputs outweigh
+      its inputs; its inputs and consumers, as logarithms;
+    - its depth, and its places in two orders for one device: least peak first, and depth first;
+    - the same for all ops: the logarithms of the number of devices, of their work against the critical path, and of the
+      number of ops; what a mean output costs to send, and what its latency is, against the mean runtime. And what the
+      op's own outputs cost to send.
+
+    Parameters
+    ----------
+    problem
+        On several equal devices.
+    """
+    graph, ops = problem.graph, problem.graph.num_ops
+    sources, targets = graph.edges
+    end, ahead = earliest_finish(graph), bottom_levels(graph)
+    longest = max(float(ahead.max()), 1e-300)
+    runtime, mean = graph.runtime, max(float(graph.runtime.mean()), 1e-300)
+    read = _sums(graph.consumers[1], graph.tensor_size[_tensors(problem)], ops)
+    made = _sums(graph.tensor_producer, graph.tensor_size, ops)
+    own = (graph.workspace + graph.persistent).astype(np.float64)
+    paid = problem.task == "runtime" and (problem.microseconds_per_byte > 0 or problem.latency > 0)
+    sent = (made * problem.microseconds_per_byte + problem.latency * (made > 0)) if paid else np.zeros(ops)
+    least_first, depth = _places(_least_peak_first(problem)), np.array(levels(graph), np.float64)
+    columns = [
+        runtime / max(float(runtime.max()), 1e-300),
+        np.log1p(runtime / mean),
+        end / longest,
+        ahead / longest,
+        1 - (end - runtime + ahead) / longest,
+        _places(np.argsort(end, kind="stable")),
+        _places(np.argsort(ahead, kind="stable")),
+        *(part / max(float(part.max()), 1.0) for part in (read, made, own)),
+        (made - read) / max(float((made + read).max()), 1.0),
+        np.log1p(np.bincount(targets, minlength=ops)) / 3,
+        np.log1p(np.bincount(sources, minlength=ops)) / 3,
+        depth / max(float(depth.max()), 1.0),
+        least_first,
+        _places(reverse_postorder(graph)),
+        np.log1p(sent / mean),
+    ]
+    work = float(runtime.sum()) / problem.devices
+    everywhere = (np.log(problem.devices), np.log(max(work, 1e-300) / longest), np.log(max(ops, 1)) / 5)
+    if not runtime.any():
+        everywhere = (everywhere[0], 0.0, everywhere[2])
+    nodes = np.column_stack([*columns, *(np.full(ops, value) for value in everywhere)]).astype(np.float32)
+    return Seen(nodes, sources, targets, rule_keys(problem, least_first, ahead), paid)
+
+
+def rule_keys(problem: Problem, least_first: FloatArray | None = None, ahead: FloatArray | None = None) -> Any:
+    """Return the keys that the network corrects, shape `(ops + 1,)`, float32; larger runs earlier.
+
+    For the makespan bottom levels, against the longest, and the patience of the lazy decoder; for the peak the place in
+    the order that keeps the peak on one device lowest at each step.
+
+    Parameters
+    ----------
+    problem
+        What to schedule.
+    least_first, ahead
+        That order's places and the bottom levels, where they are known.
+    """
+    if problem.task == "runtime":
+        level = bottom_levels(problem.graph) if ahead is None else ahead
+        keys = level / max(float(level.max()), 1e-300)
+    else:
+        keys = 1 - (_places(_least_peak_first(problem)) if least_first is None else least_first)
+    return np.append(keys, PATIENCE).astype(np.float32)
+
+
+def _least_peak_first(problem: Problem) -> IndexArray:
+    order = greedy_order(problem.graph.buffers)
+    assert order is not None
+    return order
+
+
+def _tensors(problem: Problem) -> Any:
+    graph = problem.graph
+    return np.repeat(np.arange(graph.num_tensors), np.diff(graph.consumers[0]))
+
+
+def _sums(ops: IndexArray, values: Any, count: int) -> FloatArray:
+    return np.bincount(ops, weights=values.astype(np.float64), minlength=count).astype(np.float64)
+
+
+def _places(order: Any) -> FloatArray:
+    """Return the place of each op in an order, from 0 to 1."""
+    places = np.empty(len(order))
+    places[order] = np.linspace(0, 1, len(order))
+    return places

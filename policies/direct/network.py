@@ -1,0 +1,239 @@
+"""The network of `direct`: messages along the edges, and for each op a correction of the rule's key."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...core.problem import Task
+from ...core.search.parameters import Parameters, parameter
+from ..networks.files import read_network
+from ..networks.message_passing import Receivers
+from .features import NODE_FEATURES, Seen
+
+SPREAD = -3.0
+"""Logarithm of the spread of keys before any training: 0.05, half of an op's on a path of ten."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DirectNetworkParameters(Parameters):
+    """What decides a network's shape, and what it is for."""
+
+    task: Task = parameter("runtime", "memory or runtime: what is minimised")
+    rounds: int = parameter(4, "of messages, in both directions", low=0, high=64)
+    width: int = parameter(64, "of embeddings and all layers", low=1, high=1024)
+
+
+class Batch(NamedTuple):
+    """Several problems as one graph, the ops of each after those of the one before.
+
+    Parameters
+    ----------
+    nodes, rule
+        Features, shape `(nodes, NODE_FEATURES)`, and keys of the rule, `(nodes,)`, float32.
+    sources, targets, graph_of_node
+        Ends of the edges, shape `(edges,)`, and the graph of each node, `(nodes,)`, int64.
+    sizes
+        Ops of each graph.
+    patience, is_paid
+        The rule's patience and whether the network may change it, shape `(graphs,)`, float32.
+    """
+
+    nodes: Tensor
+    rule: Tensor
+    sources: Tensor
+    targets: Tensor
+    graph_of_node: Tensor
+    sizes: list[int]
+    patience: Tensor
+    is_paid: Tensor
+
+
+def batch_of(problems: Sequence[Seen]) -> Batch:
+    """Put problems into one batch."""
+    sizes = [len(problem.nodes) for problem in problems]
+    first = np.cumsum(sizes) - sizes
+
+    def shifted(name: str) -> Tensor:
+        ends = [getattr(p, name).astype(np.int64) + at for p, at in zip(problems, first.tolist(), strict=True)]
+        return torch.from_numpy(np.concatenate(ends))
+
+    return Batch(
+        torch.from_numpy(np.concatenate([problem.nodes for problem in problems])),
+        torch.from_numpy(np.concatenate([problem.rule[:-1] for problem in problems])),
+        shifted("sources"),
+        shifted("targets"),
+        torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)),
+        sizes,
+        torch.tensor([float(problem.rule[-1]) for problem in problems]),
+        torch.tensor([float(problem.is_paid) for problem in problems]),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class DirectPolicy:
+    """Independent normal distributions of the keys.
+
+    Parameters
+    ----------
+    batch
+        What the network saw.
+    mean, log_spread
+        Of the ops' keys, shape `(nodes,)`.
+    patience, log_spread_of_patience
+        Of the patience, shape `(graphs,)`.
+    """
+
+    batch: Batch
+    mean: Tensor
+    log_spread: Tensor
+    patience: Tensor
+    log_spread_of_patience: Tensor
+
+    def most_likely(self) -> list[Any]:
+        """Return the means of each graph, shape `(1, ops + 1)` each."""
+        return self._split(self.mean[None], self.patience[None])
+
+    def sample(self, count: int, rng: np.random.Generator) -> list[Any]:
+        """Draw keys of each graph, shape `(count, ops + 1)` each."""
+
+        def drawn(mean: Tensor, log_spread: Tensor) -> Tensor:
+            noise = torch.from_numpy(rng.standard_normal((count, len(mean)), dtype=np.float32)).to(mean.device)
+            return mean + noise * log_spread.exp()
+
+        return self._split(
+            drawn(self.mean, self.log_spread), drawn(self.patience, self.log_spread_of_patience - self._fixed)
+        )
+
+    def log_probability(self, keys: Sequence[Any]) -> Tensor:
+        """Return the log-density per op of keys that were drawn, shape `(graphs, samples)`, up to a constant."""
+        device = self.mean.device
+        drawn = torch.from_numpy(np.concatenate([of_graph[:, :-1] for of_graph in keys], axis=1)).to(device)
+        patience = torch.from_numpy(np.stack([of_graph[:, -1] for of_graph in keys], axis=1)).to(device)
+        of_ops = _log_density(drawn, self.mean, self.log_spread)  # (samples, nodes)
+        shape = (len(patience), len(self.batch.sizes))
+        of_graphs = of_ops.new_zeros(shape).index_add(1, self.batch.graph_of_node.to(device), of_ops)
+        paid = self.batch.is_paid.to(device)
+        of_graphs = of_graphs + paid * _log_density(patience, self.patience, self.log_spread_of_patience)
+        sizes = torch.tensor(self.batch.sizes, dtype=torch.float32, device=device)
+        return (of_graphs / sizes).T
+
+    def moved(self, hidden: tuple[Tensor, Tensor], directions: Tensor) -> list[Any]:
+        """Return the means if the weights of the last layers' first outputs were others.
+
+        Parameters
+        ----------
+        hidden
+            What the last layers see; see `DirectNetwork.hidden`.
+        directions
+            What is added to those weights, shape `(rows, 2 * width)`.
+
+        Returns
+        -------
+        list
+            Keys of each graph, shape `(rows, ops + 1)` each.
+        """
+        of_ops, of_graphs = hidden
+        per_op, per_graph = directions[:, : of_ops.shape[1]], directions[:, of_ops.shape[1] :]
+        waits = self.patience + self.batch.is_paid.to(self.mean.device) * (per_graph @ of_graphs.T)
+        return self._split(self.mean + per_op @ of_ops.T, waits)
+
+    @property
+    def _fixed(self) -> Tensor:
+        """Take all spread from a patience that nothing depends on."""
+        return 1e3 * (1 - self.batch.is_paid.to(self.mean.device))
+
+    def _split(self, keys: Tensor, patience: Tensor) -> list[Any]:
+        parts = torch.split(keys.detach().cpu(), self.batch.sizes, dim=1)  # type: ignore[no-untyped-call]
+        waits = patience.detach().cpu().numpy()
+        return [np.hstack((part.numpy(), waits[:, at : at + 1])).astype(np.float32) for at, part in enumerate(parts)]
+
+
+def _log_density(values: Tensor, mean: Tensor, log_spread: Tensor) -> Tensor:
+    return -0.5 * ((values - mean) / log_spread.exp()).square() - log_spread
+
+
+class DirectNetwork(nn.Module):
+    """Embeds each op by rounds of messages from its predecessors and its successors, and corrects its key.
+
+    Before training the corrections are zero: the keys are the rule's.
+
+    Parameters
+    ----------
+    parameters
+        Shape and task.
+    """
+
+    def __init__(self, parameters: DirectNetworkParameters) -> None:
+        super().__init__()
+        self.parameters_, width = parameters, parameters.width
+        self.embed = nn.Sequential(nn.Linear(NODE_FEATURES, width), nn.ReLU(), nn.Linear(width, width))
+        self.rounds = nn.ModuleList(
+            nn.Sequential(nn.Linear(3 * width, width), nn.ReLU(), nn.Linear(width, width))
+            for _ in range(parameters.rounds)
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(parameters.rounds))
+        self.of_op = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, 2))
+        self.of_graph = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2))
+        for head in (self.of_op, self.of_graph):
+            nn.init.zeros_(head[-1].weight)  # type: ignore[arg-type]
+            nn.init.zeros_(head[-1].bias)  # type: ignore[arg-type]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    @property
+    def last_weights(self) -> tuple[nn.Parameter, nn.Parameter]:
+        """Weights of the last layers of ops and of graphs, shape `(2, width)` each: the means' come first."""
+        return self.of_op[-1].weight, self.of_graph[-1].weight  # type: ignore[return-value]
+
+    def forward(self, batch: Batch) -> DirectPolicy:
+        """Return the distribution of the keys of each problem."""
+        return self.policy(batch, *self.hidden(batch))
+
+    def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return what the last layers see, of ops and of graphs, shapes `(nodes, width)` and `(graphs, width)`."""
+        sources, targets, graphs = (
+            part.to(self.device) for part in (batch.sources, batch.targets, batch.graph_of_node)
+        )
+        nodes = self.embed(batch.nodes.to(self.device))  # (nodes, width)
+        along, against = Receivers(targets, len(nodes)), Receivers(sources, len(nodes))
+        for update, norm in zip(self.rounds, self.norms, strict=True):
+            known = norm(nodes)
+            heard = (along.mean(known[sources]), against.mean(known[targets]))
+            nodes = nodes + update(torch.cat((known, *heard), dim=1))
+        sizes = torch.tensor(batch.sizes, dtype=torch.float32, device=self.device)
+        whole = nodes.new_zeros(len(sizes), nodes.shape[1]).index_add(0, graphs, nodes) / sizes[:, None]
+        return self.of_op[:-1](torch.cat((nodes, whole[graphs]), dim=1)), self.of_graph[:-1](whole)
+
+    def policy(self, batch: Batch, of_ops: Tensor, of_graphs: Tensor) -> DirectPolicy:
+        """Return the distribution of the keys by what `hidden` gave."""
+        correction, spread = self.of_op[-1](of_ops).unbind(1)
+        waiting, spread_of_waiting = self.of_graph[-1](of_graphs).unbind(1)
+        patience = batch.patience.to(self.device) + batch.is_paid.to(self.device) * waiting
+        return DirectPolicy(
+            batch,
+            batch.rule.to(self.device) + correction,
+            SPREAD + spread.clamp(-3, 2),
+            patience,
+            SPREAD + 1 + spread_of_waiting.clamp(-3, 2),
+        )
+
+
+def load_network(file: str | Path, device: str = "cpu") -> DirectNetwork:
+    """Read a network that `schedopt train direct` wrote.
+
+    Raises
+    ------
+    FormatError
+        If the file is something else.
+    """
+    return read_network(file, DirectNetworkParameters, DirectNetwork, "schedopt train direct", device)

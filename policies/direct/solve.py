@@ -1,0 +1,137 @@
+"""`direct` at work: a network sees the graph once and gives keys, which are decoded once or 16 times; no search."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...core.errors import UsageError
+from ...core.problem import Problem
+from ...core.search import parameters as base
+from ...core.search.parameters import parameter
+from ...core.search.search import Search, Stopped
+from ..networks.shipped import described, digests, modified, weights_of
+from .decoding import decode
+from .features import rule_keys, seen
+
+if TYPE_CHECKING:  # torch is loaded once there is something to decode
+    from .network import DirectNetwork, DirectPolicy
+
+DECODERS = ("greedy", "sample", "rule")
+MOST_EDGES = 1_000_000
+"""Messages of a round take about two kilobytes per edge."""
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """Weights that cannot be read are refused before any run."""
+
+    decode: str = parameter(
+        "sample",
+        "greedy: the most likely keys; sample: these and some that are drawn, the best; rule: without the network",
+    )
+    width: int = parameter(16, "keys that sample decodes, the most likely ones among them", low=1, high=4096)
+    weights: str = parameter("", "a file of schedopt train direct, or a shipped one by name (default: what fits)")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.decode not in DECODERS:
+            raise UsageError(f"decode must be greedy, sample or rule, not '{self.decode}'")
+        files = weights_of("direct", self.weights)
+        if self.weights:
+            _network(files[0])
+
+    def identity(self) -> dict[str, Any]:
+        """Return the parameters with the hash of the weights, since a file may change."""
+        return {**asdict(self), "weights": digests(weights_of("direct", self.weights))}
+
+    def check(self, problem: Problem) -> None:
+        """Raise UsageError if there are no weights for this task."""
+        self.file(problem)
+
+    def file(self, problem: Problem) -> Path:
+        """Return the weights for a problem: those that are named, or else the first shipped ones for its task.
+
+        Raises
+        ------
+        UsageError
+            If they are for another task, or there are none for this one.
+        """
+        files = weights_of("direct", self.weights)
+        tasks = [described(file, ("task",))[0] for file in files]
+        if problem.task in tasks:
+            return files[tasks.index(problem.task)]
+        remedy = f"schedopt train direct --task {problem.task} makes some"
+        if self.weights:
+            raise UsageError(f"{self.weights}: these weights are for {tasks[0]}, not for {problem.task}; {remedy}")
+        raise UsageError(f"direct has no weights for {problem.task}, only for {' and '.join(tasks)}; {remedy}")
+
+
+def _network(file: Path) -> DirectNetwork:
+    """Return the network of a file, read once by each thread: what stops it belongs to one search."""
+    return _network_as_of(file, modified(file), threading.get_ident())
+
+
+@lru_cache(maxsize=4)
+def _network_as_of(file: Path, changed: int, thread: int) -> DirectNetwork:
+    from .network import load_network
+
+    return load_network(file)
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Offer what the keys of the network decode to.
+
+    Where the network cannot be used, because the graph is too large or there was no time, the keys are those of the
+    rule that it corrects, and a note says so. The network runs on one thread of the processor, so that its last bits do
+    not depend on how many there are. The result depends on problem, weights and parameters, and for samples on the
+    seed.
+
+    Parameters
+    ----------
+    search
+        The problem, its budget and its random numbers.
+    parameters
+        Decoder, its width, and weights.
+    """
+    if search.must_stop():
+        return
+    keys = None if parameters.decode == "rule" else _keys(search, parameters)
+    decode(search, rule_keys(search.problem)[None] if keys is None else keys)
+
+
+def _keys(search: Search, parameters: Parameters) -> Any:
+    """Return the rows of keys to decode, shape `(rows, ops + 1)`; None with a note."""
+    import torch
+
+    from ..networks.interrupts import heeding
+    from ..networks.message_passing import using_threads
+    from .network import batch_of
+
+    graph = search.problem.graph
+    edges = len(graph.edges[0])
+    if edges > MOST_EDGES:
+        why = f"{edges:,} edges are too many for direct's network, which takes {MOST_EDGES:,}"
+        search.notes.append(f"{graph.name}: {why}; the keys are those of the rule that it corrects")
+        return None
+    network = _network(parameters.file(search.problem))
+    try:
+        with torch.inference_mode(), using_threads(1), heeding(search, network):
+            return _rows(network(batch_of([seen(search.problem)])), search, parameters)
+    except Stopped:
+        why = "there was no time for direct's network"
+        search.notes.append(f"{graph.name}: {why}; the keys are those of the rule that it corrects")
+        return None
+
+
+def _rows(policy: DirectPolicy, search: Search, parameters: Parameters) -> Any:
+    (rows,) = policy.most_likely()
+    width = int(min(parameters.width, search.evaluations_left)) if parameters.decode == "sample" else 1
+    if width > 1:
+        rows = np.vstack((rows, policy.sample(width - 1, search.rng)[0]))
+    return rows

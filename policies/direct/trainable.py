@@ -1,0 +1,122 @@
+"""What `schedopt train` must know of the network that schedules in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ...core.errors import FormatError
+from ..training.trainable import Screen, Trainable, Work
+
+if TYPE_CHECKING:
+    from ..training.phases import PhasedTrainer
+    from ..training.run_folder import RunKind
+
+_PLANS = "plans.jsonl"
+_NAMES = {"greedy": "greedy", "sample": "best of 16 samples"}
+
+
+def trainable(method: str) -> Trainable:
+    """Return how the network of `direct` is trained."""
+    return _Schedules(method)
+
+
+class _Schedules(Trainable):
+    help = (
+        "Synthetic graphs are drawn once and taken again and again, each with devices and links of its own; so are "
+        "GRAPHS. A tenth of those is set aside to validate on, unless --validation names others; of fewer than ten, "
+        "none is. The plans to imitate are searched once and kept in the folder.\n\n"
+        "Each epoch ends with a validation: how much better one pass and the best of 16 are than the rule that the "
+        "network corrects. The weights with the largest improvement are kept. Settings are those of --config, "
+        "or else of the shipped weights; options win over both, and config.yaml in the folder shows them all. Ctrl-C "
+        "leaves a checkpoint; the same command with --resume goes on as if nothing had happened."
+    )
+    drawn = "synthetic ones"
+    options = ("task",)
+    columns: ClassVar[dict[str, str]] = {f"{name}_improvement_percent": heading for name, heading in _NAMES.items()}
+
+    @property
+    def kind(self) -> RunKind[Any, Any]:
+        from .training import KIND
+
+        return KIND
+
+    def recipe(self, options: dict[str, Any]) -> Any:
+        from .training_settings import recipe
+
+        return recipe(options["task"] or "runtime")
+
+    def changes(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {"network.task": options["task"]}
+
+    def trainer(self, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
+        from ...core.problem import Problem
+        from ...core.search.method_spec import parse_method
+        from ...core.search.warm_up import warm_up
+        from ..training.run_folder import check_same
+        from ..training.settings import check_device
+        from .cases import make_cases, taught
+        from .training import Trainer, wants_orders
+
+        settings = work.settings
+        check_device(settings)
+        if work.resume:
+            check_same(work.folder, self.kind, settings, work.graphs, work.validation)
+        cases: Any = make_cases(settings, 0, settings.training_graphs, work.graphs, work.jobs)
+        if wants_orders(settings):
+            path = _folder(work.folder) / _PLANS
+            first: Problem = cases[0].problem
+            with screen.compiling():
+                warm_up(first, parse_method(settings.teacher))
+            with screen.counting("plans to imitate", len(cases)) as on_plan:
+                cases = taught(cases, path, settings, work.jobs, on_plan, must_stop)
+            if cases is None:
+                return None
+        return Trainer(work.folder, settings, cases, graphs=work.graphs, validation=work.validation, jobs=work.jobs)
+
+    def measured(self, measured: dict[str, float]) -> list[str]:
+        parts = [f"ranking loss {measured['ranking_loss']:.4f}"] if "ranking_loss" in measured else []
+        name = "sampled_gap_percent"
+        return parts + ([f"sampled gap {measured[name]:.2f}%"] if name in measured else [])
+
+    def validated(self, validation: dict[str, float]) -> str:
+        return f"improvement {_written(validation)}"
+
+    def line(self, line: dict[str, float]) -> str:
+        return f"improvement greedy/sample {_written(_improvements(line))}"
+
+    def score(self, trainer: Any, line: dict[str, float]) -> float:
+        from .training import score_of
+
+        return score_of(_improvements(line))
+
+    def title(self, settings: Any) -> str:
+        return "improvement over the rule that the network corrects, in percent"
+
+    def use(self, trainer: Any) -> str:
+        return f"--task {trainer.network.parameters_.task}"
+
+
+def _improvements(line: dict[str, float]) -> dict[str, float]:
+    return {name: line[f"{name}_improvement_percent"] for name in _NAMES}
+
+
+def _written(improvements: dict[str, float]) -> str:
+    return "/".join(f"{value:+.2f}" for value in improvements.values()) + "%"
+
+
+def _folder(name: str) -> Path:
+    """Return the folder of a run, made if there is none.
+
+    Raises
+    ------
+    FormatError
+        If it cannot be made.
+    """
+    folder = Path(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FormatError(f"{folder}: cannot be made: {error.strerror or error}") from error
+    return folder

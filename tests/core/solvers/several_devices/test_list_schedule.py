@@ -1,0 +1,55 @@
+"""The list schedule of large graphs: valid, what it says of clocks holds, and it uses all devices of a fan."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.costs.bounds import lower_bound
+from schedopt.core.costs.verifier import verify
+from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.problem import Problem
+from schedopt.core.search.search import Search, Stopped
+from schedopt.core.solvers.machines.list_schedulers import heft
+from schedopt.core.solvers.several_devices import annealing
+from schedopt.core.solvers.several_devices.list_schedule import list_schedule
+
+
+def fan(width):
+    builder = GraphBuilder("fan")
+    root = builder.add_op("root", outputs=[8], runtime=1.0)
+    leaves = [builder.add_op(f"leaf{i}", inputs=[(root, 0)], outputs=[8], runtime=10.0) for i in range(width)]
+    builder.add_op("join", inputs=[(leaf, 0) for leaf in leaves], outputs=[8], runtime=1.0)
+    return builder.build()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_list_schedule_is_valid(seed):
+    rng = np.random.default_rng(seed)
+    graph, _ = naive.random_graph(rng, int(rng.integers(1, 30)))
+    problem = Problem(graph, "runtime", int(rng.integers(2, 5)), bandwidth=1e6, latency=1.0)
+    verify(problem, list_schedule(problem))
+
+
+def test_list_schedule_shares_a_fan_out():
+    problem = Problem(fan(640), "runtime", 64)
+    schedule = list_schedule(problem)
+    # beside the shared work: root and join, and one leaf of the root's device before the root is sent to all
+    assert verify(problem, schedule).runtime <= lower_bound(problem) + 12.0
+
+
+def test_large_graphs_start_from_the_list_schedule(monkeypatch):
+    monkeypatch.setattr(annealing, "LARGEST_IMPATIENT", 10)
+    problem = Problem(fan(64), "runtime", 8)
+    search = Search(problem, max_evaluations=2)
+    search.offer_order(problem.graph.input_order)
+    annealing.solve(search, annealing.Parameters())
+    assert search.best_value < 0.2 * problem.graph.runtime.sum()
+
+
+def test_list_schedulers_stop():
+    problem = Problem(fan(10), "runtime", 2)
+    search = Search(problem)
+    search.interrupt.set()
+    heft(search, None)
+    assert search.best is None  # the run then offers the input order
+    with pytest.raises(Stopped):
+        list_schedule(problem, search.heeding)

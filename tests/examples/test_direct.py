@@ -1,0 +1,14 @@
+"""The script in `examples/experiments/direct` runs, on few and small graphs, and prints its table."""
+
+import pytest
+from models.examples import EXAMPLES, run
+
+
+@pytest.mark.slow
+def test_table_prints_a_row_per_method(tmp_path):
+    (tmp_path / "one.pb.gz").symlink_to(EXAMPLES / "graphs" / "watts-strogatz-100.pb.gz")
+    methods = ("input", "direct:decode=rule", "direct")
+    printed = run("direct/table.py", tmp_path, "--devices", 2, 3, "--bandwidth", "10GB/s", "--methods", *methods)
+    for task in ("runtime", "memory"):
+        assert all(f"{task}, {devices} devices, 1 graphs" in printed for devices in (2, 3))
+    assert all(printed.count(f"  {method} ") == 4 for method in methods)

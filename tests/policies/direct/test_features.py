@@ -1,0 +1,63 @@
+"""What `direct` sees of a problem, and the rule that its network corrects."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.problem import Problem
+from schedopt.policies.direct.features import NODE_FEATURES, PATIENCE, rule_keys, seen
+
+
+def chain_and_twig(scale=1):
+    """Op a leads to b and c, b to d; times and bytes are multiples of the scale."""
+    builder = GraphBuilder("twig")
+    builder.add_op("a", outputs=[4 * scale], runtime=2 * scale)
+    builder.add_op("b", inputs=[(0, 0)], outputs=[2 * scale], runtime=3 * scale)
+    builder.add_op("c", inputs=[(0, 0)], outputs=[scale], runtime=scale)
+    builder.add_op("d", inputs=[(1, 0)], runtime=5 * scale)
+    return builder.build()
+
+
+def test_the_rule_of_the_makespan_is_the_longest_path_to_the_end():
+    keys = rule_keys(Problem(chain_and_twig(), "runtime", devices=2))
+    np.testing.assert_allclose(keys, [1.0, 0.8, 0.1, 0.5, PATIENCE], rtol=1e-6)
+
+
+def test_the_rule_of_the_peak_falls_along_the_order_that_keeps_it_low():
+    keys = rule_keys(Problem(chain_and_twig(), "memory", devices=2))
+    assert keys[0] == 1
+    assert sorted(keys[:-1].tolist()) == pytest.approx([0, 1 / 3, 2 / 3, 1])
+
+
+@pytest.mark.parametrize("task", ["runtime", "memory"])
+def test_units_do_not_matter(task):
+    """A graph a thousand times as large and slow, with links that slow, looks the same."""
+    links = {"bandwidth": 1e6, "latency": 0.5}
+    one = seen(Problem(chain_and_twig(), task, devices=3, **links))
+    other = seen(Problem(chain_and_twig(1000), task, devices=3, **links | {"latency": 500.0}))
+    np.testing.assert_allclose(one.nodes, other.nodes, atol=1e-6)
+    assert one.is_paid == other.is_paid == (task == "runtime")
+
+
+def test_devices_and_transfers_are_seen():
+    graph = naive.random_graph(np.random.default_rng(3), 20)[0]
+    problems = [
+        Problem(graph, "runtime", devices=2),
+        Problem(graph, "runtime", devices=4),
+        Problem(graph, "runtime", devices=2, bandwidth=1e6),
+        Problem(graph, "runtime", devices=2, bandwidth=1e5),
+    ]
+    nodes = [seen(problem).nodes for problem in problems]
+    for at in range(4):
+        assert nodes[at].shape == (20, NODE_FEATURES)
+        assert all(not np.allclose(nodes[at], nodes[other]) for other in range(at))
+
+
+def test_a_graph_without_costs_gives_numbers():
+    builder = GraphBuilder("free")
+    for at in range(3):
+        builder.add_op(f"op{at}")
+    for task in ("runtime", "memory"):
+        found = seen(Problem(builder.build(), task, devices=2))
+        assert np.isfinite(found.nodes).all()
+        assert np.isfinite(found.rule).all()

@@ -1,0 +1,72 @@
+"""The network of `direct`: a correction of the rule, the same in any batch, whose draws are as likely as it says."""
+
+import naive
+import numpy as np
+import pytest
+import torch
+from models.networks import write_direct_weights
+from schedopt.core.errors import FormatError
+from schedopt.core.problem import Problem
+from schedopt.policies.direct.features import seen
+from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters, batch_of, load_network
+
+SHAPE = DirectNetworkParameters(width=8, rounds=2)
+
+
+def problems(**links):
+    graphs = [naive.random_graph(np.random.default_rng([4, seed]), 10 + 5 * seed)[0] for seed in range(3)]
+    return [seen(Problem(graph, "runtime", devices=2, **links)) for graph in graphs]
+
+
+def test_before_training_the_keys_are_the_rules():
+    found = problems(bandwidth=1e6)
+    for keys, problem in zip(DirectNetwork(SHAPE)(batch_of(found)).most_likely(), found, strict=True):
+        np.testing.assert_array_equal(keys, problem.rule[None])
+
+
+def test_what_else_is_in_the_batch_does_not_matter(tmp_path):
+    network, found = load_network(write_direct_weights(tmp_path / "w.safetensors")), problems(bandwidth=1e6)
+    together = network(batch_of(found)).most_likely()
+    for keys, problem in zip(together, found, strict=True):
+        np.testing.assert_allclose(network(batch_of([problem])).most_likely()[0], keys, atol=1e-5)
+        assert not np.allclose(keys, problem.rule)
+
+
+def test_draws_are_as_likely_as_under_normal_distributions(tmp_path):
+    found = problems(bandwidth=1e6)
+    policy = load_network(write_direct_weights(tmp_path / "w.safetensors"))(batch_of(found))
+    keys = policy.sample(4, np.random.default_rng(0))
+    ops = torch.distributions.Normal(policy.mean, policy.log_spread.exp())
+    waits = torch.distributions.Normal(policy.patience, policy.log_spread_of_patience.exp())
+    of_ops = ops.log_prob(torch.from_numpy(np.hstack([rows[:, :-1] for rows in keys])))
+    of_waits = waits.log_prob(torch.from_numpy(np.stack([rows[:, -1] for rows in keys], axis=1)))
+    sizes = torch.tensor([rows.shape[1] - 1 for rows in keys])
+    wanted = (torch.stack([part.sum(1) for part in torch.split(of_ops, sizes.tolist(), 1)], 1) + of_waits) / sizes
+    constant = (sizes + 1) / sizes * np.log(2 * np.pi) / 2
+    torch.testing.assert_close(policy.log_probability(keys), (wanted + constant).T, rtol=1e-4, atol=1e-4)
+
+
+def test_the_patience_is_the_rules_where_transfers_are_free(tmp_path):
+    found = problems()
+    policy = load_network(write_direct_weights(tmp_path / "w.safetensors"))(batch_of(found))
+    for rows, problem in zip(policy.sample(5, np.random.default_rng(0)), found, strict=True):
+        assert (rows[:, -1] == problem.rule[-1]).all()
+        assert len(np.unique(rows[:, 0])) == 5
+
+
+def test_files_of_others_are_refused(tmp_path):
+    (tmp_path / "other").write_text("no weights")
+    with pytest.raises(FormatError, match="is not a file of schedopt train direct"):
+        load_network(tmp_path / "other")
+
+
+def test_moved_means_are_those_of_a_network_with_other_weights(tmp_path):
+    network, batch = load_network(write_direct_weights(tmp_path / "w.safetensors")), batch_of(problems(bandwidth=1e6))
+    directions = torch.from_numpy(np.random.default_rng(1).standard_normal((1, 8), dtype=np.float32))
+    with torch.inference_mode():
+        hidden = network.hidden(batch)
+        found = network.policy(batch, *hidden).moved(hidden, directions)
+        network.of_op[-1].weight[0] += directions[0, :4]
+        network.of_graph[-1].weight[0] += directions[0, 4:]
+        for keys, wanted in zip(found, network(batch).most_likely(), strict=True):
+            np.testing.assert_allclose(keys, wanted, atol=1e-5)

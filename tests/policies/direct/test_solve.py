@@ -1,0 +1,88 @@
+"""The method `direct`: its budget, its weights, and what it does without its network."""
+
+import naive
+import numpy as np
+import pytest
+from models.networks import write_direct_weights
+from schedopt.core.errors import FormatError, UsageError
+from schedopt.core.problem import Problem
+from schedopt.core.search.method_spec import parse_method
+from schedopt.core.search.search import Search
+from schedopt.core.solve import solve
+from schedopt.policies.direct import solve as direct
+from schedopt.policies.direct.decoding import values_of
+from schedopt.policies.direct.features import rule_keys
+
+pytestmark = pytest.mark.usefixtures("tiny_shipped")
+
+
+def problem_of(task="runtime", devices=2, ops=30, seed=1, **values):
+    return Problem(naive.random_graph(np.random.default_rng([191, seed]), ops)[0], task, devices, **values)
+
+
+@pytest.mark.parametrize("devices", [2, 5, 12])
+@pytest.mark.parametrize("task", ["runtime", "memory"])
+def test_one_file_serves_all_numbers_of_devices(task, devices):
+    once = solve(problem_of(task, devices), "direct:decode=greedy")
+    best = solve(problem_of(task, devices), "direct", seed=3)
+    assert best.value <= once.value
+    assert best.value == solve(problem_of(task, devices), "direct", seed=3).value
+
+
+def test_the_budget_is_a_decode_per_row():
+    problem = problem_of(bandwidth=1e6)
+    for text, evaluations, spent in (
+        ("direct:decode=greedy", None, 1),
+        ("direct", None, 16),
+        ("direct:width=5", None, 5),
+        ("direct", 3, 3),
+    ):
+        assert solve(problem, text, evaluations=evaluations).evaluations == spent
+
+
+def test_another_network_gives_other_schedules(tmp_path):
+    problem = problem_of(ops=60)
+    files = [write_direct_weights(tmp_path / f"{seed}.safetensors", seed=seed) for seed in range(4)]
+    assert len({solve(problem, f"direct:decode=greedy:weights={file}").value for file in files}) > 1
+
+
+@pytest.mark.parametrize("task", ["runtime", "memory"])
+def test_the_rule_alone_is_without_a_network(task, monkeypatch):
+    monkeypatch.setattr(direct, "_keys", None)
+    problem = problem_of(task)
+    assert solve(problem, "direct:decode=rule").value == values_of(problem, rule_keys(problem)[None])[0]
+
+
+@pytest.mark.parametrize("task", ["runtime", "memory"])
+def test_a_graph_too_large_for_the_network_gets_the_rule(task, monkeypatch):
+    monkeypatch.setattr(direct, "MOST_EDGES", 5)
+    problem = problem_of(task)
+    found = solve(problem, "direct")
+    assert found.value == values_of(problem, rule_keys(problem)[None])[0]
+    assert any("are too many for direct's network" in note for note in found.notes)
+
+
+def test_a_search_that_is_stopped_within_the_network_gets_the_rule(monkeypatch):
+    search = Search(problem_of())
+    asked = iter([False, True])
+    monkeypatch.setattr(search, "must_stop", lambda: next(asked, False))
+    direct.solve(search, parse_method("direct").parameters)
+    assert search.best_value == values_of(search.problem, rule_keys(search.problem)[None])[0]
+    assert "there was no time for direct's network" in search.notes[0]
+
+
+def test_weights_that_do_not_fit_are_refused(tmp_path):
+    file = write_direct_weights(tmp_path / "peak.safetensors", task="memory")
+    with pytest.raises(UsageError, match="these weights are for memory, not for runtime; schedopt train direct"):
+        solve(problem_of(), f"direct:weights={file}")
+    with pytest.raises(FormatError, match="no such file, and no weights of this name"):
+        parse_method("direct:weights=nowhere")
+    with pytest.raises(UsageError, match="decode must be greedy, sample or rule, not 'beam'"):
+        parse_method("direct:decode=beam")
+
+
+def test_weights_for_one_task_alone_are_said_to_lack_the_other(tmp_path, monkeypatch):
+    write_direct_weights(tmp_path / "direct-memory.safetensors", task="memory")
+    monkeypatch.setattr("schedopt.policies.networks.shipped.WEIGHTS", tmp_path)
+    with pytest.raises(UsageError, match="direct has no weights for runtime, only for memory; schedopt train direct"):
+        solve(problem_of(), "direct")

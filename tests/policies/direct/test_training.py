@@ -1,0 +1,120 @@
+"""Training of `direct`: what its losses push, and runs that end and go on."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from schedopt.core.errors import FormatError, UsageError
+from schedopt.datasets.synthetic import SyntheticParameters
+from schedopt.policies.direct import cases as cases_of
+from schedopt.policies.direct.cases import HELD_OUT, make_cases, taught
+from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters, batch_of
+from schedopt.policies.direct.training import Trainer, advantages, ranking_loss
+from schedopt.policies.direct.training_settings import Phase, TrainingParameters, recipe
+from schedopt.policies.training.run_folder import curve_of
+
+TINY = TrainingParameters(
+    network=DirectNetworkParameters(width=4, rounds=1),
+    phases=(
+        Phase(epochs=1, steps=2, graphs=2, imitation=1.0),
+        Phase(epochs=1, steps=2, graphs=2, imitation=0.0, reinforce=1.0, samples=2),
+        Phase(epochs=1, steps=2, graphs=2, imitation=0.0, evolution=1.0, pairs=2),
+    ),
+    synthetic=SyntheticParameters(nodes_low=8, nodes_high=12),
+    training_graphs=4,
+    validation_graphs=2,
+    teacher_evaluations=4,
+    teacher="brkga",
+)
+
+
+def trained(folder, parameters=TINY, **how):
+    cases = taught(make_cases(parameters, 0, 4, (), 1), f"{folder}.jsonl", parameters)
+    trainer = Trainer(folder, parameters, cases)
+    return trainer, trainer.run(**how)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path):
+    whole, is_done = trained(tmp_path / "whole")
+    assert is_done
+    steps = iter([False, False, False, True])
+    _, is_done = trained(tmp_path / "parts", must_stop=lambda: next(steps, True))
+    assert not is_done
+    parts, is_done = trained(tmp_path / "parts")
+    assert is_done
+    for one, other in zip(whole.network.parameters(), parts.network.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    assert curve_of(tmp_path / "parts")[0]["greedy_improvement_percent"] == 0, "before training it is the rule"
+
+
+def test_plans_are_searched_once(tmp_path, monkeypatch):
+    cases = make_cases(TINY, 0, 4, (), 1)
+    first = taught(cases, tmp_path / "plans", TINY)
+    monkeypatch.setattr(cases_of, "solve", None)
+    again = taught(cases, tmp_path / "plans", TINY)
+    assert [case.order.tolist() for case in first] == [case.order.tolist() for case in again]
+    (tmp_path / "plans").write_text((tmp_path / "plans").read_text().replace("[0", "[1"))
+    with pytest.raises(FormatError, match=r"the plan of .* is damaged"):
+        taught(cases, tmp_path / "plans", TINY)
+
+
+def test_cases_have_devices_and_links_of_their_own_and_none_is_held_out():
+    parameters = dataclasses.replace(TINY, paid=0.5)
+    cases, held_out = (make_cases(parameters, first, 24, (), 1) for first in (0, HELD_OUT))
+    assert {case.problem.devices for case in cases} == {2, 3, 4, 8}
+    assert {case.seen.is_paid for case in cases} == {True, False}
+    assert {case.problem.latency > 0 for case in cases if case.seen.is_paid} == {True, False}
+    tensors = [{tuple(case.problem.graph.tensor_size.tolist()) for case in some} for some in (cases, held_out)]
+    assert not tensors[0] & tensors[1]
+    free = make_cases(dataclasses.replace(TINY, network=DirectNetworkParameters("memory")), 0, 8, (), 1)
+    assert not any(case.seen.is_paid for case in free)
+
+
+def test_imitation_makes_keys_fall_along_the_order():
+    """An order against the rule's is learned: from all pairs in the wrong order to none."""
+    (case,) = make_cases(dataclasses.replace(TINY, devices=(2,), paid=0.0), 0, 1, (), 1)
+    place = np.argsort(np.argsort(case.seen.rule[:-1], kind="stable"))
+    network = DirectNetwork(DirectNetworkParameters(width=16, rounds=1))
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.02)
+    rng, losses = np.random.default_rng(0), []
+    for _ in range(60):
+        loss = ranking_loss(network(batch_of([case.seen])), [place], rng)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0] / 3
+
+
+def test_samples_are_weighed_against_the_others_of_their_graph():
+    found = advantages(np.array([[1.0, 1.0, 4.0], [5.0, 5.0, 5.0], [10.0, 10.0, 40.0]]))
+    assert found[0, 0] == found[0, 1] < 0 < found[0, 2]
+    assert (found[1] == 0).all()
+    np.testing.assert_allclose(found[0], found[2])
+    assert np.mean(found[0] ** 2) == pytest.approx(1)
+
+
+def test_settings_that_cannot_be_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="imitation, reinforce and evolution must not all be 0"):
+        Phase(imitation=0.0)
+    with pytest.raises(UsageError, match="devices must be numbers from 2 to 8"):
+        TrainingParameters(devices=(1, 2))
+    with pytest.raises(UsageError, match="device must be cpu or cuda"):
+        TrainingParameters(device="tpu")
+    with pytest.raises(UsageError, match="imitation needs the orders of a teacher"):
+        Trainer(tmp_path, TINY, make_cases(TINY, 0, 1, (), 1))
+
+
+def test_weights_for_another_task_are_not_gone_on_with(tmp_path):
+    trainer, _ = trained(tmp_path / "run")
+    start = str(trainer.folder / "weights.safetensors")
+    other = dataclasses.replace(TINY, start=start, network=DirectNetworkParameters("memory"), phases=TINY.phases[1:])
+    with pytest.raises(UsageError, match="is a network of task runtime, not memory"):
+        Trainer(tmp_path / "other", other, make_cases(other, 0, 1, (), 1))
+
+
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_recipes_are_for_their_task(task):
+    assert recipe(task).network.task == task

@@ -1,0 +1,65 @@
+"""Beams of priorities from both ends in turn: against all orders, the paper's beam, and each way to end."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.kernels.one_device.priority_beam import beam
+from schedopt.core.kernels.one_device.priority_orders import price_orders
+from schedopt.datasets.layered import LayeredParameters, layered_graph
+from schedopt.policies.topoformer.two_way import WIDER, decode_two_way
+
+
+def layered(seed, nodes=80):
+    rng = np.random.default_rng([190, seed])
+    return layered_graph(LayeredParameters(nodes=nodes), rng, "layered").buffers, 5 * rng.standard_normal(nodes)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_with_room_for_every_state_it_ends_with_the_least_peak_of_all_orders(seed):
+    rng = np.random.default_rng([191, seed])
+    graph, plain = naive.random_graph(rng, 1 + seed % 8, edges=1.2)
+    found, _ = decode_two_way(graph.buffers, rng.standard_normal(graph.num_ops), 300)
+    assert found.peaks[0] + sum(plain.persistent) == naive.least_peak(plain)
+
+
+def test_each_order_is_better_than_the_one_before_and_the_last_is_the_papers_beam():
+    several = 0
+    for seed in range(8):
+        b, priorities = layered(seed)
+        found, kept = decode_two_way(b, priorities, 4)
+        assert found.peaks.tolist() == price_orders(b, found.orders).tolist()
+        assert (np.diff(found.peaks) > 0).all()
+        assert found.orders[-1].tolist() == beam(b, priorities, 4).orders[0].tolist()
+        assert kept >= 4 * len(found.peaks) + 2 * (4 + 8 + 16)  # both ends failed at each width
+        several += len(found.peaks) > 2
+    assert several > 4
+
+
+def test_it_is_better_than_a_beam_of_its_last_width():
+    narrow, wide = [], []
+    for seed in range(12):
+        b, priorities = layered(seed, 200)
+        narrow.append(decode_two_way(b, priorities, 4)[0].peaks[0])
+        wide.append(beam(b, priorities, 4 * WIDER).peaks[0])
+    assert np.mean(np.array(narrow) / wide) < 0.97
+
+
+def test_the_budget_the_bound_and_a_stop_end_it():
+    b, priorities = layered(0)
+    whole, all_kept = decode_two_way(b, priorities, 4)
+    assert all_kept > 8
+    found, kept = decode_two_way(b, priorities, 4, most=8)
+    assert kept == 8
+    assert set(found.peaks) <= set(whole.peaks)
+    assert decode_two_way(b, priorities, 4, most=1)[1] == 4
+    for end in ({"bound": int(whole.peaks[-1])}, {"must_stop": lambda: True}):
+        found, kept = decode_two_way(b, priorities, 4, **end)
+        assert (found.peaks.tolist(), kept) == ([whole.peaks[-1]], 4)
+    assert decode_two_way(b, priorities, 4, bound=int(whole.peaks[0]))[0].peaks[0] == whole.peaks[0]
+
+
+def test_ops_of_no_bytes():
+    graph, _ = naive.random_graph(np.random.default_rng(1), 1)
+    nothing = graph.buffers._replace(own=np.zeros(1, np.int64), workspace=np.zeros(1, np.int64))
+    found, kept = decode_two_way(nothing, np.zeros(1), 2)
+    assert (found.peaks.tolist(), kept) == ([0], 2)

@@ -11,11 +11,13 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 from numba import njit
+from numba.core import event
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -28,6 +30,22 @@ def kernel(function: Function) -> Function:
 def inlined(function: Function) -> Function:
     """Compile a function into the kernels that call it."""
     return cast(Function, njit(cache=_IS_CACHED, nogil=True, _nrt=False, inline="always")(function))
+
+
+class _Teller(event.Listener):
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.tell = tell
+
+    def on_start(self, event: Any) -> None:
+        self.tell(event.data["dispatcher"].py_func.__name__)
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+def compiling_tells(tell: Callable[[str], None]) -> AbstractContextManager[Any]:
+    """Return a context in which a function is told the name of each kernel that is compiled, not of those kept."""
+    return event.install_listener("numba:compile", _Teller(tell))
 
 
 def _finds_cache() -> bool:

@@ -1,5 +1,6 @@
 """Machine files: what they say, and one sentence with file and line for each way to be wrong."""
 
+import itertools
 import json
 import math
 import re
@@ -224,7 +225,7 @@ def test_a_machine_stands_for_itself():
 
 def test_aliases_that_grow_without_measure_are_refused(tmp_path):
     path, names = tmp_path / "bomb.yaml", "abcdefghij"
-    lines = [f"{one}: &{one} [{', '.join([f'*{before}'] * 9)}]" for before, one in zip(names, names[1:], strict=False)]
+    lines = [f"{one}: &{one} [{', '.join([f'*{before}'] * 9)}]" for before, one in itertools.pairwise(names)]
     path.write_text("a: &a [1]\n" + "\n".join(lines))
     with pytest.raises(FormatError, match=r"bomb\.yaml: is not YAML: with its aliases it stands for more than"):
         read_machine(path)

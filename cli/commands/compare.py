@@ -71,7 +71,11 @@ def compare(
     per_graph: Annotated[bool, typer.Option("--per-graph", help="Print a row per graph as well.")] = False,
     output: Annotated[
         _OptionalText,
-        typer.Option("--output", "-o", help="Write .csv (a row per run), .json (everything) or .html (the tables)."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write .csv (a row per run), .json (everything) or .html (a page of tables and charts).",
+        ),
     ] = None,
     plot: Annotated[
         _OptionalText,
@@ -143,18 +147,18 @@ def compare(
         for part in comparison.report(per_graph):
             show(part)
     if output is not None:
-        comparison.save(output, per_graph)
+        comparison.save(output)
         talk.note(f"wrote {output}")
     if plot is not None and comparison.cells:
         from ...core.plots.figures import render
 
         write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
         talk.note(f"wrote {plot}")
-    _exit_for(comparison, resume)
+    _leave(comparison, resume)
 
 
-def _exit_for(comparison: Comparison, resume: str | None) -> None:
-    """Exit with 130 if runs are missing, and with 1 if none keeps the memory limit."""
+def _leave(comparison: Comparison, resume: str | None) -> None:
+    """End with an exit code of its own if runs were interrupted, or none is feasible."""
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
         done = f"{len(comparison.cells)} of {comparison.planned} runs are done"

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-SUFFIXES = {".csv": "a row per run", ".json": "settings, summary and runs", ".html": "the tables"}
-_PAGE_WIDTH = 1000
+SUFFIXES = {".csv": "a row per run", ".json": "settings, summary and runs", ".html": "a page of tables and charts"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,24 +120,19 @@ class Comparison:
 
         return text_of(*self.report(per_graph))
 
-    def page(self, per_graph: bool = False) -> str:
-        """Return the printed tables as a web page that needs no other file."""
-        from rich.console import Console
+    def page(self) -> str:
+        """Return a web page that needs no other file: tables that sort by a click, charts, and every graph."""
+        from .page import comparison_page
 
-        console = Console(record=True, file=io.StringIO(), width=_PAGE_WIDTH, highlight=False, emoji=False)
-        for part in self.report(per_graph):
-            console.print(part)
-        return console.export_html()
+        return comparison_page(self.settings, self.methods, self.reference, self.cells)
 
-    def save(self, path: str | os.PathLike[str], per_graph: bool = False) -> None:
-        """Write a row per run (`.csv`), settings, summary and runs (`.json`), or the printed tables (`.html`).
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a row per run (`.csv`), settings, summary and runs (`.json`), or a page of tables and charts (`.html`).
 
         Parameters
         ----------
         path
             The file, whose ending chooses what is written.
-        per_graph
-            Whether the page has a table with a row per graph, too; not by default.
 
         Raises
         ------
@@ -149,7 +143,7 @@ class Comparison:
         """
         from ..files.atomic import write_as
 
-        texts = {".html": lambda: self.page(per_graph), ".csv": self.csv, ".json": self.json}
+        texts = {".html": self.page, ".csv": self.csv, ".json": self.json}
         write_as(path, SUFFIXES, lambda suffix: texts[suffix]())
 
     def json(self) -> str:

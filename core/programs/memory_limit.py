@@ -38,8 +38,8 @@ def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str
         reason = f"no {'schedule' if result.problem.recompute else 'order'} needs less than {format_bytes(least)}"
     else:
         reason = f"the least that was found is {format_bytes(result.peak_memory)}"
-        if not result.problem.recompute and remedy:
-            reason += f"; {remedy}"
+    if not result.problem.recompute and remedy:
+        reason += f"; {remedy}"
     text = f"{name}: the memory limit of {format_bytes(limit)} is not kept: {reason}"
     raise ScheduleError("; ".join(filter(None, (text, consequence))))
 

@@ -22,6 +22,7 @@ MOST_CELLS = 2**31
 LARGEST_PARTITIONED = 20_000  # edges: one second
 LARGEST_TINY = 30  # ops: most are proven optimal
 SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
+SHARE_OF_FITTING = 0.5
 SHARE_IF_TINY, SHARE_IF_FREE, SHARE_BEFORE_PROOFS = 0.1, 0.85, 0.6
 
 
@@ -116,9 +117,12 @@ def _search_placements(search: Search) -> None:
     """Share the budget out between the searches on several devices."""
     problem = search.problem
     if _is_divided(problem) and search.best_fitness[0]:
-        _run(search, BALANCED)
+        _run_for(search, "annealing", SHARE_OF_FITTING)
+        if not search.must_stop():
+            _run(search, BALANCED)
     if not _moves_steps(problem):
-        _run(search, "annealing")
+        if not search.must_stop():
+            _run(search, "annealing")
         return
     proves = _is_proven(problem) and search.is_timed and math.isinf(search.evaluations_left)
     is_tiny = proves and problem.graph.num_ops <= LARGEST_TINY

@@ -83,6 +83,9 @@ if __name__ == "__main__":
     parser.add_argument("kinds", nargs="*", default=["dask", "ray"])
     parser.add_argument("--seconds", type=float, default=10.0)
     options = parser.parse_args()
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    import clusters  # workers find the function in this file by its name
+
     print("| engine | task | tasks | per second | two workers busy | command and driver | head |")
     for kind in options.kinds:
-        measure(kind, options.seconds)
+        clusters.measure(kind, options.seconds)

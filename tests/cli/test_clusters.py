@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from functools import partial
 
 import numpy as np
 import pytest
@@ -118,11 +117,6 @@ def _cells(path):
     return [{k: v for k, v in cell.items() if k not in TIMES} for cell in json.loads(path.read_text())["cells"]]
 
 
-def _slow(seconds, number):
-    time.sleep(seconds)
-    return number
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ENGINES)
 def test_everything_gives_the_same_on_a_cluster_as_here(run, tmp_path, kind):
@@ -178,12 +172,14 @@ def test_a_worker_killed_loses_nothing_and_a_head_killed_ends_in_a_sentence(run,
     assert run(*words, "--output", tmp_path / "here.json").exit_code == 0
     with cluster(kind, tmp_path) as running:
         with Cluster(kind, running.address) as workers, using(workers):
-            results = []
-            for _, future in map_as_ended(partial(_slow, 0.2), range(30), 1):
-                results.append(future.result())
-                if len(results) == 3:
+            naps = [0.2 + number / 1000 for number in range(30)]
+            ended = []
+            for nap, future in map_as_ended(time.sleep, naps, 1):
+                assert future.result() is None
+                ended.append(nap)
+                if len(ended) == 3:
                     running.kill_a_worker()
-        assert sorted(results) == list(range(30))
+        assert sorted(ended) == naps
         slow = [*base, "--methods", "input,brkga:evaluations=100000000"]
         file = tmp_path / "runs.jsonl"
         command = [sys.executable, "-m", "schedopt", *slow, "--resume", file, *running.options(kind)]

@@ -13,7 +13,8 @@ import numpy as np
 from ...arrays import BoolArray, FloatArray, IndexArray
 from ...homes import first_home
 from ...problem import Problem
-from ..several_devices.filled_devices import SHARES
+
+SHARES = (0.95, 0.85, 0.75, 0.65, 0.55, 0.45, 0.35, 0.2, 0.05)
 
 
 def filled_placements(problem: Problem) -> Iterator[IndexArray]:

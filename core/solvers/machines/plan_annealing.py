@@ -62,10 +62,10 @@ class _Annealing:
                 if placement is not None and not self.search.must_stop():
                     self._offer(plans.plan(start), placement)
         self._offer_ready_ops()
-        self._offer_filled()
         if self.search.best is None:
             self.search.offer_order(problem.graph.input_order)
         self._take_best()
+        self._offer_filled()
 
     def _offer_ready_ops(self) -> None:
         """Offer what rules on all ready ops find, where the graph is small and time counts."""
@@ -79,7 +79,10 @@ class _Annealing:
                 self._offer(self.plans.plan(made.order()), self.plans.place_homes(made.device))
 
     def _offer_filled(self) -> None:
-        """Offer placements that fill devices only so far, until one keeps the limits."""
+        """Offer placements that fill devices only so far, until one keeps the limits.
+
+        They are slow plans: the annealing starts from the best that exceeds the limits, and these are kept if it fails.
+        """
         if not self.search.problem.is_limited:
             return
         for placement in filled_placements(self.search.problem):

@@ -41,7 +41,7 @@ def test_the_table_and_everything_it_writes(run, trade, tmp_path):
     assert done.exit_code == 0, done.stderr
     assert "trade: 5 ops, peak memory against time, recomputation on 1 device" in done.stdout
     assert rows(done.stdout) == [
-        ["1", "13.0 KiB", "13.0 KiB", "21 us", "none", "21 us", "none", "0"],
+        ["1", "13.00 KiB", "13.00 KiB", "21 us", "none", "21 us", "none", "0"],
         ["2", "9.00 KiB", "9.00 KiB", "22 us", "+4.76%", "22 us", "none", "1"],
     ]
     assert "No schedule is below 9.00 KiB, whatever time it takes." in done.stdout

@@ -109,7 +109,7 @@ def test_weights_that_do_not_fit_are_said_to():
     builder = GraphBuilder("heavy")
     builder.add_op("op", outputs=[10], persistent=1000)
     fit = schedopt.fit(builder.build(), 500)
-    assert fit.sentence() == "Not on one device: weights and all else that stays take 1000 B."
+    assert fit.sentence() == "Not on one device: weights and all else that stays take 1,000 B."
     assert not fit.fits
 
 

@@ -63,5 +63,5 @@ def test_a_page_has_chart_and_table_and_no_name_breaks_out(front):
     page = front.page()
     assert page.startswith("<!DOCTYPE html>")
     assert page.count("<svg") == 1
-    assert "13.0 KiB" in page
+    assert "13.00 KiB" in page
     assert "<i>" not in page

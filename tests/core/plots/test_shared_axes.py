@@ -18,7 +18,7 @@ def wide_graph(ops=8):
 
 def test_a_schedule_much_shorter_than_another_has_an_axis_of_its_own():
     graph = wide_graph()
-    result = schedopt.solve(graph, "lpmf", task="runtime", devices=8)
+    result = schedopt.solve(graph, "gp-dfs", task="runtime", devices=8)
     short = timeline_of("short", result.problem, result.schedule)
     assert short.simulation.runtime < input_timeline(graph).simulation.runtime / 2
     axes = gantt_figure([input_timeline(graph), short]).axes

@@ -89,7 +89,7 @@ def test_without_measuring_there_are_three_stages(runner):
 
 
 def test_a_limit_that_no_order_keeps_is_one_sentence_and_writes_nothing(runner, tmp_path):
-    with pytest.raises(ScheduleError, match=r"^net\.onnx: .*limit of 10 B is not kept: no order needs less than 72 B"):
+    with pytest.raises(ScheduleError, match=r"^net\.onnx: .*limit of 10 B is not kept: no order needs less than 74 B"):
         optimize(job(settings=ProblemSettings(memory_limit=10), schedule="s.json"), solve, Observer())
     assert list(tmp_path.iterdir()) == []
     optimize(job(settings=ProblemSettings(memory_limit=100)), solve, Observer())

@@ -180,7 +180,8 @@ def test_local_search_walks_from_the_schedule_it_is_given():
     "method", [n for n, entry in METHODS.items() if not entry.searches and entry.recomputation != "only"]
 )
 def test_a_method_that_builds_one_schedule_refuses_to_start_from_another(method):
-    problem = Problem(graph_of(2)[0], recompute=METHODS[method].recomputation == "only")
+    devices = 1 + METHODS[method].several_devices_only
+    problem = Problem(graph_of(2)[0], devices=devices, recompute=METHODS[method].recomputation == "only")
     order = Schedule.single_device(problem.graph.input_order)
     with pytest.raises(UsageError, match=f"'{method}' builds one schedule and cannot start from another; use auto"):
         solve(problem, method, initial=order)

@@ -285,7 +285,7 @@ def test_the_weights_of_the_largest_improvement_are_kept(keep, taken, tmp_path, 
     improvements = iter([(1.0, 1.0, 1.0), (3.0, 2.0, 2.0), (2.0, 5.0, 3.0), (-4.0, 3.0, 4.0)])
     seen = []
 
-    def validate(network, must_stop):
+    def validate(network, must_stop, on_graph):
         seen.append(weights_of(network))
         names = [f"{name}_improvement_percent" for name in VALIDATED]
         return dict(zip(names, next(improvements), strict=True))

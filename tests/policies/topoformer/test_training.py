@@ -169,7 +169,7 @@ def test_the_rollout_is_refreshed_when_greedy_gets_better(tmp_path, monkeypatch)
     gaps = iter([10.0, 12.0, 9.0, 9.0, 9.5, 3.0])
     histories = [], []
 
-    def validate(network, must_stop):
+    def validate(network, must_stop, on_graph):
         histories[0].append(weights_of(network))
         histories[1].append(weights_of(trainer.rollout))
         return {"greedy": next(gaps), "sample": 1.0, "beam": 1.0}
@@ -187,7 +187,7 @@ def test_the_weights_of_the_smallest_mean_gap_are_kept(tmp_path, monkeypatch):
     scores = iter([(9.0, 8.0), (5.0, 7.0), (6.0, 5.5), (5.0, 4.0), (7.0, 3.0)])
     seen = []
 
-    def validate(network, must_stop):
+    def validate(network, must_stop, on_graph):
         seen.append(weights_of(network))
         sample, beam = next(scores)
         return {"greedy": 10.0, "sample": sample, "beam": beam}

@@ -122,7 +122,7 @@ def _show_folder(folder: str, talk: Any, json: bool, is_list: bool) -> None:
         for key in ("ops", "edges", "diameter"):
             table.add_column(key, justify="right")
         for row in rows:
-            name = Path(row["graph"]).relative_to(folder)
+            name = Path(str(row["graph"])).relative_to(folder)
             table.add_row(escape(str(name)), *(f"{row[key]:,}" for key in ("ops", "edges", "diameter")))
         show(table, f"{folder}, {len(rows)} graphs")
         return

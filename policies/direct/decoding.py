@@ -13,8 +13,8 @@ from ...core.problem import Problem
 from ...core.schedule import Schedule
 from ...core.search.search import Search
 from ...core.solvers.several_devices.lazy_keys import LazyChromosomes
-from ...core.solvers.several_devices.placed_orders import place
 from ...core.solvers.several_devices.peak_annealing import FIRST_BEAM
+from ...core.solvers.several_devices.placed_orders import place
 
 PER_ORDER = 24
 """Evaluations that placing an order for the peak may take: three beams of eight states at the most."""

@@ -27,6 +27,7 @@ from .commands.plot import plot
 from .commands.show import show
 from .commands.solve import solve
 from .commands.train.group import train
+from .commands.warm_up import warm_up
 from .escapes import visible
 from .lazy_group import FlowingGroup
 
@@ -116,5 +117,6 @@ app.command("measure", rich_help_panel=_MODEL)(measure)
 app.command("apply", rich_help_panel=_MODEL)(apply)
 app.command("methods", rich_help_panel=_MANY)(methods)
 app.command("compare", rich_help_panel=_MANY)(compare)
+app.command("warm-up", rich_help_panel=_MANY)(warm_up)
 app.add_typer(gen, name="gen", rich_help_panel=_MANY)
 app.add_typer(train, name="train", rich_help_panel=_MANY)

@@ -110,15 +110,30 @@ def interruptible(talk: Talk, what: str) -> Iterator[threading.Event]:
 
 @contextmanager
 def compiling(talk: Talk) -> Iterator[None]:
-    """Say what takes so long: compiling kernels the first time, and always loading what is heavy, as torch is."""
-    text = "loading; kernels are compiled once per installation (up to a minute)"
-    timer = threading.Timer(_COMPILING_AFTER, talk.note, [text])
+    """Say which kernels are compiled, if that takes long: once per installation."""
+    from ..core.kernels.compiling import compiling_tells
+
+    said: list[str] = []
+
+    def say() -> None:
+        talk.note(
+            f"compiling kernels ({said[-1]} now), once per installation, which takes up to a minute; "
+            "schedopt warm-up compiles all"
+        )
+
+    timer = threading.Timer(_COMPILING_AFTER, say)
     timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+
+    def tell(kernel: str) -> None:
+        said.append(kernel)
+        if len(said) == 1:
+            timer.start()
+
+    with compiling_tells(tell):
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 class _Line:

@@ -177,6 +177,8 @@ def _decimals(least: float, digits: int) -> int:
 
 def _in(unit: str, size: float, decimals: int) -> Written:
     def write(value: float) -> str:
+        if value == 0:
+            return f"0 {unit}"
         if 0 < value < 0.5 * size * 10**-decimals:
             return f"<{10**-decimals:g} {unit}"
         return f"{value / size:,.{decimals}f} {unit}"

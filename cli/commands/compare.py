@@ -154,11 +154,11 @@ def compare(
 
         write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
         talk.note(f"wrote {plot}")
-    _exit_for(comparison, resume)
+    _leave(comparison, resume)
 
 
-def _exit_for(comparison: Comparison, resume: str | None) -> None:
-    """Exit with 130 if runs are missing, and with 1 if none keeps the memory limit."""
+def _leave(comparison: Comparison, resume: str | None) -> None:
+    """End with an exit code of its own if runs were interrupted, or none is feasible."""
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
         done = f"{len(comparison.cells)} of {comparison.planned} runs are done"

@@ -29,6 +29,7 @@ def show(
         typer.Argument(metavar="[SCHEDULE]", help=f"Show what is alive at its peak. {SCHEDULE_HELP}"),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Holders of memory to list at the peak.")] = 20,
+    list_: Annotated[bool, typer.Option("--list", help="Of a folder: a row per graph, not histograms.")] = False,
     force: ForceFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -44,7 +45,9 @@ def show(
     if graph != "-" and Path(graph).is_dir():
         if schedule is not None:
             raise UsageError(f"{graph} is a folder; name the one graph that {schedule} belongs to")
-        _show_folder(graph, talk, json)
+        _show_folder(graph, talk, json, list_)
+    elif list_:
+        raise UsageError(f"{graph} is no folder; --list shows the graphs of one")
     elif schedule is None:
         _show_graph(read_any(graph, talk.note), json)
     else:
@@ -90,9 +93,13 @@ def _show_graph(graph: Any, json: bool) -> None:
     show(table, graph.name)
 
 
-def _show_folder(folder: str, talk: Any, json: bool) -> None:
-    """Print the histograms of sizes and diameters (REGAL figures 5 and 6)."""
+def _show_folder(folder: str, talk: Any, json: bool, is_list: bool) -> None:
+    """Print the histograms of sizes and diameters (REGAL figures 5 and 6), or a row per graph."""
     from json import dumps
+    from pathlib import Path
+
+    from rich.markup import escape
+    from rich.table import Table
 
     from ...core.costs.graph_summary import diameter
     from ...core.files.costgraph import find_graphs, read_graph
@@ -109,6 +116,15 @@ def _show_folder(folder: str, talk: Any, json: bool) -> None:
             bar()
     if json:
         write("\n".join(dumps(row) for row in rows))
+        return
+    if is_list:
+        table = Table("graph")
+        for key in ("ops", "edges", "diameter"):
+            table.add_column(key, justify="right")
+        for row in rows:
+            name = Path(row["graph"]).relative_to(folder)
+            table.add_row(escape(str(name)), *(f"{row[key]:,}" for key in ("ops", "edges", "diameter")))
+        show(table, f"{folder}, {len(rows)} graphs")
         return
     columns = {key: [row[key] for row in rows] for key in ("ops", "edges", "diameter")}
     for title, values in columns.items():

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from ..costs.bounds import lower_bound, min_cut_bound
 from ..costs.recompute_bounds import recompute_bound
 from ..costs.simulator import simulate
+from ..errors import UsageError
 from ..graph import CostGraph
 from ..graph_builder import GraphBuilder
 from ..machine import Machine
-from ..problem import Problem
+from ..problem import Problem, Task
 from ..schedule import Schedule
-from .method_spec import MethodSpec
-from .registry import load, module_of, parameters_class
+from .method_spec import MethodSpec, check_supported, parse_method
+from .registry import METHODS, load, module_of, parameters_class
 from .search import Search
 
 EVALUATIONS = 20
@@ -50,6 +52,32 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None) 
         recompute_bound(replace(tiny, task="runtime", memory_limit=int(memory.max()) - 1), order, memory)
     min_cut_bound(tiny.graph, order, memory)
     lower_bound(tiny)
+
+
+def warm_up_all(done: Callable[[str], None] = lambda name: None) -> None:
+    """Compile the kernels of every method, for each kind of problem that it can solve.
+
+    Parameters
+    ----------
+    done
+        Called with the name of each method; does nothing by default.
+    """
+    tiny = _tiny_graph()
+    problems = [
+        Problem(tiny),
+        *(Problem(tiny, task, 2, LOOSE_LIMIT, latency=1.0) for task in get_args(Task)),
+        Problem(tiny, "runtime", memory_limit=LOOSE_LIMIT, recompute=True),
+        Problem(tiny, "runtime", 2, machine=Machine.equal(2)),
+    ]
+    for name in METHODS:
+        spec = parse_method(name)
+        for problem in problems:
+            try:
+                check_supported(spec, problem, None)
+            except UsageError:
+                continue
+            warm_up(problem, spec)
+        done(name)
 
 
 def parts_of(name: str, problem: Problem, *, is_counted: bool) -> list[str]:

@@ -118,7 +118,7 @@ def _search_placements(search: Search) -> None:
     problem = search.problem
     if _is_divided(problem) and search.best_fitness[0]:
         _run_for(search, "annealing", SHARE_OF_FITTING)
-        if search.best_fitness[0] and not search.must_stop():
+        if not search.must_stop():
             _run(search, BALANCED)
     if not _moves_steps(problem):
         if not search.must_stop():

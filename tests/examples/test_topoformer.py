@@ -67,12 +67,12 @@ def test_decoders_has_a_row_for_each_decoder_by_each_kind_of_priorities():
 @pytest.mark.slow
 def test_nine_cells_keeps_its_runs_and_adds_to_them(tmp_path):
     arguments = "topoformer/nine_cells.sh", tmp_path / "runs"
-    assert rows_of(run(*arguments, "60:1", 10), "topoformer:decode=") == 4
+    assert rows_of(run(*arguments, "60:2", 10), "topoformer:decode=") == 4
     before = (tmp_path / "runs" / "60.jsonl").read_text()
-    printed = run(*arguments, "60:2 80:1", 10)
-    assert "layered, 60 ops, 2 graphs of seed 0:\npeak memory, 2 graphs" in printed
+    printed = run(*arguments, "60:3 80:2", 10)
+    assert "layered, 60 ops, 3 graphs of seed 0:\npeak memory, 3 graphs" in printed
     kept = (tmp_path / "runs" / "60.jsonl").read_text()
-    assert kept.startswith(before) and kept.count("\n") == 2 * before.count("\n")
+    assert kept.startswith(before) and 2 * kept.count("\n") == 3 * before.count("\n")
 
 
 def test_figures_call_trained_weights_by_their_run(tmp_path):

@@ -110,7 +110,8 @@ class LeastPeak:
         size, drop = int(min(FIRST_BEAM, largest, self.search.evaluations_left)), max(1, (self.peak - self.goal) // 4)
         while not self.must_stop() and self.progress() < until and size <= min(largest, self.search.evaluations_left):
             limit = max(self.goal, self.peak - drop)
-            if any(beams.send(size, limit, share) for share in beams.shares):
+            affordable = (share for share in beams.shares if size <= self.search.evaluations_left)
+            if any(beams.send(size, limit, share) for share in affordable):
                 drop = min(2 * drop, max(1, (self.peak - self.goal) // 2))
             elif drop > max(1, self.peak // 200):
                 drop //= 2

@@ -1,9 +1,11 @@
 """`schedopt compare`: tables by hand, every way to write them, runs that fail, resuming, and Ctrl-C."""
 
 import csv
+import html
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -132,14 +134,47 @@ def test_csv_has_a_row_per_run(run, folder, tmp_path):
     assert (rows[0]["graph"], rows[0]["method"], rows[0]["seed"], rows[0]["value"]) == ("diamond", "input", "0", "26")
 
 
-def test_html_is_a_page_with_the_printed_tables(run, diamond_file, tmp_path):
+@pytest.fixture
+def page(run, folder, tmp_path):
+    """Return the page of a comparison of three methods on two graphs."""
     output = tmp_path / "page.html"
-    result = run("compare", diamond_file, "--methods", "input,dfs", "--per-graph", "--output", output)
-    page = output.read_text()
-    assert page.startswith("<!DOCTYPE html>")
-    assert "http" not in page
-    text = re.sub(r"<[^>]*>", "", page[page.index("<pre") :])
-    assert [line.strip() for line in result.stdout.splitlines()] == [line.strip() for line in text.strip().splitlines()]
+    result = run("compare", folder, "--methods", "input,dfs,approximate-dp", "--output", output)
+    assert result.exit_code == 0, result.output
+    return output
+
+
+def test_html_is_a_page_of_its_own_with_every_figure(page, run, folder):
+    text = page.read_text()
+    assert text.startswith("<!DOCTYPE html>")
+    assert not re.search(r"""(src|href)=["'](?!#)|@import|url\((?!#)""", text), "it needs no other file"
+    assert "<svg" in text
+    document = json.loads(run("compare", folder, "--methods", "input,dfs,approximate-dp", "--json").stdout)
+    for summary in document["summary"]:
+        row = re.search(rf"<tr><td>{summary['method']}.*?</tr>", text)[0]
+        numbers = {float(number) for number in re.findall(r'data-number="([^"]*)"', row)}
+        figures = (*(summary[name]["mean"] for name in ("improvement", "gap_from_best", "gap_from_bound")),)
+        assert {*figures, summary["least_improvement"], summary["most_improvement"], summary["wins"]} <= numbers
+    for cell in document["cells"]:
+        assert f'data-number="{float(cell["value"])!r}"' in text
+
+
+@pytest.mark.slow
+def test_tables_of_the_page_sort_in_a_browser(page, tmp_path):
+    browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
+    if browser is None:
+        pytest.skip("needs Chromium")
+    clicks = """<script>
+      const table = document.querySelectorAll("table")[2], head = table.tHead.rows[0].cells[1];
+      const sizes = () => [...table.tBodies[0].rows].map(row => Number(row.cells[1].dataset.number));
+      const found = [0, 1].map(() => { head.click(); return sizes(); });
+      document.title = JSON.stringify([...found, head.getAttribute("aria-sort")]);
+    </script></body>"""
+    page.write_text(page.read_text().replace("</body>", clicks))
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    done = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120)
+    up, down, said = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", done.stdout)[1]))
+    assert len(up) == 2
+    assert (up, down, said) == (sorted(up), sorted(up, reverse=True), "descending")
 
 
 def test_runtime_task_and_own_budgets(run, diamond_file):
@@ -240,15 +275,6 @@ def test_a_foreign_file_is_not_resumed(run, diamond_file):
     assert result.exit_code == 2
     assert "is not of a comparison; name a new file" in result.stderr
     assert diamond_file.read_bytes() == before
-
-
-@pytest.mark.parametrize("backend", ["dask", "ray"])
-def test_a_backend_that_is_not_installed_names_the_package(run, diamond_file, backend, monkeypatch):
-    for name in ("dask", "distributed", "ray"):
-        monkeypatch.setitem(sys.modules, name, None)
-    result = run("compare", diamond_file, "--methods", "input", "--backend", backend, "--address", "tcp://nowhere:1")
-    assert result.exit_code == 2
-    assert result.stderr == f"error: {backend} is not installed; pip install 'schedopt[{backend}]'\n"
 
 
 @pytest.mark.parametrize("name", ["[red]x", "model:two:x"])

@@ -80,3 +80,11 @@ def test_without_annotations_show_has_no_such_tables(run, diamond_file, tmp_path
     table = run("show", diamond_file, output).stdout
     assert "by role" not in table
     assert "made by" not in table
+
+
+def test_a_folder_as_a_list(run, diamond_file):
+    printed = run("show", diamond_file.parent, "--list").stdout
+    assert "diamond.pbtxt │   6 │     6 │" in printed
+    result = run("show", diamond_file, "--list")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "is no folder" in result.stderr

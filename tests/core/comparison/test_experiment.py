@@ -14,7 +14,7 @@ from schedopt.core.comparison import runs as module
 from schedopt.core.comparison.experiment import Experiment
 from schedopt.core.comparison.resume import ResumeFile
 from schedopt.core.comparison.settings import Settings
-from schedopt.core.errors import FormatError, UsageError
+from schedopt.core.errors import ClusterError, FormatError, UsageError, WorkerDiedError
 from schedopt.core.graph import CostGraph
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.graph_hash import graph_hash
@@ -221,12 +221,36 @@ def test_ctrl_c_keeps_the_finished_runs(graphs):
 
 def test_broken_workers_are_one_clear_error(graphs, monkeypatch):
     def broken(function, runs, jobs):
-        future = Future()
-        future.set_exception(BrokenExecutor("a worker was killed"))
-        yield runs[0], future
+        ended = Future()
+        ended.set_exception(BrokenExecutor("a worker was killed"))
+        yield runs[0], ended
 
     monkeypatch.setattr(module, "map_as_ended", broken)
     with pytest.raises(UsageError, match=r"BrokenExecutor: a worker was killed.*--jobs"):
+        Experiment(graphs, ["input"]).execute(jobs=2)
+
+
+def test_a_task_that_is_given_up_costs_its_own_run(graphs, monkeypatch):
+    def given_up(function, runs, jobs):
+        for at, run in enumerate(runs):
+            ended = Future()
+            ended.set_exception(WorkerDiedError("its workers died")) if at else ended.set_result(function(run))
+            yield run, ended
+
+    monkeypatch.setattr(module, "map_as_ended", given_up)
+    cells = Experiment(graphs, ["input"]).execute(jobs=2).cells
+    assert [cell.status == "failed" for cell in cells] == [False, True]
+    assert cells[1].error == "WorkerDiedError: its workers died"
+
+
+def test_a_cluster_that_is_lost_ends_the_comparison(graphs, monkeypatch):
+    def lost(function, runs, jobs):
+        ended = Future()
+        ended.set_exception(ClusterError("it is gone"))
+        yield runs[0], ended
+
+    monkeypatch.setattr(module, "map_as_ended", lost)
+    with pytest.raises(ClusterError, match="it is gone"):
         Experiment(graphs, ["input"]).execute(jobs=2)
 
 

@@ -1,0 +1,26 @@
+"""`schedopt warm-up`: compile all kernels at once, so that no command waits for its own."""
+
+from __future__ import annotations
+
+from ..options import JsonFlag, QuietFlag
+
+
+def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
+    """Compile all kernels, so that no later command waits for its own; once per installation, up to minutes."""
+    from json import dumps
+
+    from ...core.addresses.choosing import warm_up as warm_up_addresses
+    from ...core.kernels.compiling import compiling_tells
+    from ...core.search.registry import METHODS
+    from ...core.search.warm_up import warm_up_all
+    from ..console import Talk, write
+    from ..progress import progress_bar
+
+    kernels: list[str] = []
+    with progress_bar(Talk(quiet), "", len(METHODS)) as bar, compiling_tells(kernels.append):
+        warm_up_all(lambda name: bar(what=name))
+        warm_up_addresses()
+    if json:
+        write(dumps({"compiled": len(kernels)}))
+        return
+    write(f"compiled {len(kernels):,} kernels" if kernels else "all kernels are compiled already")

@@ -1,0 +1,26 @@
+"""Which kernels are compiled while something runs, for those who wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from numba.core import event
+
+
+class _Teller(event.Listener):  # type: ignore[misc]
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.tell = tell
+
+    def on_start(self, event: Any) -> None:
+        self.tell(event.data["dispatcher"].py_func.__name__)
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+def compiling_tells(tell: Callable[[str], None]) -> AbstractContextManager[Any]:
+    """Return a context in which a function is told the name of each kernel that is compiled, not of those kept."""
+    listening: AbstractContextManager[Any] = event.install_listener("numba:compile", _Teller(tell))
+    return listening

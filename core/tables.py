@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.table import Table
 
 _WIDTH = 200
+_UNLIMITED = 1000
+
+
+class FirstThatFits:
+    """Shows the first of some tables that is not too wide, else the last."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self.tables = tables
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        wide = options.update(width=_UNLIMITED)
+        fitting = (t for t in self.tables if console.measure(t, options=wide).maximum <= options.max_width)
+        yield next(fitting, self.tables[-1])
 
 
 def text_of(*parts: RenderableType) -> str:

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ...version import VERSION
-from .report import FirstThatFits, graph_table, remarks, summary_table, title_of
+from ..tables import FirstThatFits
+from .report import graph_table, remarks, summary_table, title_of
 from .settings import Settings
 from .summaries import Cell, MethodSummary, by_graph, summarise
 

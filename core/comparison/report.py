@@ -12,7 +12,6 @@ from .settings import Settings
 from .summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
     from rich.table import Table
 
 _PERCENTAGES = {
@@ -27,19 +26,6 @@ _REMARKABLE = {
 }
 _NOTHING = "–"
 _LEAST_WIDTH = 11
-_UNLIMITED = 1000
-
-
-class FirstThatFits:
-    """Shows the first of some tables that is not too wide, else the last."""
-
-    def __init__(self, tables: Sequence[Table]) -> None:
-        self.tables = tables
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
-        wide = options.update(width=_UNLIMITED)
-        fitting = (t for t in self.tables if console.measure(t, options=wide).maximum <= options.max_width)
-        yield next(fitting, self.tables[-1])
 
 
 def _table() -> Table:

@@ -16,6 +16,7 @@ import yaml
 from ..errors import FormatError, UsageError
 from ..machine import MAX_DEVICES, Device, Machine, OpTimes
 from ..units import parse_bandwidth, parse_bytes, parse_microseconds
+from .yaml_files import parse_yaml
 
 _MEMBERS = ("devices", "links", "default_link", "transfers", "contention", "pins", "together", "op_times")
 _NEEDED = object()
@@ -53,8 +54,8 @@ def read_machine(path: str | Path, op_times: str | Path | None = None) -> Machin
     from .op_times_csv import read_op_times
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        document = yaml.safe_load(text)
+        text = Path(path).read_text(encoding="utf-8-sig")
+        document = parse_yaml(text)
         lines = _lines(yaml.compose(text, Loader=yaml.SafeLoader))
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error

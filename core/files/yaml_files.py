@@ -25,12 +25,22 @@ def read_yaml(path: str | Path) -> Any:
         If it cannot be read or is not YAML.
     """
     try:
-        text = read_bytes(path).decode("utf-8-sig")
-        _check_depth(text)
-        values = yaml.safe_load(text)
-        _check_size(values)
+        return parse_yaml(read_bytes(path).decode("utf-8-sig"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise FormatError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+
+
+def parse_yaml(text: str) -> Any:
+    """Return what a text holds.
+
+    Raises
+    ------
+    yaml.YAMLError, ValueError, RecursionError
+        If it is not YAML, or grows without measure by its brackets or aliases.
+    """
+    _check_depth(text)
+    values = yaml.safe_load(text)
+    _check_size(values)
     return values
 
 

@@ -16,6 +16,7 @@ from ..costs.bounds import is_met
 from ..errors import FormatError
 from ..graph_hash import structure_hash
 from ..problem import Problem
+from ..tables import FirstThatFits
 from ..units import bytes_alike, format_bytes, times_alike
 from .points import FrontPoint, LimitBound
 
@@ -109,7 +110,7 @@ class ParetoFront:
 
         yield Text(self.title(), style="bold")
         if self.points:
-            yield self.table()
+            yield FirstThatFits([self.table(), _table(self, narrow=True)])
             for line in self.remarks():
                 yield Text(line)
 
@@ -250,15 +251,17 @@ class ParetoFront:
         return html_of(*self.report())
 
 
-def _table(front: ParetoFront) -> Table:
+def _table(front: ParetoFront, narrow: bool = False) -> Table:
+    """Build one row per point; where it shall be narrow, without lines between columns and with words below others."""
+    from rich import box
     from rich.table import Table
 
     problem = front.problem
-    table = Table()
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False) if narrow else Table()
     time = "time" if problem.devices == 1 else "makespan"
     again = ("runs again",) if problem.recompute else ()
     for name in ("", "peak memory", "at least", time, "added", "at least", "gap", *again):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name.replace(" ", "\n") if narrow else name, justify="right", no_wrap=True)
     memory = bytes_alike(peak for point in front.points for peak in (point.peak_memory, point.peak_bound))
     times = times_alike(t for point in front.points for t in (point.time, point.time_bound))
     write_time = problem.format_time if problem.counts_runs else times

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -122,7 +123,12 @@ def _ray(folder, environments):
     ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
     ray += ["--node-ip-address", here, "--object-store-memory", "80000000"]
     head = ["--head", "--port", str(port), "--ray-client-server-port", str(client), "--num-cpus", "0"]
-    head += ["--include-dashboard", "false", "--temp-dir", str(folder)]
+    head += [
+        "--include-dashboard",
+        "false",
+        "--temp-dir",
+        tempfile.mkdtemp(),
+    ]  # a long name would be too long for its sockets
     running.head.append(_start([*ray, *head], environments[0]))
     _await_port(port, here)
     _await_port(client, here)

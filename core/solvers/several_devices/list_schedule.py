@@ -38,7 +38,8 @@ def list_schedule(problem: Problem, heed: Heed = iter) -> Schedule:
         return [t for t in tensors if device[producer[t]] != here and (t, here) not in sent]
 
     def start(tensors: list[int], here: int) -> float:
-        return max([clock[here], *(end[producer[t]] + sending[t] for t in missing(tensors, here))])
+        earliest: float = max([clock[here], *(end[producer[t]] + sending[t] for t in missing(tensors, here))])
+        return earliest
 
     for op in heed(np.lexsort((place, -bottom_levels(graph))).tolist()):
         tensors = inputs[pointers[op] : pointers[op + 1]]

@@ -1,5 +1,6 @@
 """Machine files: what they say, and one sentence with file and line for each way to be wrong."""
 
+import itertools
 import json
 import math
 import re
@@ -10,6 +11,7 @@ import pytest
 import schedopt
 from naive.machines import random_machine
 from schedopt.core.annotations import Annotations, Resident
+from schedopt.core.errors import FormatError
 from schedopt.core.files.machine_yaml import machine_of, read_machine
 from schedopt.core.files.op_times_csv import read_op_times
 
@@ -219,3 +221,11 @@ def test_a_machine_stands_for_itself():
         schedopt.solve(two_ops(), "heft", machine=random_machine(rng, 2), bandwidth="1GB/s")
     with pytest.raises(schedopt.UsageError, match="a machine has from 1 to 64 devices, not 65"):
         schedopt.Machine(tuple(schedopt.Device(f"d{n}") for n in range(65)))
+
+
+def test_aliases_that_grow_without_measure_are_refused(tmp_path):
+    path, names = tmp_path / "bomb.yaml", "abcdefghij"
+    lines = [f"{one}: &{one} [{', '.join([f'*{before}'] * 9)}]" for before, one in itertools.pairwise(names)]
+    path.write_text("a: &a [1]\n" + "\n".join(lines))
+    with pytest.raises(FormatError, match=r"bomb\.yaml: is not YAML: with its aliases it stands for more than"):
+        read_machine(path)

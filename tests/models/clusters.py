@@ -132,13 +132,18 @@ def _ray(folder, environments):
     running.head.append(_start([*ray, *head], environments[0]))
     _await_port(port, here)
     _await_port(client, here)
+    _await_processors(running.address, 0, environments[0])  # nodes give up on a head that is not ready
     for environment in environments:
         words = [*ray, "--address", f"{here}:{port}", "--num-cpus", "1"]
         running.workers.append(_start(words, environment))
+    _await_processors(running.address, 2, environments[0])
+    return running
+
+
+def _await_processors(address, count, environment):
     code = (
         "import ray, sys, time; ray.init(sys.argv[1], log_to_driver=False)\n"
-        "while ray.cluster_resources().get('CPU', 0) < 2: time.sleep(0.2)"
+        "while ray.cluster_resources().get('CPU', 0) < int(sys.argv[2]): time.sleep(0.2)"
     )
-    command = [sys.executable, "-c", code, running.address]
-    subprocess.run(command, check=True, timeout=START_SECONDS, capture_output=True, env=environments[0])
-    return running
+    command = [sys.executable, "-c", code, address, str(count)]
+    subprocess.run(command, check=True, timeout=START_SECONDS, capture_output=True, env=environment)

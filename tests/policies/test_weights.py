@@ -140,11 +140,7 @@ def test_shipped_weights_order_unseen_graphs_as_their_teacher_does(file):
 
 @pytest.mark.parametrize(
     "file",
-    [
-        pytest.param(file, id=file.stem, marks=[] if file.stem == "regal-runtime" else pytest.mark.slow)
-        for file in REGAL
-        if not file.stem.endswith("-real")
-    ],
+    [pytest.param(file, id=file.stem, marks=pytest.mark.slow) for file in REGAL if not file.stem.endswith("-real")],
 )
 def test_shipped_weights_make_brkga_better_on_unseen_graphs(file):
     """But those that learned from real graphs: these are synthetic."""

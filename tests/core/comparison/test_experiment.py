@@ -88,6 +88,7 @@ def test_every_method_runs_on_every_graph_with_every_seed(graphs):
     assert (by_method["small", "input"].ops, by_method["small", "input"].sha256) == (6, graph_hash(graphs[0]))
 
 
+@pytest.mark.slow
 def test_the_result_does_not_depend_on_jobs(graphs):
     methods = ["random:evaluations=1", "brkga:chromosomes=8:elites=2:mutants=2"]
     settings = Settings(task="runtime", devices=2, evaluations=30, seeds=2)

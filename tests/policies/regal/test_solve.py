@@ -381,6 +381,7 @@ def simulated(problem, result):
     return totals.peak, totals.runtime
 
 
+@pytest.mark.slow
 def test_a_time_limit_without_a_budget(priced):
     """The features have all their evaluations."""
     start = time.monotonic()

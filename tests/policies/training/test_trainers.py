@@ -75,7 +75,8 @@ def test_another_seed_gives_others(method, whole, tmp_path):
     assert not torch.equal(weights_of(trainer.network), weights_of(method.trainer(whole).network))
 
 
-@pytest.mark.parametrize("method", [pytest.param("topoformer", marks=pytest.mark.slow), "regal"], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["topoformer", "regal"], indirect=True)
 def test_jobs_do_not_change_the_weights(method, whole, tmp_path):
     assert method.trainer(tmp_path, jobs=2).run()
     assert_same_run(tmp_path, whole)

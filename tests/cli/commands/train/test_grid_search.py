@@ -102,6 +102,7 @@ def test_its_numbers_are_those_of_compare(run, folders, small_grid):
     assert winner["found"]["held_out"]["standard_error"] == pytest.approx(expected["standard_error"], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_neither_jobs_nor_a_stop_change_the_result(run, folders, small_grid, tmp_path):
     """Stopped after any number of runs, the file as it is then gives the same result, without repeating them."""
     whole = run(*search(folders, "--json", "--resume", tmp_path / "whole.jsonl"))
@@ -158,7 +159,8 @@ def test_held_out_graphs_must_be_others(run, folders, small_grid):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_keeps_what_is_done(folders, tmp_path, jobs):
     file, output = tmp_path / "runs.jsonl", tmp_path / "tuned.yaml"
     arguments = ["train", "brkga", folders[0], "--task", "runtime", "--evaluations", 2000, "--bandwidth", 1]

@@ -39,6 +39,8 @@ PACKED = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 """Bits of the elements that share a byte."""
 _LONGEST = 300
 LARGEST_EVALUATED = 1024
+LONGEST_LIST = 1_000_000
+"""Of numbers that ONNX may take for a shape; it needs some fifty bytes for each."""
 
 
 class ValueType(NamedTuple):
@@ -107,7 +109,10 @@ def infer(path: str, skeleton: ModelProto, *, is_strict: bool) -> dict[str, Type
     values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     while True:
         inferred = _inferred(path, skeleton)
-        types = {value.name: value.type for value in _values(inferred.graph)}
+        types: dict[str, TypeProto] = {}
+        for value in _values(inferred.graph):  # an input that is an output, too, may be said to be of two types
+            if not _is_known(types.get(value.name, TypeProto())):
+                types[value.name] = value.type
         produced = {name for node in graph.node for name in node.output if name}
         if all(name in types and _is_known(types[name]) for name in produced):
             return types
@@ -126,9 +131,13 @@ def infer(path: str, skeleton: ModelProto, *, is_strict: bool) -> dict[str, Type
 
 def _inferred(path: str, model: ModelProto, is_strict: bool = False) -> ModelProto:
     try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True, strict_mode=is_strict)
+        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=False)
+        is_short = all(_length(value.type) <= LONGEST_LIST for value in _values(inferred.graph))
+        return onnx.shape_inference.infer_shapes(model, data_prop=is_short, strict_mode=is_strict)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError) as error:
         raise FormatError(f"{path}: shapes cannot be inferred: {one_line(error)}") from None
+    except MemoryError:
+        raise FormatError(f"{path}: shapes cannot be inferred: some are too large for the memory there is") from None
 
 
 def _values(graph: GraphProto) -> Iterator[ValueInfoProto]:
@@ -137,6 +146,11 @@ def _values(graph: GraphProto) -> Iterator[ValueInfoProto]:
     yield from graph.value_info
     for tensor in graph.initializer:
         yield onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+
+
+def _length(type_: TypeProto) -> int:
+    """Return how many elements a tensor of one dimension has; 0 if it has more dimensions, or some are not known."""
+    return _value_type(type_).elements if _is_known(type_) and len(type_.tensor_type.shape.dim) == 1 else 0
 
 
 def _is_known(type_: TypeProto) -> bool:
@@ -159,7 +173,7 @@ def _evaluate(
     given = {}
     for source in reads(node):
         if node.op_type in ("Shape", "Size") and source in types and _is_known(types[source]):
-            given[source] = np.broadcast_to(np.float32(0), _value_type(types[source]).shape)
+            given[source] = _of_shape(path, source, _value_type(types[source]).shape)
         elif node.op_type in SHAPE_ARITHMETIC and source in values:
             given[source] = values[source]
         else:
@@ -175,6 +189,14 @@ def _evaluate(
         raise ProgramError(f"{path}: the constant '{name}' ({node.op_type}) cannot be computed: {error}") from None
     values[name] = np.asarray(next(iter(results)))
     return True
+
+
+def _of_shape(path: str, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return zeros of a shape, which take no memory."""
+    try:
+        return np.broadcast_to(np.float32(0), shape)
+    except ValueError:
+        raise FormatError(f"{path}: '{name}' has more elements than a tensor can have: {list(shape)}") from None
 
 
 def _grows_large(node: NodeProto, given: Mapping[str, NDArray[Any]]) -> bool:

@@ -237,3 +237,31 @@ def test_damaged_at_random_without_a_run(count):
 def test_damaged_at_random():
     done = mutated(300, "--seed", "1000")
     assert done.returncode == 0, done.stdout
+
+
+def adds(size, output=None):
+    """Return a model that reads the shape of its input, and adds the input to itself."""
+    nodes = [helper.make_node("Shape", ["x"], ["dims"]), helper.make_node("Add", ["x", "x"], ["y"])]
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, size)
+    gives = output or helper.make_tensor_value_info("y", TensorProto.FLOAT, size)
+    graph = helper.make_graph(nodes, "adds", [given], [gives])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_a_list_of_two_thousand_million_numbers_is_no_shape(tmp_path):
+    """ONNX would take fifty bytes for each of them."""
+    graph = read(save(tmp_path / "m.onnx", adds([2**31 - 1])), ImportOptions(), print)
+    assert graph.num_ops == 2
+    assert 4 * (2**31 - 1) in graph.tensor_bytes.tolist()
+
+
+def test_more_elements_than_a_tensor_can_have_are_one_sentence(tmp_path):
+    model = adds([4, 2**62])
+    model.graph.node.append(helper.make_node("ConstantOfShape", ["dims"], ["z"]))
+    with pytest.raises(FormatError, match=r"'x' has more elements than a tensor can have: \[4, 4611686018427387904\]$"):
+        read(save(tmp_path / "m.onnx", model), ImportOptions(), print)
+
+
+def test_an_input_that_is_an_output_of_no_type_has_its_own(tmp_path):
+    output = helper.make_tensor_value_info("x", TensorProto.UNDEFINED, [4, 2, 5])
+    assert read(save(tmp_path / "m.onnx", adds([3, 5], output)), ImportOptions(), print).num_ops == 2

@@ -54,6 +54,8 @@ class Engine:
                 found[node] = str(self._ray.get(version, timeout=_VERSION_SECONDS))
             except self._ray.exceptions.RayTaskError:
                 found[node] = ""
+            except (self._ray.exceptions.TaskUnschedulableError, self._ray.exceptions.WorkerCrashedError):
+                continue  # it died a moment ago, and is still said to be alive
         return found
 
     def put(self, name: str, content: bytes) -> None:

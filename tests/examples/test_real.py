@@ -81,7 +81,8 @@ def test_onnx_models(tmp_path):
     path = save(tmp_path / "branches.onnx", branches(5))
     printed = run("real/onnx_models.py", path, "--time-limit", "1", "--folder", tmp_path / "out")
     _, row = printed.splitlines()
-    name, nodes, *peaks, saved, bound, beside, error, _, _, kept = row.split()
+    name, nodes, *peaks, saved, bound, beside, error, _, _, arena_before, arena, arena_bound, kept = row.split()
+    assert float(arena_bound) <= float(arena) < float(arena_before) < float(peaks[0])
     predicted_before, predicted_after, before, after = map(float, peaks)
     assert (name, int(nodes), kept) == ("branches", 33, "yes")
     assert after < before

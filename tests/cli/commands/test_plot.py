@@ -210,6 +210,7 @@ def test_compare_draws_new_and_resumed_runs(run, diamond_file, tmp_path):
         assert text in targets[0].read_text()
 
 
+@pytest.mark.slow
 def test_weights_may_be_left_out(run, tmp_path):
     builder = GraphBuilder("net")
     builder.add_op("a", outputs=[2048], persistent=10**6)

@@ -94,6 +94,7 @@ def test_a_beam_with_room_for_every_state_is_exact(seed):
         assert np.exp(plain_beam.log_probability).sum() == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_collapsing_is_no_worse_while_the_states_of_the_plain_order_survive():
     """What is guaranteed against plain beam search at the same width; better on average besides."""
     kept, worse, better = 0, 0, 0

@@ -229,6 +229,7 @@ def test_imitation_raises_the_likelihood(tmp_path):
     np.testing.assert_array_equal(chosen, TEACHERS["uniform"](case.searched, SHAPE.actions))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "phase",
     [

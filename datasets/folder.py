@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import FormatError, UsageError
-from ..core.files.atomic import write_atomically
+from ..core.files.atomic import make_folder, write_atomically
 from ..core.files.costgraph import SUFFIXES
 from .split import PARTS
 
@@ -55,7 +55,7 @@ class DatasetFolder:
             (self.path / DESCRIPTION).unlink()
         for file in old:
             file.unlink()
-        self._make(self.path)
+        make_folder(self.path)
 
     def _graph_files(self) -> list[Path]:
         folders = [self.path, *(self.path / part for part in PARTS)]
@@ -67,25 +67,18 @@ class DatasetFolder:
             if _GRAPH_FILE.fullmatch(file.name)
         ]
 
-    @staticmethod
-    def _make(folder: Path) -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FormatError(f"{folder}: cannot be made: {error.strerror or error}") from error
-
     def _file(self, name: str, part: str) -> Path:
         return self.path / part / f"{name}{self.suffix}"
 
     def add(self, name: str, data: bytes, part: str = "") -> None:
         """Write one graph's file, into a part (`train`, `valid`, `test`) or beside them."""
         if part:
-            self._make(self.path / part)
+            make_folder(self.path / part)
         write_atomically(self._file(name, part), data)
 
     def move(self, name: str, part: str) -> None:
         """Move a graph that is beside the parts into one."""
-        self._make(self.path / part)
+        make_folder(self.path / part)
         self._file(name, "").replace(self._file(name, part))
 
     def finish(self, description: dict[str, Any]) -> None:

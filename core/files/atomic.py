@@ -63,6 +63,22 @@ def write_as(path: str | os.PathLike[str], suffixes: Mapping[str, str], text_of:
     write_atomically(path, text_of(suffix))
 
 
+def make_folder(folder: str | os.PathLike[str]) -> Path:
+    """Make a folder, and those that it is in, where there is none; return it.
+
+    Raises
+    ------
+    FormatError
+        If it cannot be made.
+    """
+    place = path_of(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FormatError(f"{place}: cannot be made: {error.strerror or error}") from error
+    return place
+
+
 def check_writable(path: str | Path) -> None:
     """Find before the work what would keep its result from being written, by making a file beside it for a moment.
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...version import VERSION
 from ..costs.bounds import is_met
-from ..errors import FormatError
 from ..graph_hash import structure_hash
 from ..problem import Problem
 from ..tables import FirstThatFits
@@ -201,13 +200,9 @@ class ParetoFront:
         FormatError
             If one cannot be written.
         """
-        from ..files.reading import path_of
+        from ..files.atomic import make_folder
 
-        place = path_of(folder)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FormatError(f"{place}: cannot be made a folder: {error.strerror}") from error
+        place = make_folder(folder)
         files = [place / f"{number}.json" for number in range(1, len(self.points) + 1)]
         for file, point in zip(files, self.points, strict=True):
             point.result.save(file)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ...core.arrays import FloatArray, IndexArray
 from ...core.graph import CostGraph
+from ...core.kernels.one_device.priority_orders import greedy
 from ...core.problem import Problem
 from ...core.schedule import Schedule
 from ...core.search.search import Search
@@ -72,20 +72,8 @@ def values_of(problem: Problem, keys: Any) -> FloatArray:
 
 def order_of(graph: CostGraph, keys: Any) -> IndexArray:
     """Return the order that always takes the ready op of the largest key, of equals the first; shape `(ops,)`."""
-    urgency = (-keys).tolist()
-    pointers, successors = (array.tolist() for array in graph.successors)
-    waiting = np.diff(graph.predecessors[0]).tolist()
-    ready = [(urgency[op], op) for op in range(graph.num_ops) if not waiting[op]]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, op = heapq.heappop(ready)
-        order.append(op)
-        for successor in successors[pointers[op] : pointers[op + 1]]:
-            waiting[successor] -= 1
-            if not waiting[successor]:
-                heapq.heappush(ready, (urgency[successor], successor))
-    return np.array(order, np.int32)
+    (order,) = greedy(graph.buffers, keys[: graph.num_ops])
+    return cast(IndexArray, order)
 
 
 def _within(keys: Any) -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ from ...core.problem import Problem
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.search import Search, Stopped
-from ..networks.shipped import described, digests, modified, weights_of
+from ..networks.shipped import described, digests, network_of, weights_of
 from .decoding import decode
 from .features import rule_keys, seen
 
@@ -73,15 +71,9 @@ class Parameters(base.Parameters):
 
 
 def _network(file: Path) -> DirectNetwork:
-    """Return the network of a file, read once by each thread: what stops it belongs to one search."""
-    return _network_as_of(file, modified(file), threading.get_ident())
-
-
-@lru_cache(maxsize=4)
-def _network_as_of(file: Path, changed: int, thread: int) -> DirectNetwork:
     from .network import load_network
 
-    return load_network(file)
+    return network_of(file, load_network)
 
 
 def solve(search: Search, parameters: Parameters) -> None:

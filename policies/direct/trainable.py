@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...core.errors import FormatError
 from ..training.trainable import Screen, Trainable, Work
 
 if TYPE_CHECKING:
@@ -51,6 +49,7 @@ class _Schedules(Trainable):
         return {"network.task": options["task"]}
 
     def trainer(self, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
+        from ...core.files.atomic import make_folder
         from ...core.problem import Problem
         from ...core.search.method_spec import parse_method
         from ...core.search.warm_up import warm_up
@@ -65,7 +64,7 @@ class _Schedules(Trainable):
             check_same(work.folder, self.kind, settings, work.graphs, work.validation)
         cases: Any = make_cases(settings, 0, settings.training_graphs, work.graphs, work.jobs)
         if wants_orders(settings):
-            path = _folder(work.folder) / _PLANS
+            path = make_folder(work.folder) / _PLANS
             first: Problem = cases[0].problem
             with screen.compiling():
                 warm_up(first, parse_method(settings.teacher))
@@ -104,19 +103,3 @@ def _improvements(line: dict[str, float]) -> dict[str, float]:
 
 def _written(improvements: dict[str, float]) -> str:
     return "/".join(f"{value:+.2f}" for value in improvements.values()) + "%"
-
-
-def _folder(name: str) -> Path:
-    """Return the folder of a run, made if there is none.
-
-    Raises
-    ------
-    FormatError
-        If it cannot be made.
-    """
-    folder = Path(name)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FormatError(f"{folder}: cannot be made: {error.strerror or error}") from error
-    return folder

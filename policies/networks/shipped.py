@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from ...core.errors import FormatError, UsageError
 
+Network = TypeVar("Network")
 WEIGHTS = Path(__file__).parents[1] / "weights"
 
 
@@ -80,6 +82,16 @@ def described(file: Path, names: Sequence[str]) -> tuple[Any, ...]:
 def modified(file: Path) -> int:
     """Return when a file was last changed, nanoseconds: what is remembered of it belongs to that time."""
     return file.stat().st_mtime_ns if file.is_file() else 0
+
+
+def network_of(file: Path, load: Callable[[Path], Network]) -> Network:
+    """Return the network of a file, read once by each thread: what stops it belongs to one search."""
+    return cast(Network, _network_as_of(file, load, modified(file), threading.get_ident()))
+
+
+@lru_cache(maxsize=4)
+def _network_as_of(file: Path, load: Callable[[Path], Any], changed: int, thread: int) -> Any:
+    return load(file)
 
 
 @lru_cache(maxsize=64)

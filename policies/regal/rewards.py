@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.costs.bounds import lower_bound
-from ...core.errors import FormatError, UsageError
-from ...core.files.atomic import write_atomically
+from ...core.errors import UsageError
+from ...core.files.atomic import make_folder, write_atomically
 from ...core.files.costgraph import read_graph
 from ...core.files.json_lines import JsonLines
 from ...core.graph import CostGraph
@@ -232,10 +232,7 @@ def _drawn(recipe: Recipe, number: int, file: Path) -> CostGraph:
             raise UsageError(
                 f"no graph of number {number} was kept; filter less, or change the parameters of the graphs"
             )
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FormatError(f"{file.parent}: cannot be made: {error.strerror or error}") from error
+        make_folder(file.parent)
         write_atomically(file, drawn.data)
     return read_graph(file)
 

@@ -111,7 +111,7 @@ def _searched(
     """Return an order of low peak for each graph: from the folder, or else by a search that leaves it there."""
     from pathlib import Path
 
-    from ...core.errors import FormatError
+    from ...core.files.atomic import make_folder
     from ...core.problem import Problem
     from ...core.search.method_spec import parse_method
     from ...core.search.warm_up import warm_up
@@ -119,10 +119,7 @@ def _searched(
 
     if not graphs:
         return []
-    try:
-        Path(work.folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FormatError(f"{work.folder}: cannot be made: {error.strerror or error}") from error
+    make_folder(work.folder)
     with screen.compiling():
         warm_up(Problem(graphs[0]), parse_method("order-search"))
     with screen.counting(f"orders {purpose}", len(graphs)) as on_order:

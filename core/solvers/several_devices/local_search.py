@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from ...graph import CostGraph
 from ...kernels.cost_model import new_state, new_steps
 from ...kernels.graph_arrays import graph_arrays
 from ...kernels.links import links_of
+from ...kernels.one_device.priority_orders import greedy
 from ...kernels.several_devices.sequences import new_due, run_sequence
 from ...schedule import Schedule
 from ...search import parameters as base
@@ -175,17 +175,5 @@ class _MachineWalk(_Walk):
 
 def random_order(graph: CostGraph, rng: np.random.Generator) -> IndexArray:
     """Return the topological order that always takes the ready op of least random priority."""
-    priority = rng.random(graph.num_ops).tolist()
-    pointers, successors = (a.tolist() for a in graph.successors)
-    waiting = np.diff(graph.predecessors[0]).tolist()
-    ready = [(priority[op], op) for op in range(graph.num_ops) if not waiting[op]]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, op = heapq.heappop(ready)
-        order.append(op)
-        for successor in successors[pointers[op] : pointers[op + 1]]:
-            waiting[successor] -= 1
-            if not waiting[successor]:
-                heapq.heappush(ready, (priority[successor], successor))
-    return np.array(order, np.int32)
+    (order,) = greedy(graph.buffers, -rng.random(graph.num_ops))
+    return cast(IndexArray, order)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import FloatArray, IntArray
+from ..arrays import FloatArray, IntArray, csr
 from ..homes import first_home, model_of
 from ..problem import Problem
 
@@ -20,6 +20,25 @@ def possible_times(problem: Problem) -> FloatArray:
     """Return what each op takes on each device, microseconds, infinite where it may not be; shape `(ops, devices)`."""
     times: FloatArray = np.where(problem.rules.allowed, problem.rules.times, np.inf)
     return times
+
+
+class Groups:
+    """The edges of each op, made when they are asked for: there may be millions.
+
+    Parameters
+    ----------
+    by
+        An op of each edge, shape `(edges,)`.
+    ops
+        How many there are.
+    """
+
+    def __init__(self, by: NDArray[Any], ops: int) -> None:
+        self._pointers, self._edges = csr(by, np.arange(len(by)), ops)
+
+    def __getitem__(self, op: int) -> list[int]:
+        edges: list[int] = self._edges[self._pointers[op] : self._pointers[op + 1]].tolist()
+        return edges
 
 
 class EdgeCosts:
@@ -35,14 +54,17 @@ class EdgeCosts:
 
     def __init__(self, problem: Problem) -> None:
         graph, machine = problem.graph, problem.hardware
-        pointers, tensors = graph.inputs
-        readers = np.repeat(np.arange(graph.num_ops), np.diff(pointers))
+        pointers, readers = graph.consumers
+        tensors = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
         makers = graph.tensor_producer[tensors].astype(np.int64)
         own = makers < first_home(graph)
         readers, makers, tensors = readers[own], makers[own], tensors[own]
-        pairs, edge = np.unique(makers * graph.num_ops + readers, return_inverse=True)
-        self.sources, self.targets = pairs // graph.num_ops, pairs % graph.num_ops
-        edge = edge.ravel()
+        pairs = makers * graph.num_ops + readers
+        edge: NDArray[Any] = np.arange(len(pairs))
+        if np.any(pairs[1:] <= pairs[:-1]):  # an op reads several tensors of another one
+            pairs, edge = np.unique(pairs, return_inverse=True)
+            edge = edge.ravel()
+        self.sources, self.targets = np.divmod(pairs, graph.num_ops)
         self.count: NDArray[Any] = np.bincount(edge, minlength=len(pairs)).astype(np.float64)
         self.bytes: NDArray[Any] = np.bincount(edge, graph.tensor_size[tensors], minlength=len(pairs))
         if machine.is_beside and not machine.contention:  # what an edge sends is sent at once
@@ -70,12 +92,9 @@ class EdgeCosts:
         cost[device] = 0.0
         return cost
 
-    def grouped(self, by: NDArray[Any], ops: int) -> list[list[int]]:
+    def grouped(self, by: NDArray[Any], ops: int) -> Groups:
         """Return the edges of each op, by its sources or its targets."""
-        groups: list[list[int]] = [[] for _ in range(ops)]
-        for edge, op in enumerate(by.tolist()):
-            groups[op].append(edge)
-        return groups
+        return Groups(by, ops)
 
 
 def optimistic_costs(

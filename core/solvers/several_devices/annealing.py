@@ -8,7 +8,6 @@ single ops then refine what no keys decode to. The decoders, and what each part 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +23,7 @@ from ...kernels.several_devices.sequences import Aim, Walk, anneal_sequence, run
 from ...problem import Problem
 from ...search import parameters as base
 from ...search.parameters import parameter
-from ...search.search import Search, Stopped
+from ...search.search import Search
 from ..machines.plan_annealing import anneal
 from ..one_device import order_search
 from .cooling import Cooling
@@ -78,13 +77,14 @@ def warm_up(tiny: Problem) -> Problem:
     if not tiny.is_plain:
         return tiny
     order_search.warm_up(tiny)
+    list_schedule(tiny)
     return tiny if tiny.memory_limit is None else replace(tiny, memory_limit=1)
 
 
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
-    if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT and not search.must_stop():
-        with suppress(Stopped):  # a start where there may be no time to decode any keys
-            schedule = list_schedule(search.problem, search.heeding)
+    if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT:
+        schedule = list_schedule(search.problem, search.must_stop)  # where there may be no time to decode any keys
+        if schedule is not None:
             search.evaluations += 1
             search.offer(schedule)
     annealing = _Annealing(search)

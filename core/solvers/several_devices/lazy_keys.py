@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import FloatArray, IndexArray
+from ...arrays import FloatArray, IndexArray, frozen
 from ...graph import CostGraph
 from ...kernels.cost_model import new_steps
+from ...kernels.paths import path_ends
 from ...kernels.several_devices.lazy_decoder import new_lazy
 from ...kernels.several_devices.lazy_keys import price_keys
 from ...kernels.several_devices.random_keys import Prices, new_prices
@@ -53,11 +54,7 @@ def aim_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Aim:
 
 def bottom_levels(graph: CostGraph) -> FloatArray:
     """Return each op's longest path to a sink, its own runtime included, microseconds; shape `(ops,)`."""
-    level = graph.runtime.tolist()
-    pointers, successors = (a.tolist() for a in graph.successors)
-    for op in graph.input_order[::-1].tolist():
-        level[op] += max((level[v] for v in successors[pointers[op] : pointers[op + 1]]), default=0.0)
-    return np.array(level)
+    return path_ends(frozen(graph.input_order[::-1], np.int32), *graph.successors, graph.runtime)
 
 
 def total_wait(graph: CostGraph) -> int:

@@ -57,7 +57,7 @@ def sorted_csr(rows: NDArray[Any], columns: NDArray[Any], count: int) -> tuple[I
 
 def distinct_pairs(rows: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Drop repeated `(row, column)` pairs, keeping the first of each in its place."""
-    if _pairs_rise(rows, columns) or _pairs_rise(columns, rows):
+    if pairs_rise(rows, columns) or pairs_rise(columns, rows):
         return rows, columns
     pairs = _packed(rows, columns)
     in_order = np.sort(pairs)
@@ -81,7 +81,7 @@ def _rises(values: NDArray[Any]) -> bool:
     return bool(np.all(values[1:] >= values[:-1]))
 
 
-def _pairs_rise(rows: NDArray[Any], columns: NDArray[Any]) -> bool:
+def pairs_rise(rows: NDArray[Any], columns: NDArray[Any]) -> bool:
     """Whether the pairs are in increasing order, so that none is there twice."""
     same = rows[1:] == rows[:-1]
     same &= columns[1:] > columns[:-1]

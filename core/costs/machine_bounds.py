@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import FloatArray, IntArray, csr
+from ..arrays import FloatArray, IntArray, csr, pairs_rise
 from ..homes import first_home, model_of
 from ..problem import Problem
 
@@ -55,21 +55,24 @@ class EdgeCosts:
     def __init__(self, problem: Problem) -> None:
         graph, machine = problem.graph, problem.hardware
         pointers, readers = graph.consumers
-        tensors = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
-        makers = graph.tensor_producer[tensors].astype(np.int64)
-        own = makers < first_home(graph)
-        readers, makers, tensors = readers[own], makers[own], tensors[own]
-        pairs = makers * graph.num_ops + readers
-        edge: NDArray[Any] = np.arange(len(pairs))
-        if np.any(pairs[1:] <= pairs[:-1]):  # an op reads several tensors of another one
-            pairs, edge = np.unique(pairs, return_inverse=True)
-            edge = edge.ravel()
-        self.sources, self.targets = np.divmod(pairs, graph.num_ops)
-        self.count: NDArray[Any] = np.bincount(edge, minlength=len(pairs)).astype(np.float64)
-        self.bytes: NDArray[Any] = np.bincount(edge, graph.tensor_size[tensors], minlength=len(pairs))
-        if machine.is_beside and not machine.contention:  # what an edge sends is sent at once
-            self.count, self.bytes = np.ones(len(pairs)), np.zeros(len(pairs))
-            np.maximum.at(self.bytes, edge, graph.tensor_size[tensors])
+        makers = np.repeat(graph.tensor_producer, np.diff(pointers))
+        size = np.repeat(graph.tensor_size, np.diff(pointers)).astype(np.float64)
+        if first_home(graph) < graph.num_ops:
+            own = makers < first_home(graph)
+            readers, makers, size = readers[own], makers[own], size[own]
+        self.sources, self.targets = makers, readers
+        self.count: NDArray[Any] = np.ones(len(readers))
+        self.bytes: NDArray[Any] = size
+        if not pairs_rise(makers, readers):  # an op may read several tensors of another one
+            pairs, edge = np.unique(makers.astype(np.int64) * graph.num_ops + readers, return_inverse=True)
+            self.sources, self.targets = np.divmod(pairs, graph.num_ops)
+            edge, many = edge.ravel(), len(pairs)
+            if machine.is_beside and not machine.contention:  # what an edge sends is sent at once
+                self.count, self.bytes = np.ones(many), np.zeros(many)
+                np.maximum.at(self.bytes, edge, size)
+            else:
+                self.count = np.bincount(edge, minlength=many).astype(np.float64)
+                self.bytes = np.bincount(edge, size, minlength=many)
         self.latency, self.per_byte = machine.latencies, machine.microseconds_per_byte
         linked = machine.has_link & ~np.eye(len(machine.devices), dtype=bool)
         latency = self.latency[linked].mean() if linked.any() else 0.0

@@ -75,15 +75,20 @@ class GeneDistribution:
         return quantile_tables(alpha, beta)
 
     def sample(self, rng: np.random.Generator, count: int, genes: int) -> Population:
-        """Draw mutants, shape `(count, genes)`: uniform draws, passed through the quantiles of each gene's beta."""
-        mutants = rng.random((count, genes), dtype=np.float32)
-        tables, rows = self._tables
-        if len(tables):
-            look_up(tables, np.ascontiguousarray(np.broadcast_to(rows, genes)), mutants)
+        """Draw mutants, shape `(count, genes)`."""
+        mutants = np.empty((count, genes), np.float32)
+        self.fill(rng, mutants)
         return mutants
 
+    def fill(self, rng: np.random.Generator, mutants: Population) -> None:
+        """Draw mutants into their rows: uniform draws, passed through the quantiles of each gene's beta."""
+        rng.random(dtype=np.float32, out=mutants)
+        tables, rows = self._tables
+        if len(tables):
+            look_up(tables, np.ascontiguousarray(np.broadcast_to(rows, mutants.shape[1])), mutants)
 
-class _Population:
+
+class Evolved:
     """Chromosomes with their fitness, best first."""
 
     def __init__(self, size: int, genes: int) -> None:
@@ -91,6 +96,7 @@ class _Population:
         self.fitness = np.full((size, 2), np.inf)
 
     def sort(self) -> None:
+        """Put the best first."""
         order = ranked(self.fitness)
         self.keys, self.fitness = self.keys[order], self.fitness[order]
 
@@ -112,10 +118,10 @@ def evolve(
     parameters: Parameters,
     distribution: GeneDistribution,
     warm_start: Population | None = None,
-) -> NDArray[np.float32]:
-    """Run the genetic algorithm and return what was priced of the final populations, each best first.
+) -> list[Evolved]:
+    """Run the genetic algorithm and return the final populations.
 
-    The shape is `(rows, genes)`. Elites are not priced again, and the last generation is cut to the budget.
+    Elites are not priced again, and the last generation is cut to the budget.
 
     Parameters
     ----------
@@ -131,11 +137,11 @@ def evolve(
     decoders = DECODERS if search.problem.is_plain else ON_MACHINES
     with decoders[parameters.decoder](search) as chromosomes:
         p = _fitting(search, parameters, chromosomes.genes)
-        bias = np.ascontiguousarray(np.broadcast_to(distribution.bias, chromosomes.genes), dtype=np.float64)
+        bias = np.ascontiguousarray(distribution.bias, np.float64)
         known = [] if warm_start is None else list(warm_start)
         if search.initial is not None:
             known.append(chromosomes.encode(search.initial))
-        populations = [_Population(p.chromosomes, chromosomes.genes) for _ in range(p.populations)]
+        populations = [Evolved(p.chromosomes, chromosomes.genes) for _ in range(p.populations)]
         for population in populations:
             _begin(search, chromosomes, population, distribution, known)
         generation = 0
@@ -146,7 +152,7 @@ def evolve(
             generation += 1
             if generation % p.exchange == 0 and len(populations) > 1:
                 _exchange(populations)
-        return np.concatenate([population.priced() for population in populations])
+        return populations
 
 
 def _fitting(search: Search, p: Parameters, genes: int) -> Parameters:
@@ -169,14 +175,14 @@ def _fitting(search: Search, p: Parameters, genes: int) -> Parameters:
 def _begin(
     search: Search,
     chromosomes: Chromosomes,
-    population: _Population,
+    population: Evolved,
     distribution: GeneDistribution,
     known: Sequence[NDArray[np.float32]],
 ) -> None:
     """Draw and price the first generation, the chromosomes that are known among it."""
 
     def draw(first: int, last: int) -> None:
-        population.keys[first:last] = distribution.sample(search.rng, last - first, chromosomes.genes)
+        distribution.fill(search.rng, population.keys[first:last])
         for row, chromosome in enumerate(known[first:last], start=first):
             population.keys[row] = chromosome
 
@@ -187,7 +193,7 @@ def _begin(
 def _next_generation(
     search: Search,
     chromosomes: Chromosomes,
-    population: _Population,
+    population: Evolved,
     p: Parameters,
     distribution: GeneDistribution,
     bias: FloatArray,
@@ -204,8 +210,7 @@ def _next_generation(
             search.rng.random(dtype=np.float32, out=offspring[rows])
             cross(population.keys, elites[rows], others[rows], bias, offspring[rows])
         if last > children:
-            mutants = distribution.sample(search.rng, last - max(first, children), chromosomes.genes)
-            offspring[max(first, children) : last] = mutants
+            distribution.fill(search.rng, offspring[max(first, children) : last])
 
     drawn = _draw_and_price(search, chromosomes, offspring, population.fitness[p.elites :], draw)
     population.keys[p.elites : p.elites + drawn] = offspring[:drawn]
@@ -237,7 +242,7 @@ def _draw_and_price(
     return len(keys)
 
 
-def _exchange(populations: list[_Population]) -> None:
+def _exchange(populations: list[Evolved]) -> None:
     """Replace the worst of each population by the best of each other one."""
     best = [(population.keys[0].copy(), population.fitness[0].copy()) for population in populations]
     for at, population in enumerate(populations):

@@ -143,7 +143,7 @@ def test_chromosomes_of_very_many_genes_are_fewer(monkeypatch):
     genes = Chromosomes(Search(problem)).genes
     monkeypatch.setattr(brkga, "MOST_KEYS", 10 * genes + 1)
     search = Search(problem, max_evaluations=90)
-    assert len(evolve(search, Parameters(), GeneDistribution())) == 10
+    assert len(evolve(search, Parameters(), GeneDistribution())[0].priced()) == 10
     assert search.evaluations == 90
     assert "10 chromosomes, not 100" in search.notes[0]
     for rows, elites, mutants in ((10, 9, 0), (10, 1, 8), (100, 97, 1)):
@@ -152,17 +152,20 @@ def test_chromosomes_of_very_many_genes_are_fewer(monkeypatch):
 
 
 def test_a_generation_too_large_for_one_look_at_the_clock_is_the_same(monkeypatch):
-    whole = [evolve(Search(brkga_problem(), max_evaluations=n), Parameters(), GeneDistribution(2.0)) for n in (70, 430)]
+    def evolved():
+        searches = [Search(brkga_problem(), max_evaluations=evaluations) for evaluations in (70, 430)]
+        return [evolve(search, Parameters(), GeneDistribution(2.0))[0].priced() for search in searches]
+
+    whole = evolved()
     monkeypatch.setattr(brkga, "MOST_DRAWN", 7 * Chromosomes(Search(brkga_problem())).genes)
-    parts = [evolve(Search(brkga_problem(), max_evaluations=n), Parameters(), GeneDistribution(2.0)) for n in (70, 430)]
-    assert all((one == other).all() for one, other in zip(whole, parts, strict=True))
+    assert all((one == other).all() for one, other in zip(whole, evolved(), strict=True))
 
 
 def test_a_generation_is_left_when_the_search_must_stop(monkeypatch):
     monkeypatch.setattr(brkga, "MOST_DRAWN", 1)
     search = Search(brkga_problem())
     monkeypatch.setattr(search, "must_stop", lambda: search.evaluations >= 105)
-    final = evolve(search, Parameters(), GeneDistribution())
+    final = evolve(search, Parameters(), GeneDistribution())[0].priced()
     assert search.evaluations == 105
     assert len(final) == 25  # elites, and five of the generation that was left
 
@@ -173,7 +176,7 @@ def test_children_take_each_gene_by_its_bias(bias, from_elites):
     search = Search(brkga_problem(), max_evaluations=38)
     known = np.tile(Chromosomes(search).encode(solve(brkga_problem(), "brkga", evaluations=500).schedule), (2, 1))
     parameters = Parameters(chromosomes=20, elites=2, mutants=0)
-    final = evolve(search, parameters, GeneDistribution(bias=bias), known)
+    final = evolve(search, parameters, GeneDistribution(bias=bias), known)[0].priced()
     assert search.evaluations == 38
     copies = (final == known[0]).all(1)
     assert copies.sum() == (20 if from_elites else 2)

@@ -18,7 +18,7 @@ from ...search.parameters import parameter
 from ...search.search import Search
 from ..machines.chromosomes import LazyMachineChromosomes, MachineChromosomes
 from .beta_quantiles import quantile_tables
-from .lazy_keys import LazyChromosomes, start_keys
+from .lazy_keys import LONGEST_DECODING, LazyChromosomes, seconds_to_decode, start_keys
 from .random_keys import Chromosomes, Population, ranked
 
 Decoder = Literal["queue", "lazy"]
@@ -108,8 +108,15 @@ class Evolved:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Evolve uniform or beta mutants until the budget ends; lazy keys start from bottom levels."""
-    known = start_keys(search.problem) if parameters.decoder == "lazy" else None
+    """Evolve uniform or beta mutants until the budget ends; lazy keys start from bottom levels.
+
+    Where these take too long to decode, because very many ops wait at once, the queue takes their place, with a note.
+    """
+    problem = search.problem
+    known = start_keys(problem) if parameters.decoder == "lazy" else None
+    if known is not None and problem.is_plain and seconds_to_decode(problem.graph) > LONGEST_DECODING:
+        search.notes.append(f"{problem.graph.name}: too many ops wait at once for decoder=lazy; decoder=queue was used")
+        parameters, known = replace(parameters, decoder="queue"), None
     evolve(search, parameters, GeneDistribution(parameters.alpha, parameters.beta, parameters.bias), known)
 
 

@@ -25,6 +25,9 @@ from .random_keys import Chromosomes, Population
 
 NO_LIMIT = 2**62
 EXCESS_WEIGHT = 10.0
+LONGEST_DECODING = 0.5
+"""Seconds that keys of a makespan may take to decode, as nothing stops that; `list_schedule` is for larger graphs."""
+_SECONDS_PER_WAIT = 2e-9
 
 
 def aim_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Aim:
@@ -57,13 +60,16 @@ def bottom_levels(graph: CostGraph) -> FloatArray:
     return path_ends(frozen(graph.input_order[::-1], np.int32), *graph.successors, graph.runtime)
 
 
-def total_wait(graph: CostGraph) -> int:
-    """Return for how many steps the ops wait, ready, in the input order, summed."""
+def seconds_to_decode(graph: CostGraph) -> float:
+    """Return about how long keys of a makespan take to decode, as every op that waits is looked at in each step.
+
+    That is for how many steps the ops wait, ready, in the input order, summed.
+    """
     place = np.argsort(graph.input_order)
     pointers, predecessors = graph.predecessors
     ready = np.full(graph.num_ops, -1)
     np.maximum.at(ready, np.repeat(np.arange(graph.num_ops), np.diff(pointers)), place[predecessors])
-    return int((place - ready - 1).sum())
+    return float(_SECONDS_PER_WAIT * (place - ready - 1).sum())
 
 
 def start_keys(problem: Problem) -> Population:

@@ -12,10 +12,9 @@ from ...core.kernels.one_device.priority_orders import greedy
 from ...core.problem import Problem
 from ...core.schedule import Schedule
 from ...core.search.search import Search
-from ...core.solvers.several_devices.lazy_keys import LONGEST_DECODING, LazyChromosomes, seconds_to_decode
-from ...core.solvers.several_devices.list_schedule import list_schedule
+from ...core.solvers.several_devices.lazy_keys import LazyChromosomes
 from ...core.solvers.several_devices.peak_annealing import FIRST_BEAM
-from ...core.solvers.several_devices.placed_orders import place
+from ...core.solvers.several_devices.placed_orders import decode_keys, place
 
 PER_ORDER = 24
 """Evaluations that placing an order for the peak may take: three beams of eight states at the most."""
@@ -37,16 +36,8 @@ def decode(search: Search, keys: Any) -> None:
     """
     rows = keys[: int(max(1.0, min(len(keys), search.evaluations_left)))]
     graph = search.problem.graph
-    if search.problem.task == "runtime" and seconds_to_decode(graph) > LONGEST_DECODING:
-        search.notes.append(f"{graph.name}: too many ops wait at once for direct's decoder; this is a list schedule")
-        schedule = list_schedule(search.problem, search.must_stop)
-        if schedule is not None:
-            search.evaluations += 1
-            search.offer(schedule)
-        return
     if search.problem.task == "runtime":
-        with LazyChromosomes(search) as chromosomes:
-            chromosomes.price(_within(rows))
+        decode_keys(search, _within(rows))
         if search.best_fitness[0] > 0 and search.evaluations_left >= 1:
             place(search, np.stack([order_of(graph, row) for row in rows]))
         return

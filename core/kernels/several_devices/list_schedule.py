@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays import FloatArray, IndexArray, IntArray
-from ..bits import bit_of
+from ..bits import bit_of, has_bit
 from ..cost_model import Steps, new_steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
@@ -39,13 +39,14 @@ def new_listed(g: GraphArrays, devices: int) -> Listed:
 
 @inlined
 def _is_missing(g: GraphArrays, s: Listed, tensor: int, here: int) -> bool:
-    return s.placement[g.producer[tensor]] != here and s.sent[tensor] & bit_of(here) == 0
+    is_missing: bool = s.placement[g.producer[tensor]] != here and not has_bit(s.sent[tensor], here)
+    return is_missing
 
 
 @inlined
 def _start(g: GraphArrays, s: Listed, op: int, here: int, sending: FloatArray) -> float:
     """Return when an op could start on a device, what it lacks there sent when it was made."""
-    start = s.clock[here]
+    start: float = s.clock[here]
     for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
         tensor = g.inputs[at]
         if _is_missing(g, s, tensor, here):

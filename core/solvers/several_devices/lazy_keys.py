@@ -72,6 +72,13 @@ def seconds_to_decode(graph: CostGraph) -> float:
     return float(_SECONDS_PER_WAIT * (place - ready - 1).sum())
 
 
+def keys_along(order: IndexArray) -> NDArray[np.float32]:
+    """Return keys that fall along an order, shape `(ops + 1,)`."""
+    keys = np.ones(len(order) + 1, np.float32)
+    keys[order] = 1 - (np.arange(len(order)) + 0.5) / len(order)
+    return keys
+
+
 def start_keys(problem: Problem) -> Population:
     """Return good keys to start from, shape `(4, ops + 1)`: bottom levels, with four values of the last key."""
     level = bottom_levels(problem.graph)
@@ -118,7 +125,4 @@ class LazyChromosomes(Chromosomes):
 
     def encode(self, schedule: Schedule) -> NDArray[np.float32]:
         """Return keys that fall along the schedule; the decoder need not give it back."""
-        keys = np.ones(self.genes, np.float32)
-        order = schedule.op_order()
-        keys[order] = 1 - (np.arange(len(order)) + 0.5) / len(order)
-        return keys
+        return keys_along(schedule.op_order())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...arrays import FloatArray
 from ...kernels.graph_arrays import graph_arrays
 from ...kernels.several_devices.list_schedule import list_ops, new_listed
 from ...problem import Problem
@@ -33,7 +34,7 @@ def list_schedule(problem: Problem, stop: Callable[[], bool] = lambda: False) ->
     graph = problem.graph
     arrays = graph_arrays(graph, problem.devices)
     listed = new_listed(arrays, problem.devices)
-    sending = problem.latency + graph.tensor_size * problem.microseconds_per_byte
+    sending: FloatArray = np.array(problem.latency + graph.tensor_size * problem.microseconds_per_byte, np.float64)
     place = np.argsort(graph.input_order)
     order = np.lexsort((place, -bottom_levels(graph))).astype(np.int32)
     count = 0

@@ -20,6 +20,8 @@ BALANCED = "gp-dfs"
 """Divides a graph evenly: no good makespan, but it keeps limits that others do not."""
 MOST_CELLS = 2**31
 LARGEST_PARTITIONED = 20_000  # edges: one second
+LARGEST_ORDERED = 10_000
+"""Ops above which a makespan is searched from a list schedule at once, as `annealing` makes one."""
 LARGEST_TINY = 30  # ops: most are proven optimal
 SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
 SHARE_OF_FITTING = 0.5
@@ -76,19 +78,18 @@ def _is_divided(problem: Problem) -> bool:
 def _heuristics(problem: Problem) -> tuple[str, ...]:
     """Few transfers are worth a partition where they cost time or room; on machines it is list schedulers that do.
 
-    These come before other orders for one device, which all take the same time.
+    These come before other orders for one device, which all take the same time. So there is one of them for large
+    graphs whose makespan alone counts.
     """
     if not problem.is_plain:
         first, *others = HEURISTICS
         return (first, *LIST_SCHEDULERS, *others)
-    if (
-        problem.task == "runtime"
-        and problem.devices > 1
-        and _is_tied(problem)
-        and len(problem.graph.inputs[1]) <= LARGEST_PARTITIONED
-    ):
-        return (*HEURISTICS, "gp-dfs")
-    return HEURISTICS
+    if problem.task == "memory" or problem.devices == 1:
+        return HEURISTICS
+    if problem.memory_limit is None and problem.graph.num_ops > LARGEST_ORDERED:
+        return HEURISTICS[:1]
+    is_partitioned = _is_tied(problem) and len(problem.graph.inputs[1]) <= LARGEST_PARTITIONED
+    return (*HEURISTICS, "gp-dfs") if is_partitioned else HEURISTICS
 
 
 def solve(search: Search, parameters: Parameters) -> None:

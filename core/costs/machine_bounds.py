@@ -49,9 +49,7 @@ class EdgeCosts:
             self.count, self.bytes = np.ones(len(pairs)), np.zeros(len(pairs))
             np.maximum.at(self.bytes, edge, graph.tensor_size[tensors])
         self.latency, self.per_byte = machine.latencies, machine.microseconds_per_byte
-        linked = machine.has_link & ~np.eye(len(machine.devices), dtype=bool)
-        latency = self.latency[linked].mean() if linked.any() else 0.0
-        per_byte = self.per_byte[linked].mean() if linked.any() else 0.0
+        latency, per_byte = machine.mean_link
         self.mean = self.count * latency + self.bytes * per_byte
 
     def between(self, edge: int) -> FloatArray:

@@ -17,7 +17,7 @@ from ...costs.machine_bounds import possible_times
 from ...kernels.machines.plans import Plan
 from ...search.plans import Plans
 from ...search.search import Search
-from ..several_devices.op_groups import hierarchy
+from ..several_devices.op_groups import Hierarchy
 
 PRICED = 12
 LEAST_SHARE = 1 / 24
@@ -59,12 +59,14 @@ class Relief:
     ----------
     search, plans
         What is solved: a problem with memory limits.
+    groups
+        The hierarchy of its ops.
     """
 
-    def __init__(self, search: Search, plans: Plans) -> None:
+    def __init__(self, search: Search, plans: Plans, groups: Hierarchy) -> None:
         self.search, self.plans = search, plans
         self.problem, self.graph = search.problem, search.problem.graph
-        self.groups = hierarchy(self.problem)
+        self.groups = groups
         self.place = np.empty(self.graph.num_ops, np.int64)
         self.place[self.groups.ops] = np.arange(self.graph.num_ops)
         self.limits = np.array([np.inf if limit is None else limit for limit in self.problem.memory_limits])

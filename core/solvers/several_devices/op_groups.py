@@ -63,16 +63,18 @@ def hierarchy(problem: Problem) -> Hierarchy:
             last[group] = len(order)
             continue
         stack += [(group, True), *((child, False) for child in children[group - ops])]
-    return Hierarchy(
-        np.array(order, np.int32), np.array(first, np.int32), np.array(last, np.int32), np.array(exchange)
-    )
+    return Hierarchy(np.array(order, np.int32), np.array(first, np.int32), np.array(last, np.int32), np.array(exchange))
 
 
 def op_groups(problem: Problem) -> Groups:
-    """Return the groups of the hierarchy that moves take elsewhere: of two ops up to `LARGEST_GROUP` of all."""
-    groups = hierarchy(problem)
+    """Return the groups of the problem's hierarchy that moves take elsewhere."""
+    return moving_groups(hierarchy(problem))
+
+
+def moving_groups(groups: Hierarchy) -> Groups:
+    """Return those of two ops up to `LARGEST_GROUP` of all."""
     sizes = groups.last - groups.first
-    wide = (sizes > 1) & (sizes <= LARGEST_GROUP * problem.graph.num_ops)
+    wide = (sizes > 1) & (sizes <= LARGEST_GROUP * len(groups.ops))
     return Groups(groups.ops, groups.first[wide], groups.last[wide])
 
 

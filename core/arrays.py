@@ -26,7 +26,9 @@ def frozen(values: Any, dtype: Any) -> NDArray[Any]:
 
 def csr(rows: NDArray[Any], columns: NDArray[Any], count: int) -> tuple[IndexArray, IndexArray]:
     """Group `columns` by `rows`, keeping their order: `(pointers of shape (count + 1,), columns)`."""
-    if np.any(rows[1:] < rows[:-1]):
+    if not _rises(rows):
+        if _rises(columns):
+            return sorted_csr(rows, columns, count)
         columns = columns[stable_order(rows)]
     pointers = np.zeros(count + 1, np.int32)
     np.cumsum(np.bincount(rows, minlength=count), out=pointers[1:])
@@ -38,18 +40,25 @@ def stable_order(rows: NDArray[Any]) -> NDArray[np.int64]:
 
     Each is sorted together with its place, which is several times as fast as a stable sort.
     """
-    order: NDArray[np.int64] = np.sort(_packed(rows, np.arange(len(rows)))) & _LOW
+    order = _packed(rows, np.arange(len(rows)))
+    order.sort()
+    order &= _LOW
     return order
 
 
 def sorted_csr(rows: NDArray[Any], columns: NDArray[Any], count: int) -> tuple[IndexArray, IndexArray]:
     """Group `columns` by `rows` as `csr` does, but in increasing order in each group."""
-    packed = np.sort(_packed(rows, columns))
-    return csr(packed >> _BITS, packed & _LOW, count)
+    packed = _packed(rows, columns)
+    packed.sort()
+    pointers = np.searchsorted(packed, np.arange(count + 1, dtype=np.int64) << _BITS)
+    packed &= _LOW
+    return frozen(pointers, np.int32), frozen(packed, np.int32)
 
 
 def distinct_pairs(rows: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Drop repeated `(row, column)` pairs, keeping the first of each in its place."""
+    if pairs_rise(rows, columns) or pairs_rise(columns, rows):
+        return rows, columns
     pairs = _packed(rows, columns)
     in_order = np.sort(pairs)
     if not np.any(in_order[1:] == in_order[:-1]):
@@ -59,7 +68,30 @@ def distinct_pairs(rows: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[A
     return rows[first], columns[first]
 
 
+def sum_of_groups(values: IntArray, pointers: IndexArray) -> IntArray:
+    """Return the sum of each group of values that stand in a row, shape `(groups,)`."""
+    before = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=before[1:])
+    total: IntArray = before[pointers[1:]] - before[pointers[:-1]]
+    return total
+
+
+def _rises(values: NDArray[Any]) -> bool:
+    """Whether no value is below the one before."""
+    return bool(np.all(values[1:] >= values[:-1]))
+
+
+def pairs_rise(rows: NDArray[Any], columns: NDArray[Any]) -> bool:
+    """Whether the pairs are in increasing order, so that none is there twice."""
+    same = rows[1:] == rows[:-1]
+    same &= columns[1:] > columns[:-1]
+    same |= rows[1:] > rows[:-1]
+    return bool(same.all())
+
+
 def _packed(rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[np.int64]:
     """Return both as one number each, sorted by row and then by column; both are below 2^31."""
-    packed: NDArray[np.int64] = (rows.astype(np.int64) << _BITS) | columns
+    packed: NDArray[np.int64] = rows.astype(np.int64)
+    packed <<= _BITS
+    packed |= columns
     return packed

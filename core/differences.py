@@ -8,20 +8,22 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .costs.memory_by_role import UNNAMED, memory_shares
 from .costs.peak_holders import Holder, Peak, alive_at_peak
 from .graph import CostGraph
 from .problem import Problem
 from .schedule import Schedule
-from .units import format_bytes, format_microseconds
+from .units import Written, bytes_alike, times_alike
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 DEFAULT_TOP = 20
 _NUMBER = re.compile(r"_\d+$")
+_BytesRow: TypeAlias = "tuple[str, int | None, int | None]"
+"""A name, and bytes before and after."""
 
 
 class _Difference(ABC):
@@ -96,11 +98,19 @@ class ScheduleDifference(_Difference):
 
     def title(self) -> str:
         """Return the lines above the table."""
+        memory = self._memory(DEFAULT_TOP)
         lines = [
-            f"{name}: peak {format_bytes(peak.memory)} at step {peak.step + 1:,}, {peak.runs}"
+            f"{name}: peak {memory(peak.memory)} at step {peak.step + 1:,}, {peak.runs}"
             for name, peak in zip(self.names, self.peaks, strict=True)
         ]
         return "\n".join((self.graph, *lines))
+
+    def _memory(self, top: int) -> Written:
+        """Return how the bytes of the table are written."""
+        listed = [holder.size for side in self.held_by_one for holder in side[:top]]
+        rest = [sum(holder.size for holder in side[top:]) for side in self.held_by_one]
+        parts = [part for peak in self.peaks for part in (peak.memory, peak.workspace, peak.persistent)]
+        return bytes_alike([*listed, *rest, self.shared, *parts])
 
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest tensors of each."""
@@ -108,6 +118,7 @@ class ScheduleDifference(_Difference):
         from rich.table import Table
 
         a, b = self.peaks
+        memory = self._memory(top)
         has_sources = any(holder.source for side in self.held_by_one for holder in side)
         table = Table("held at one peak")
         for name in self.names:
@@ -116,20 +127,19 @@ class ScheduleDifference(_Difference):
             table.add_column("made at")
         for side, holders in enumerate(self.held_by_one):
             for holder in holders[:top]:
-                table.add_row(
-                    escape(holder.name), *_sided(holder.size, side), *((escape(holder.source),) * has_sources)
-                )
+                cells = _sided(memory(holder.size), side)
+                table.add_row(escape(holder.name), *cells, *((escape(holder.source),) * has_sources))
             if rest := holders[top:]:
-                table.add_row(f"{len(rest)} more", *_sided(sum(holder.size for holder in rest), side))
+                table.add_row(f"{len(rest)} more", *_sided(memory(sum(holder.size for holder in rest)), side))
         table.add_section()
-        table.add_row("tensors held at both", format_bytes(self.shared), format_bytes(self.shared))
+        table.add_row("tensors held at both", memory(self.shared), memory(self.shared))
         for what, first, second in (
             ("workspace", a.workspace, b.workspace),
             ("persistent bytes", a.persistent, b.persistent),
         ):
             if first or second:
-                table.add_row(what, format_bytes(first), format_bytes(second))
-        table.add_row("[bold]peak[/]", *(f"[bold]{format_bytes(peak.memory)}[/]" for peak in self.peaks))
+                table.add_row(what, memory(first), memory(second))
+        table.add_row("[bold]peak[/]", *(f"[bold]{memory(peak.memory)}[/]" for peak in self.peaks))
         return table
 
     def document(self) -> dict[str, Any]:
@@ -205,29 +215,44 @@ class GraphDifference(_Difference):
         table = Table("")
         for name in (*self.names, "change"):
             table.add_column(escape(name), justify="right", no_wrap=True)
-        counts = {"ops": "ops", "tensors": "tensors"}
+        a, b = self.totals
+        for key in ("ops", "tensors"):
+            table.add_row(key, f"{a[key]:,}", f"{b[key]:,}", f"{b[key] - a[key]:+,}" if b[key] != a[key] else "")
+        sizes, shares, changes = self._totals(), self._shares(), self._changes(top)
+        memory = bytes_alike(size or 0 for row in (*sizes, *shares, *changes) for size in row[1:])
+        for what, *both in sizes:
+            table.add_row(what, *_bytes_row(memory, *both))
+        times = [total["runtime_us"] for total in self.totals]
+        table.add_row("sum of runtimes", *map(times_alike(times), times), "")
+        for rows in (shares, changes):
+            table.add_section()
+            for what, *both in rows:
+                table.add_row(what if rows is shares else escape(what), *_bytes_row(memory, *both))
+        return table
+
+    def _totals(self) -> list[_BytesRow]:
         sizes = {"tensor_bytes": "bytes in tensors", "persistent_bytes": "persistent bytes"}
         a, b = self.totals
-        for key, what in counts.items():
-            table.add_row(what, f"{a[key]:,}", f"{b[key]:,}", f"{b[key] - a[key]:+,}" if b[key] != a[key] else "")
-        for key, what in sizes.items():
-            table.add_row(what, *_bytes_row(int(a[key]), int(b[key])))
-        runtimes = [format_microseconds(total["runtime_us"]) for total in self.totals]
-        table.add_row("sum of runtimes", *runtimes, "")
-        table.add_section()
-        table.add_row("[bold]peak in program order[/]", *_bytes_row(int(a["input_peak"]), int(b["input_peak"])))
-        for role in dict.fromkeys((*self.roles[0], *self.roles[1])):
-            table.add_row(f"  {role}", *_bytes_row(*(roles.get(role, 0) for roles in self.roles)))
-        for phase in dict.fromkeys((*self.phases[0], *self.phases[1])):
-            table.add_row(f"peak of the {phase}", *_bytes_row(*(phases.get(phase, 0) for phases in self.phases)))
-        table.add_section()
+        return [(what, int(a[key]), int(b[key])) for key, what in sizes.items()]
+
+    def _shares(self) -> list[_BytesRow]:
+        a, b = self.totals
+        rows: list[_BytesRow] = [("[bold]peak in program order[/]", int(a["input_peak"]), int(b["input_peak"]))]
+        for words, shares in (("  ", self.roles), ("peak of the ", self.phases)):
+            before, after = shares
+            rows += [(f"{words}{key}", before.get(key, 0), after.get(key, 0)) for key in {**before, **after}]
+        return rows
+
+    def _changes(self, top: int) -> list[_BytesRow]:
+        """Return the `top` largest changes of tensors, and the sums of the others."""
+        rows: list[_BytesRow] = []
         for change in self.changes[:top]:
             source = f" [{change.source}]" if change.source else ""
-            table.add_row(escape(f"{change.name}{source}"), *_bytes_row(change.before, change.after))
+            rows.append((f"{change.name}{source}", change.before, change.after))
         if rest := self.changes[top:]:
             before, after = (sum(filter(None, (getattr(c, side) for c in rest))) for side in ("before", "after"))
-            table.add_row(f"{len(rest):,} more", *_bytes_row(before, after))
-        return table
+            rows.append((f"{len(rest):,} more", before, after))
+        return rows
 
     def document(self) -> dict[str, Any]:
         """Return everything as plain Python values, bytes as whole numbers."""
@@ -341,13 +366,12 @@ def _resident_changes(
     ]
 
 
-def _sided(size: int, side: int) -> tuple[str, str]:
-    text = format_bytes(size)
+def _sided(text: str, side: int) -> tuple[str, str]:
     return (text, "") if side == 0 else ("", text)
 
 
-def _bytes_row(before: int | None, after: int | None) -> tuple[str, str, str]:
+def _bytes_row(memory: Written, before: int | None, after: int | None) -> tuple[str, str, str]:
     """Return the cells of bytes before and after, and the change."""
-    texts = ["" if value is None else format_bytes(value) for value in (before, after)]
+    texts = ["" if value is None else memory(value) for value in (before, after)]
     change = (after or 0) - (before or 0)
-    return texts[0], texts[1], f"{'+' if change > 0 else '-'}{format_bytes(abs(change))}" if change else ""
+    return texts[0], texts[1], f"{'+' if change > 0 else '-'}{memory(abs(change))}" if change else ""

@@ -117,13 +117,15 @@ class CostGraph:
 
     @cached_property
     def _distinct_reads(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        ops = np.repeat(np.arange(self.num_ops), np.diff(self.read_ptr))
+        ops = np.repeat(np.arange(self.num_ops, dtype=np.int32), np.diff(self.read_ptr))
         return distinct_pairs(ops, self.read_tensor)
 
     @cached_property
     def inputs(self) -> tuple[IndexArray, IndexArray]:
         """CSR op -> the distinct tensors it reads, control tensors included."""
         ops, tensors = self._distinct_reads
+        if tensors is self.read_tensor:
+            return self.read_ptr, self.read_tensor
         return csr(ops, tensors, self.num_ops)
 
     @cached_property
@@ -143,6 +145,9 @@ class CostGraph:
     def predecessors(self) -> tuple[IndexArray, IndexArray]:
         """CSR op -> the distinct ops it waits for."""
         sources, targets = self.edges
+        pointers, tensors = self.inputs
+        if len(sources) == len(tensors):  # no op reads several tensors of another one
+            return pointers, sources
         return csr(targets, sources, self.num_ops)
 
     @cached_property
@@ -164,17 +169,18 @@ class CostGraph:
         """The graph reduced to what one device's memory depends on; persistent bytes, always there, are left out."""
         data = ~self.is_control
         roots = np.flatnonzero(data & (self.alias_of < 0))
-        buffer_of_root = np.full(self.num_tensors, -1, np.int64)
+        buffer_of_root = np.full(self.num_tensors, -1, np.int32)
         buffer_of_root[roots] = np.arange(len(roots))
         buffer = buffer_of_root[self.root]
 
         is_final = np.zeros(len(roots), bool)
         is_final[buffer[data & self.is_final]] = True
-        pointers, consumers = self.consumers
-        tensors = np.repeat(np.arange(self.num_tensors), np.diff(pointers))
-        held = data[tensors]
-        buffers, ops = distinct_pairs(buffer[tensors[held]], consumers[held])
-        user_ptr, users = csr(buffers, ops, len(roots))
+        user_ptr, users = self.consumers
+        buffers, ops = np.repeat(buffer, np.diff(user_ptr)), users
+        if len(roots) < self.num_tensors:  # some tensors are views or control
+            held = np.repeat(data, np.diff(user_ptr))
+            buffers, ops = distinct_pairs(buffers[held], ops[held])
+            user_ptr, users = csr(buffers, ops, len(roots))
         used_ptr, used = csr(ops, buffers, self.num_ops)
         producer = self.tensor_producer[roots]
         size = self.tensor_size[roots]

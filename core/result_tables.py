@@ -14,7 +14,7 @@ from .costs.simulator import Simulation, input_peak
 from .homes import first_home
 from .problem import Problem
 from .schedule import Schedule
-from .units import Written, bytes_alike, format_change, times_alike
+from .units import Written, bytes_alike, format_bytes, format_change, times_alike
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -86,7 +86,7 @@ def result_table(result: Found) -> Table:
     elif problem.memory_limit is not None:
         excess = result.peak_memory - problem.memory_limit
         kept = "kept" if excess <= 0 else f"exceeded by {memory(excess)}"
-        table.add_row("memory limit per device", memory(problem.memory_limit), kept)
+        table.add_row("memory limit per device", _limit(problem.memory_limit, memory), kept)
     if problem.devices > 1:
         _add_devices(table, result, memory, time)
     _add_arenas(table, result, memory)
@@ -127,7 +127,7 @@ def recompute_table(result: Found) -> Table:
     if problem.memory_limit is not None:
         excess = result.peak_memory - problem.memory_limit
         kept = "kept" if excess <= 0 else f"exceeded by {memory(excess)}"
-        table.add_row("memory limit", memory(problem.memory_limit), "", kept)
+        table.add_row("memory limit", _limit(problem.memory_limit, memory), "", kept)
     if problem.runtime_limit is not None:
         kept = "kept" if result.is_feasible else "exceeded"
         table.add_row("limit of the time", "", times(problem.runtime_limit), kept)
@@ -142,6 +142,12 @@ def recompute_table(result: Found) -> Table:
 def _name(result: Found) -> str:
     """Return what the table calls the method."""
     return f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else "")
+
+
+def _limit(limit: int, memory: Written) -> str:
+    """Write a limit as the table does, but for one of few bytes, which was perhaps not meant: it is to be seen."""
+    text = memory(limit)
+    return format_bytes(limit) if text.startswith("<") else text
 
 
 def _writers(result: Found) -> tuple[Written, Written]:

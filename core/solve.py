@@ -13,7 +13,9 @@ from .costs.bounds import is_met, lower_bound, min_cut_bound
 from .costs.infeasible import why_none_fits
 from .costs.recompute_bounds import recompute_bound, why_infeasible
 from .costs.simulator import simulate
+from .costs.unrolled import repeated_ops
 from .costs.verifier import verify
+from .errors import UsageError
 from .problem import Problem
 from .result import Result
 from .schedule import Schedule
@@ -57,7 +59,7 @@ def solve(
     Raises
     ------
     UsageError
-        If the method cannot solve this problem or start from a schedule.
+        If the method cannot solve this problem or start from a schedule, or that runs ops again and may not.
     ScheduleError
         If the schedule to start from is not one of this problem.
     """
@@ -66,7 +68,7 @@ def solve(
     time_limit = spec.time_limit or time_limit
     check_supported(spec, problem, evaluations, initial)
     if initial is not None:
-        verify(problem, initial, enforce_limit=False)
+        _check_start(problem, initial)
     if evaluations is None and time_limit is None:
         evaluations, time_limit = spec.method.default_evaluations, spec.method.default_seconds
     warm_up(problem, spec, evaluations)
@@ -84,6 +86,18 @@ def solve(
     )
     _run_and_bound(search, spec)
     return _result(search, spec, seed, time.monotonic() - start)
+
+
+def _check_start(problem: Problem, initial: Schedule) -> None:
+    """Refuse a schedule to start from that is none of the problem."""
+    graph, items = problem.graph, initial.items
+    again = [] if problem.recompute else repeated_ops(graph, items[(items >= 0) & (items < graph.num_ops)].tolist())
+    if again:
+        raise UsageError(
+            f"{graph.name}: the schedule to start from runs op {graph.op_label(again[0])} again, which --recompute alone "
+            "allows, on one device; start from a schedule that runs each op once"
+        )
+    verify(problem, initial, enforce_limit=False)
 
 
 def run(search: Search, spec: MethodSpec) -> None:

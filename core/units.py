@@ -148,26 +148,34 @@ def format_runs(value: float) -> str:
 
 
 def bytes_alike(values: Iterable[float]) -> Written:
-    """Return how to write some bytes in one unit: that of the largest, or the next where the least needs it."""
-    unit, size, least = _unit(values, _BINARY)
+    """Return how to write some bytes in one unit: that of the largest, or the next where small ones need it.
+
+    Values that are below one of that next unit do not count: they are written as `<0.1 MiB`.
+    """
+    unit, size, least = _unit(values, _BINARY, 1.0)
     return _in(unit, size, 0 if unit == "B" else _decimals(least, 3))
 
 
 def times_alike(values: Iterable[float]) -> Written:
-    """Return how to write some microseconds in one unit: that of the largest, or the next where the least needs it."""
+    """Return how to write some microseconds in one unit, as bytes; those below a tenth of the next do not count."""
     known = [value for value in values if math.isfinite(value)]
-    unit, size, least = _unit(known, _DECIMAL)
+    unit, size, least = _unit(known, _DECIMAL, 0.1)
     most = _decimals(least, 4)
     shown = [round(value / size, most) for value in known]
     return _in(unit, size, next(few for few in range(most + 1) if all(round(one, few) == one for one in shown)))
 
 
-def _unit(values: Iterable[float], units: Mapping[str, float]) -> tuple[str, float, float]:
-    """Return the name and the size of the unit for some values, and the least of them in it, but for zeros."""
+def _unit(values: Iterable[float], units: Mapping[str, float], counts: float) -> tuple[str, float, float]:
+    """Return the name and the size of the unit for some values, and the least in it of those that count.
+
+    These are not below so much (`counts`) of the next smaller unit.
+    """
     known = [abs(value) for value in values if value and math.isfinite(value)] or [0.0]
-    unit, lower, *_ = [*reversed([unit for unit, size in units.items() if size <= max(known)]), next(iter(units)), ""]
-    unit = unit if min(known) >= _LEAST_SHOWN * units[unit] else lower or unit
-    return unit, units[unit], min(known) / units[unit]
+    smallest = next(iter(units))
+    unit, lower, *_ = [*reversed([unit for unit, size in units.items() if size <= max(known)]), smallest, smallest]
+    least = min(known) if unit == lower else min(value for value in known if value >= counts * units[lower])
+    unit = unit if least >= _LEAST_SHOWN * units[unit] else lower
+    return unit, units[unit], least / units[unit]
 
 
 def _decimals(least: float, digits: int) -> int:

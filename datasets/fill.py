@@ -14,6 +14,7 @@ from .augment import encoded_copies
 from .duplicates import Dedup, dedup_key, topology_hash
 from .filters import has_room
 from .folder import DatasetFolder
+from .names import names_of_copies
 from .recipe import Recipe, generate
 from .split import PARTS, Ratio, split_by_size
 
@@ -43,6 +44,11 @@ def count_graphs(ops: Sequence[int], parts: Sequence[str]) -> dict[str, Any]:
     return counts
 
 
+def generated_names(recipe: Recipe, count: int) -> list[str]:
+    """Return what the graphs of a data set are called, in their order."""
+    return [recipe.file_name(index, count) for index in range(count)]
+
+
 def write_generated(
     folder: DatasetFolder,
     recipe: Recipe,
@@ -56,7 +62,7 @@ def write_generated(
     Parameters
     ----------
     folder
-        Where the graphs go; its description is not written yet.
+        Where the graphs go, made for the `generated_names`; its description is not written yet.
     recipe, count
         What to draw, and how many.
     ratio
@@ -73,15 +79,15 @@ def write_generated(
     """
     graphs: list[tuple[int, str]] = []
     discarded = 0
-    for drawn in generate(recipe, count, jobs):
-        folder.add(drawn.topology, drawn.data)
+    for drawn, name in zip(generate(recipe, count, jobs), folder.names, strict=True):
+        folder.add(name, drawn.topology, drawn.data)
         graphs.append((drawn.ops, drawn.topology))
         discarded += drawn.attempt
         advance()
     parts = split_by_size(graphs, ratio, recipe.seed) if ratio else [""] * count
-    for (_, topology), part in zip(graphs, parts, strict=True):
+    for name, part in zip(folder.names, parts, strict=True):
         if part:
-            folder.move(topology, part)
+            folder.move(name, part)
     return {**count_graphs([ops for ops, _ in graphs], parts), "discarded": discarded}
 
 
@@ -113,6 +119,11 @@ def improvable_originals(originals: Sequence[Original], task: Task, devices: int
     return kept, dropped
 
 
+def augmented_names(originals: Sequence[Original], copies: int) -> list[list[str]]:
+    """Return per original what it and then its copies are called in a data set."""
+    return names_of_copies([original.graph.name for original in originals], copies)
+
+
 def write_augmented(
     folder: DatasetFolder,
     originals: Sequence[Original],
@@ -127,7 +138,7 @@ def write_augmented(
     Parameters
     ----------
     folder
-        Where the graphs go; its description is not written yet.
+        Where the graphs go, made for the `augmented_names`; its description is not written yet.
     originals
         The graphs, of distinct topologies.
     copies
@@ -144,14 +155,17 @@ def write_augmented(
     ops = [original.graph.num_ops for original in originals]
     sizes = [(number, original.topology) for number, original in zip(ops, originals, strict=True)]
     parts = split_by_size(sizes, ratio, seed) if ratio else [""] * len(originals)
-    for name, part, data in _encoded(originals, parts, copies, seed, folder.suffix, jobs):
-        folder.add(name, data, part)
+    names = augmented_names(originals, copies)
+    place = {o.topology: (own, part) for o, own, part in zip(originals, names, parts, strict=True)}
+    for topology, number, data in _encoded(originals, copies, seed, folder.suffix, jobs):
+        own, part = place[topology]
+        folder.add(own[number], topology, data, part)
         advance()
     repeated = [part for part in parts for _ in range(copies + 1)]
     sources = [
-        {"name": original.graph.name, "topology": original.topology, "ops": original.graph.num_ops}
+        {"name": original.graph.name, "file": own[0], "topology": original.topology, "ops": original.graph.num_ops}
         | ({"part": part} if part else {})
-        for original, part in zip(originals, parts, strict=True)
+        for original, own, part in zip(originals, names, parts, strict=True)
     ]
     return {
         **count_graphs([number for number in ops for _ in range(copies + 1)], repeated),
@@ -160,12 +174,10 @@ def write_augmented(
 
 
 def _encoded(
-    originals: Sequence[Original], parts: Sequence[str], copies: int, seed: int, suffix: str, jobs: int
-) -> Iterator[tuple[str, str, bytes]]:
-    """Yield `(name, part, bytes)` of the originals, then of their copies."""
-    for original, part in zip(originals, parts, strict=True):
-        yield original.topology, part, format_graph(original.graph, *SUFFIXES[suffix])
-    part_of = {original.topology: part for original, part in zip(originals, parts, strict=True)}
+    originals: Sequence[Original], copies: int, seed: int, suffix: str, jobs: int
+) -> Iterator[tuple[str, int, bytes]]:
+    """Yield `(topology, number, bytes)` of the originals, whose number is 0, then of their copies."""
+    for original in originals:
+        yield original.topology, 0, format_graph(original.graph, *SUFFIXES[suffix])
     pairs = [(original.graph, original.topology) for original in originals]
-    for topology, number, data in encoded_copies(pairs, copies, seed, suffix, jobs):
-        yield f"{topology}-{number:03d}", part_of[topology], data
+    yield from encoded_copies(pairs, copies, seed, suffix, jobs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,11 @@ from ..core.files.costgraph import SUFFIXES
 from .split import PARTS
 
 DESCRIPTION = "dataset.json"
-_GRAPH_FILE = re.compile(rf"[0-9a-f]{{16}}(-\d+)?({'|'.join(re.escape(suffix) for suffix in SUFFIXES)})")
+UNFINISHED = "unfinished.json"
+"""Says which files are of the data set while it is being written; then `dataset.json` does."""
+
+_HASH_NAMED = re.compile(rf"[0-9a-f]{{16}}(-\d+)?({'|'.join(re.escape(suffix) for suffix in SUFFIXES)})")
+"""Names of the files of older versions, whose descriptions do not say them."""
 
 
 class DatasetFolder:
@@ -28,63 +32,116 @@ class DatasetFolder:
         The folder, which is made if there is none.
     suffix
         File format of the graphs, a key of `SUFFIXES`.
+    names
+        What all its graphs are going to be called, each once.
     overwrite
         Whether to remove the data set that is there, and nothing else; by default it is left alone.
 
     Raises
     ------
     UsageError
-        If the folder holds a data set already and is not to be overwritten, or is a file.
+        If the folder holds a data set already and is not to be overwritten, or files of such names that are of no data
+        set; or if it is a file.
     FormatError
-        If it cannot be made.
+        If it cannot be made, or the description of the data set that is there cannot be read.
     """
 
-    def __init__(self, path: str | Path, suffix: str, overwrite: bool = False) -> None:
+    def __init__(self, path: str | Path, suffix: str, names: Sequence[str], overwrite: bool = False) -> None:
         self.path = Path(path)
         self.suffix = suffix
+        self.names = tuple(names)
+        self._parts: dict[str, str] = {}
+        self._topologies: dict[str, str] = {}
         if self.path.exists() and not self.path.is_dir():
             raise UsageError(
                 f"{path}: is a file, not a folder; a single graph's name must end in {', '.join(SUFFIXES)}"
             )
-        old = self._graph_files()
+        old = self._old_files()
         described = (self.path / DESCRIPTION).exists()
         if (old or described) and not overwrite:
             what = "a data set" if described else "graphs of a data set that was not finished"
             raise UsageError(f"{path}: holds {what}; give --overwrite to replace it, or name another folder")
-        if described:
-            (self.path / DESCRIPTION).unlink()
-        for file in old:
+        wanted = {f"{name}{suffix}" for name in names}
+        others = [file for file in self._files() if file.name in wanted and file not in old]
+        if others:
+            raise UsageError(f"{others[0]}: is there already, and of no data set; name another folder, or move it")
+        for file in {self.path / DESCRIPTION, *old} if described else old:
             file.unlink()
         make_folder(self.path)
+        write_atomically(self.path / UNFINISHED, json.dumps({"files": sorted(wanted)}) + "\n")
 
-    def _graph_files(self) -> list[Path]:
+    def _files(self) -> list[Path]:
         folders = [self.path, *(self.path / part for part in PARTS)]
-        return [
+        return [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir())]
+
+    def _old_files(self) -> set[Path]:
+        """Return the files of the data set that is there, but for its description."""
+        known: set[str] = set()
+        is_named = False
+        for file in (self.path / DESCRIPTION, self.path / UNFINISHED):
+            if file.is_file() and (names := _described_files(file)) is not None:
+                known.update(names)
+                is_named = True
+        unfinished = {self.path / UNFINISHED} & set(self._files())
+        return unfinished | {
             file
-            for folder in folders
-            if folder.is_dir()
-            for file in sorted(folder.iterdir())
-            if _GRAPH_FILE.fullmatch(file.name)
-        ]
+            for file in self._files()
+            if (file.name in known if is_named else _HASH_NAMED.fullmatch(file.name)) and not file.is_dir()
+        }
 
-    def _file(self, name: str, part: str) -> Path:
-        return self.path / part / f"{name}{self.suffix}"
+    def _file(self, name: str) -> Path:
+        return self.path / self._parts[name] / f"{name}{self.suffix}"
 
-    def add(self, name: str, data: bytes, part: str = "") -> None:
-        """Write one graph's file, into a part (`train`, `valid`, `test`) or beside them."""
+    def add(self, name: str, topology: str, data: bytes, part: str = "") -> None:
+        """Write one graph's file, into a part (`train`, `valid`, `test`) or beside them.
+
+        Parameters
+        ----------
+        name
+            One of the names that the folder was made for.
+        topology
+            The hash of its topology.
+        data
+            Contents of the file.
+        part
+            By default the graph is beside the parts.
+        """
+        self._parts[name], self._topologies[name] = part, topology
         if part:
             make_folder(self.path / part)
-        write_atomically(self._file(name, part), data)
+        write_atomically(self._file(name), data)
 
     def move(self, name: str, part: str) -> None:
         """Move a graph that is beside the parts into one."""
         make_folder(self.path / part)
-        self._file(name, "").replace(self._file(name, part))
+        before = self._file(name)
+        self._parts[name] = part
+        before.replace(self._file(name))
 
-    def finish(self, description: dict[str, Any]) -> None:
-        """Write `dataset.json`."""
-        text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
-        write_atomically(self.path / DESCRIPTION, text)
+    def finish(self, description: dict[str, Any]) -> dict[str, Any]:
+        """Write `dataset.json`, which says the topology of each file, too; return what it says."""
+        files = {
+            self._file(name).relative_to(self.path).as_posix(): self._topologies[name]
+            for name in self.names
+            if name in self._parts
+        }
+        whole = {**description, "files": files}
+        write_atomically(self.path / DESCRIPTION, json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
+        (self.path / UNFINISHED).unlink(missing_ok=True)
+        return whole
+
+
+def _described_files(description: Path) -> set[str] | None:
+    """Return the names, without parts, of the files that a description says; None if it says none, as older ones."""
+    try:
+        files = json.loads(description.read_bytes()).get("files")
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise _not_a_description(description, error) from error
+    return None if files is None else {str(name).rpartition("/")[2] for name in files}
+
+
+def _not_a_description(file: Path, error: Exception) -> FormatError:
+    return FormatError(f"{file}: is not the description of a data set ({error})")
 
 
 def made_by(paths: Iterable[str | Path]) -> list[str]:
@@ -101,6 +158,6 @@ def made_by(paths: Iterable[str | Path]) -> list[str]:
         if file.is_file():
             try:
                 commands.append(str(json.loads(file.read_bytes())["command"]))
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise FormatError(f"{file}: is not the description of a data set ({error})") from error
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+                raise _not_a_description(file, error) from error
     return commands

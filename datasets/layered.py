@@ -64,6 +64,11 @@ class LayeredParameters(Parameters):
             share += weight * positive
         return share / sum(self.cost_weights)
 
+    @property
+    def title(self) -> str:
+        """What its graphs are called in a data set, before their number."""
+        return f"layered-{self.nodes}"
+
     def draw(self, index: int, rng: np.random.Generator) -> CostGraph:
         """Draw the graph of this index in a data set."""
         return layered_graph(self, rng, f"layered-{index}")

@@ -14,6 +14,7 @@ from ..core.files.costgraph import SUFFIXES, format_graph
 from ..core.graph import CostGraph
 from ..core.parallel import chunks, map_in_order
 from .duplicates import Dedup, dedup_key, topology_hash
+from .names import numbered
 
 TRIES = 100
 
@@ -22,6 +23,11 @@ Keep = Callable[[CostGraph, np.random.Generator], bool]
 
 class Family(Protocol):
     """A family of random graphs: its parameters, and how to draw one."""
+
+    @property
+    def title(self) -> str:
+        """What its graphs are called in a data set, before their number."""
+        ...
 
     def draw(self, index: int, rng: np.random.Generator) -> CostGraph:
         """Draw the graph of this index in a data set."""
@@ -51,6 +57,10 @@ class Recipe:
     keep: tuple[Keep, ...] = ()
     dedup: Dedup = "topology"
     suffix: str = ".pb.gz"
+
+    def file_name(self, index: int, count: int = 1) -> str:
+        """Return what graph `index` of `count` is called in a data set."""
+        return numbered(self.family.title, index, count)
 
 
 @dataclass(frozen=True)

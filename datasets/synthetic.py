@@ -102,6 +102,11 @@ class SyntheticParameters(Parameters):
             raise UsageError(f"output_weights must be three numbers, not {self.output_weights}")
         check_weights("output_weights", self.output_weights)
 
+    @property
+    def title(self) -> str:
+        """What its graphs are called in a data set, before their number."""
+        return "synthetic"
+
     def draw(self, index: int, rng: np.random.Generator) -> CostGraph:
         """Draw the graph of this index in a data set, from the model whose turn it is."""
         model = self.models[index % len(self.models)]

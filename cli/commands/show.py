@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _BAR = 40
 _NAMES_SHOWN = 3
+_LIST_HELP = "Of a folder: a row per graph, with the hash of its topology, not histograms."
 
 
 def show(
@@ -29,7 +30,10 @@ def show(
         typer.Argument(metavar="[SCHEDULE]", help=f"Show what is alive at its peak. {SCHEDULE_HELP}"),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Holders of memory to list at the peak.")] = 20,
-    list_: Annotated[bool, typer.Option("--list", help="Of a folder: a row per graph, not histograms.")] = False,
+    list_: Annotated[
+        bool,
+        typer.Option("--list", help=_LIST_HELP),
+    ] = False,
     force: ForceFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -103,6 +107,7 @@ def _show_folder(folder: str, talk: Any, json: bool, is_list: bool) -> None:
 
     from ...core.costs.graph_summary import diameter
     from ...core.files.costgraph import find_graphs, read_graph
+    from ...datasets.duplicates import topology_hash
     from ..console import show, write
     from ..progress import progress_bar
 
@@ -111,8 +116,9 @@ def _show_folder(folder: str, talk: Any, json: bool, is_list: bool) -> None:
     with progress_bar(talk, "measuring", len(paths)) as bar:
         for path in paths:
             graph = read_graph(path, talk.note)
-            row = {"graph": str(path), "ops": graph.num_ops, "edges": len(graph.edges[0])}
-            rows.append({**row, "diameter": diameter(graph)})
+            row: dict[str, Any] = {"graph": str(path), "ops": graph.num_ops, "edges": len(graph.edges[0])}
+            row["diameter"] = diameter(graph)
+            rows.append(row | ({"topology": topology_hash(graph)} if json or is_list else {}))
             bar()
     if json:
         write("\n".join(dumps(row) for row in rows))
@@ -121,9 +127,10 @@ def _show_folder(folder: str, talk: Any, json: bool, is_list: bool) -> None:
         table = Table("graph")
         for key in ("ops", "edges", "diameter"):
             table.add_column(key, justify="right")
+        table.add_column("topology")
         for row in rows:
-            name = Path(str(row["graph"])).relative_to(folder)
-            table.add_row(escape(str(name)), *(f"{row[key]:,}" for key in ("ops", "edges", "diameter")))
+            name = escape(str(Path(row["graph"]).relative_to(folder)))
+            table.add_row(name, *(f"{row[key]:,}" for key in ("ops", "edges", "diameter")), row["topology"])
         show(table, f"{folder}, {len(rows)} graphs")
         return
     columns = {key: [row[key] for row in rows] for key in ("ops", "edges", "diameter")}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
 from ...version import VERSION
+from ..search.search import interrupted_by
 from .worker import run_task
 
 FINDS_VERSION = "__import__('schedopt.version', fromlist=['VERSION']).VERSION"
 """What a worker evaluates to say its version: a text, since one without schedopt could not import a function of it."""
 _CONNECT_SECONDS = 5
+_LOOK_SECONDS = 0.5
 
 
 class Engine:
@@ -57,7 +60,7 @@ class Engine:
     def start(self, number: int, packed: bytes, names: Sequence[str], on_end: Callable[[Any, Any], None]) -> None:
         """See `driver.Engine`."""
         contents = [self._contents[name] for name in names]
-        task = self._client.submit(run_task, VERSION, packed, list(names), contents, key=(self._run, number))
+        task = self._client.submit(_run, VERSION, packed, list(names), contents, key=(self._run, number))
         self._tasks[number] = task
         task.add_done_callback(lambda task: self._end(number, task, on_end))
 
@@ -83,3 +86,24 @@ class Engine:
     def close(self) -> None:
         """See `driver.Engine`."""
         self._client.close(timeout=2)
+
+
+def _run(version: str, packed: bytes, names: Sequence[str], contents: Sequence[Any]) -> bytes:
+    """Do a task; Dask cannot stop it, so its searches look whether somebody still waits for what they find."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    task = worker.state.tasks[worker.get_current_task()]
+    given_up, ended = threading.Event(), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            if task.state == "cancelled":
+                given_up.set()
+
+    threading.Thread(target=look, daemon=True).start()
+    try:
+        with interrupted_by(given_up):
+            return run_task(version, packed, names, contents)
+    finally:
+        ended.set()

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import BoolArray, FloatArray, IntArray, distinct_pairs
+from ..arrays import BoolArray, FloatArray, IntArray, sum_of_groups
 from ..buffers import Buffers
 from ..graph import CostGraph
 from ..homes import model_of
 from ..kernels.one_device.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
+from ..kernels.paths import path_ends
 from ..kernels.reach import reachable
 from ..problem import Problem
 from .communication_bounds import communication_bound
@@ -29,12 +30,7 @@ LARGEST = 2**63 - 1
 
 def earliest_finish(graph: CostGraph) -> FloatArray:
     """Return when each op ends at the earliest, on as many devices as it takes, microseconds; shape `(ops,)`."""
-    finish = graph.runtime.tolist()
-    pointers, predecessors = (a.tolist() for a in graph.predecessors)
-    for op in graph.input_order.tolist():
-        before = predecessors[pointers[op] : pointers[op + 1]]
-        finish[op] += max((finish[p] for p in before), default=0.0)
-    return np.array(finish)
+    return path_ends(graph.input_order, *graph.predecessors, graph.runtime)
 
 
 def critical_path(graph: CostGraph) -> float:
@@ -70,17 +66,13 @@ def op_needs(graph: CostGraph, devices: int) -> IntArray:
     """
     least = smallest_along_chain(graph) if devices > 1 else graph.tensor_size[graph.root]
     pointers, tensors = graph.inputs
-    ops = np.repeat(np.arange(graph.num_ops), np.diff(pointers))
-    roots = graph.root[tensors]
-    if len(distinct_pairs(ops, roots)[0]) < len(ops):  # an op reads several tensors that share a buffer
-        order = np.lexsort((-least[tensors], roots, ops))
-        ops, tensors, roots = ops[order], tensors[order], roots[order]
-        first = np.ones(len(ops), bool)
-        first[1:] = (ops[1:] != ops[:-1]) | (roots[1:] != roots[:-1])
-        ops, tensors = ops[first], tensors[first]
-    need: IntArray = graph.workspace.copy()
-    np.add.at(need, ops, least[tensors])
-    made = graph.alias_of < 0
+    size, made = least[tensors], graph.alias_of < 0
+    if not made.all():  # an op may read several tensors that share a buffer
+        roots, ops = graph.root[tensors], np.repeat(np.arange(graph.num_ops), np.diff(pointers))
+        order = np.lexsort((-size, roots, ops))
+        ops, roots = ops[order], roots[order]
+        size[order[1:][(ops[1:] == ops[:-1]) & (roots[1:] == roots[:-1])]] = 0
+    need = graph.workspace + sum_of_groups(size, pointers)
     np.add.at(need, graph.tensor_producer[made], graph.tensor_size[made])
     return need
 
@@ -93,9 +85,7 @@ def last_step_need(graph: CostGraph, *, recompute: bool = False) -> int:
     its op's only one could be left out.
     """
     b = graph.buffers
-    need, reader = b.workspace.copy(), np.repeat(np.arange(graph.num_ops), np.diff(b.used_ptr))
-    freed = ~b.is_final[b.used]
-    np.add.at(need, reader[freed], b.size[b.used[freed]])
+    need = b.workspace + sum_of_groups(np.where(b.is_final, 0, b.size)[b.used], b.used_ptr)
     np.add.at(need, b.producer[~b.is_final], b.size[~b.is_final])
     can_be_last = np.diff(b.successor_ptr) == 0
     if recompute:

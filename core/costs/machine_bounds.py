@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import FloatArray, IntArray
+from ..arrays import FloatArray, IntArray, csr, pairs_rise
 from ..homes import first_home, model_of
 from ..problem import Problem
 
@@ -20,6 +20,25 @@ def possible_times(problem: Problem) -> FloatArray:
     """Return what each op takes on each device, microseconds, infinite where it may not be; shape `(ops, devices)`."""
     times: FloatArray = np.where(problem.rules.allowed, problem.rules.times, np.inf)
     return times
+
+
+class Groups:
+    """The edges of each op, made when they are asked for: there may be millions.
+
+    Parameters
+    ----------
+    by
+        An op of each edge, shape `(edges,)`.
+    ops
+        How many there are.
+    """
+
+    def __init__(self, by: NDArray[Any], ops: int) -> None:
+        self._pointers, self._edges = csr(by, np.arange(len(by)), ops)
+
+    def __getitem__(self, op: int) -> list[int]:
+        edges: list[int] = self._edges[self._pointers[op] : self._pointers[op + 1]].tolist()
+        return edges
 
 
 class EdgeCosts:
@@ -35,19 +54,25 @@ class EdgeCosts:
 
     def __init__(self, problem: Problem) -> None:
         graph, machine = problem.graph, problem.hardware
-        pointers, tensors = graph.inputs
-        readers = np.repeat(np.arange(graph.num_ops), np.diff(pointers))
-        makers = graph.tensor_producer[tensors].astype(np.int64)
-        own = makers < first_home(graph)
-        readers, makers, tensors = readers[own], makers[own], tensors[own]
-        pairs, edge = np.unique(makers * graph.num_ops + readers, return_inverse=True)
-        self.sources, self.targets = pairs // graph.num_ops, pairs % graph.num_ops
-        edge = edge.ravel()
-        self.count: NDArray[Any] = np.bincount(edge, minlength=len(pairs)).astype(np.float64)
-        self.bytes: NDArray[Any] = np.bincount(edge, graph.tensor_size[tensors], minlength=len(pairs))
-        if machine.is_beside and not machine.contention:  # what an edge sends is sent at once
-            self.count, self.bytes = np.ones(len(pairs)), np.zeros(len(pairs))
-            np.maximum.at(self.bytes, edge, graph.tensor_size[tensors])
+        pointers, readers = graph.consumers
+        makers = np.repeat(graph.tensor_producer, np.diff(pointers))
+        size = np.repeat(graph.tensor_size, np.diff(pointers)).astype(np.float64)
+        if first_home(graph) < graph.num_ops:
+            own = makers < first_home(graph)
+            readers, makers, size = readers[own], makers[own], size[own]
+        self.sources, self.targets = makers, readers
+        self.count: NDArray[Any] = np.ones(len(readers))
+        self.bytes: NDArray[Any] = size
+        if not pairs_rise(makers, readers):  # an op may read several tensors of another one
+            pairs, edge = np.unique(makers.astype(np.int64) * graph.num_ops + readers, return_inverse=True)
+            self.sources, self.targets = np.divmod(pairs, graph.num_ops)
+            edge, many = edge.ravel(), len(pairs)
+            if machine.is_beside and not machine.contention:  # what an edge sends is sent at once
+                self.count, self.bytes = np.ones(many), np.zeros(many)
+                np.maximum.at(self.bytes, edge, size)
+            else:
+                self.count = np.bincount(edge, minlength=many).astype(np.float64)
+                self.bytes = np.bincount(edge, size, minlength=many)
         self.latency, self.per_byte = machine.latencies, machine.microseconds_per_byte
         latency, per_byte = machine.mean_link
         self.mean = self.count * latency + self.bytes * per_byte
@@ -68,12 +93,9 @@ class EdgeCosts:
         cost[device] = 0.0
         return cost
 
-    def grouped(self, by: NDArray[Any], ops: int) -> list[list[int]]:
+    def grouped(self, by: NDArray[Any], ops: int) -> Groups:
         """Return the edges of each op, by its sources or its targets."""
-        groups: list[list[int]] = [[] for _ in range(ops)]
-        for edge, op in enumerate(by.tolist()):
-            groups[op].append(edge)
-        return groups
+        return Groups(by, ops)
 
 
 def optimistic_costs(

@@ -11,7 +11,7 @@ from ..arrays import FloatArray, IndexArray, IntArray
 from ..errors import ScheduleError
 from ..graph import CostGraph
 from ..homes import GraphWithHomes
-from ..kernels.cost_model import Steps, new_state, step_through
+from ..kernels.cost_model import Steps, find_transfers, new_state, step_through
 from ..kernels.graph_arrays import graph_arrays
 from ..kernels.links import links_of
 from ..problem import Problem
@@ -64,13 +64,13 @@ def input_peak(graph: CostGraph) -> int:
 
 def needed_transfers(graph: CostGraph, placement: IndexArray, *, replicate: bool = False) -> IntArray:
     """Return the sorted distinct `tensor * 64 + device` of every transfer that a placement needs."""
-    pointers, consumers = graph.consumers
-    tensors = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
-    device = placement[consumers]
-    apart = device != placement[graph.tensor_producer[tensors]]
+    found = np.empty(len(graph.consumers[1]), np.int64)
+    count = find_transfers(*graph.consumers, graph.tensor_producer, placement.astype(np.int32), found)
+    found = found[:count]
     if replicate and isinstance(graph, GraphWithHomes):
-        apart &= ~np.append(np.zeros(graph.model.num_tensors, bool), ~graph.is_written)[tensors]
-    return np.unique(tensors[apart] * 64 + device[apart])
+        is_sent = np.append(np.ones(graph.model.num_tensors, bool), graph.is_written)
+        found = found[is_sent[found // 64]]
+    return found
 
 
 def simulate(problem: Problem, schedule: Schedule) -> Simulation:

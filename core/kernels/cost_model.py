@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import FloatArray, IndexArray, IntArray
-from .bits import bit_of
+from .bits import bit_of, has_bit
 from .graph_arrays import GraphArrays, most_transfers
 from .jit import inlined, kernel
 from .links import Links
@@ -212,3 +212,26 @@ def step_through(g: GraphArrays, s: State, steps: Steps, links: Links, step_memo
         step_end[step] = s.clock[device]
         s.peak[device] = max(before, s.peak[device])
     return -1
+
+
+@kernel
+def find_transfers(
+    consumer_ptr: IndexArray, consumers: IndexArray, producer: IndexArray, placement: IndexArray, found: IntArray
+) -> int:
+    """Write `tensor * 64 + device` of every transfer that a placement needs, in increasing order; returns how many."""
+    count = 0
+    for tensor in range(producer.size):
+        home = placement[producer[tensor]]
+        devices = np.uint64(0)
+        for at in range(consumer_ptr[tensor], consumer_ptr[tensor + 1]):
+            device = placement[consumers[at]]
+            if device != home:
+                devices |= bit_of(device)
+        device = 0
+        while devices != 0:
+            if has_bit(devices, 0):
+                found[count] = 64 * tensor + device
+                count += 1
+            devices >>= np.uint64(1)
+            device += 1
+    return count

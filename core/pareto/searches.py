@@ -69,7 +69,7 @@ def search(asked: Asked, interrupt: threading.Event) -> Found | None:
 def search_there(asked: Asked) -> Found | None:
     """Do a search in a worker, whose kernels may not be compiled yet."""
     warm_up(asked.problem, SPEC)
-    return search(asked, threading.Event())
+    return search(asked, Watcher().interrupt)
 
 
 def _peak_bound(problem: Problem, settings: SweepSettings, result: Result, interrupt: threading.Event) -> int:

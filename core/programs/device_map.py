@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..costs.unrolled import repeated_ops
 from ..costs.verifier import verify
 from ..errors import UsageError
 from ..files.atomic import check_writable, write_atomically
@@ -163,6 +164,12 @@ def write_device_map(
     graph = load_runner(model, options, note).graph("roofline", lambda text: None)
     loaded = read_program_schedule(schedule, graph, force=force)
     verify(loaded.problem, loaded.schedule, enforce_limit=False)
+    runs = loaded.schedule.op_order()
+    if again := repeated_ops(graph, runs[runs < graph.num_ops].tolist()):
+        raise UsageError(
+            f"{schedule}: op {graph.op_label(again[0])} runs again in this schedule, which a device map cannot say; apply "
+            "it without --format device-map"
+        )
     found = device_map(graph, loaded.schedule)
     if found.moved_share:
         note(

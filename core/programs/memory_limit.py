@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..costs.bounds import recomputation_bound
 from ..costs.infeasible import least_peak
 from ..costs.unrolled import repeated_ops
 from ..errors import ScheduleError
@@ -19,7 +20,7 @@ def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str
     result
         What was found.
     remedy
-        What to do where ops might run again and may not, for the message.
+        What to do where ops might run again and may not, for the message; left out where that would not be enough.
     consequence
         What was done of it, likewise.
 
@@ -39,7 +40,8 @@ def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str
     else:
         reason = f"the least that was found is {format_bytes(result.peak_memory)}"
     if not result.problem.recompute and remedy:
-        reason += f"; {remedy}"
+        lowest = recomputation_bound(result.problem.graph)[0]
+        reason += f"; {remedy}" if lowest <= limit else f", and not less than {format_bytes(lowest)} if ops run again"
     text = f"{name}: the memory limit of {format_bytes(limit)} is not kept: {reason}"
     raise ScheduleError("; ".join(filter(None, (text, consequence))))
 

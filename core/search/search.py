@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,10 +21,21 @@ from ..schedule import Schedule
 
 Item = TypeVar("Item")
 _LOOK_EVERY = 64
+_interrupt: ContextVar[threading.Event | None] = ContextVar("interrupt", default=None)
 
 
 class Stopped(Exception):
     """The search must stop in the middle of what gives no schedule before its end."""
+
+
+@contextmanager
+def interrupted_by(event: threading.Event) -> Iterator[None]:
+    """Let an event stop every search that begins within, in this thread, as Ctrl-C does, unless it has a watcher."""
+    before = _interrupt.set(event)
+    try:
+        yield
+    finally:
+        _interrupt.reset(before)
 
 
 @dataclass(frozen=True)
@@ -33,12 +45,13 @@ class Watcher:
     Parameters
     ----------
     interrupt
-        Set it from another thread or a signal handler to stop with the best so far; by default nobody does.
+        Set it from another thread or a signal handler to stop with the best so far; by default nobody does,
+        but for who uses `interrupted_by`.
     on_progress
         Called with the `Search` whenever that is asked whether to stop; by default nothing is.
     """
 
-    interrupt: threading.Event = field(default_factory=threading.Event)
+    interrupt: threading.Event = field(default_factory=lambda: _interrupt.get() or threading.Event())
     on_progress: Callable[[Search], None] | None = None
 
 

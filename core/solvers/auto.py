@@ -18,6 +18,8 @@ HEURISTICS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
 LIST_SCHEDULERS = ("heft", "peft", "cpop")
 MOST_CELLS = 2**31
 LARGEST_PARTITIONED = 20_000  # edges: one second
+LARGEST_ORDERED = 10_000
+"""Ops above which a makespan is searched from a list schedule at once, as `annealing` makes one."""
 LARGEST_TINY = 30  # ops: most are proven optimal
 SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
 SHARE_IF_TINY, SHARE_IF_FREE, SHARE_BEFORE_PROOFS = 0.1, 0.85, 0.6
@@ -68,19 +70,18 @@ def _moves_steps(problem: Problem) -> bool:
 def _heuristics(problem: Problem) -> tuple[str, ...]:
     """Few transfers are worth a partition where they cost time or room; on machines it is list schedulers that do.
 
-    These come before other orders for one device, which all take the same time.
+    These come before other orders for one device, which all take the same time. So there is one of them for large
+    graphs whose makespan alone counts.
     """
     if not problem.is_plain:
         first, *others = HEURISTICS
         return (first, *LIST_SCHEDULERS, *others)
-    if (
-        problem.task == "runtime"
-        and problem.devices > 1
-        and _is_tied(problem)
-        and len(problem.graph.inputs[1]) <= LARGEST_PARTITIONED
-    ):
-        return (*HEURISTICS, "gp-dfs")
-    return HEURISTICS
+    if problem.task == "memory" or problem.devices == 1:
+        return HEURISTICS
+    if problem.memory_limit is None and problem.graph.num_ops > LARGEST_ORDERED:
+        return HEURISTICS[:1]
+    is_partitioned = _is_tied(problem) and len(problem.graph.inputs[1]) <= LARGEST_PARTITIONED
+    return (*HEURISTICS, "gp-dfs") if is_partitioned else HEURISTICS
 
 
 def solve(search: Search, parameters: Parameters) -> None:

@@ -14,7 +14,7 @@ from ...core.schedule import Schedule
 from ...core.search.search import Search
 from ...core.solvers.several_devices.lazy_keys import LazyChromosomes
 from ...core.solvers.several_devices.peak_annealing import FIRST_BEAM
-from ...core.solvers.several_devices.placed_orders import place
+from ...core.solvers.several_devices.placed_orders import decode_keys, place
 
 PER_ORDER = 24
 """Evaluations that placing an order for the peak may take: three beams of eight states at the most."""
@@ -35,16 +35,16 @@ def decode(search: Search, keys: Any) -> None:
         Shape `(rows, ops + 1)`, float32: larger keys run earlier, the last is the lazy decoder's patience.
     """
     rows = keys[: int(max(1.0, min(len(keys), search.evaluations_left)))]
+    graph = search.problem.graph
     if search.problem.task == "runtime":
-        with LazyChromosomes(search) as chromosomes:
-            chromosomes.price(_within(rows))
+        decode_keys(search, _within(rows))
         if search.best_fitness[0] > 0 and search.evaluations_left >= 1:
-            place(search, np.stack([order_of(search.problem.graph, row) for row in rows]))
+            place(search, np.stack([order_of(graph, row) for row in rows]))
         return
     for row in rows:
         if search.best is not None and search.must_stop():
             return
-        _place_order(search, order_of(search.problem.graph, row))
+        _place_order(search, order_of(graph, row))
 
 
 def values_of(problem: Problem, keys: Any) -> FloatArray:

@@ -49,22 +49,22 @@ class _Schedules(Trainable):
         return {"network.task": options["task"]}
 
     def trainer(self, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
-        from ...core.files.atomic import make_folder
+        from pathlib import Path
+
         from ...core.problem import Problem
         from ...core.search.method_spec import parse_method
         from ...core.search.warm_up import warm_up
-        from ..training.run_folder import check_same
-        from ..training.settings import check_device
+        from ..training.run_folder import check_ready, check_same
         from .cases import make_cases, taught
         from .training import Trainer, wants_orders
 
         settings = work.settings
-        check_device(settings)
         if work.resume:
             check_same(work.folder, self.kind, settings, work.graphs, work.validation)
+        check_ready(settings, work.folder)
         cases: Any = make_cases(settings, 0, settings.training_graphs, work.graphs, work.jobs)
         if wants_orders(settings):
-            path = make_folder(work.folder) / _PLANS
+            path = Path(work.folder) / _PLANS
             first: Problem = cases[0].problem
             with screen.compiling():
                 warm_up(first, parse_method(settings.teacher))

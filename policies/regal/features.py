@@ -91,7 +91,8 @@ def searched_graph(search: Search, evaluations: int = EVALUATIONS, until: float 
     """
     before = search.evaluations
     with search.limited(evaluations, until):
-        population = evolve(search, brkga.Parameters(), GeneDistribution())
+        (evolved,) = evolve(search, brkga.Parameters(), GeneDistribution())
+    population = evolved.priced()
     assert search.best is not None
     graph = search.problem.graph
     pointers, consumers = graph.consumers

@@ -216,8 +216,9 @@ class DrawnGraphs:
 
     def maker(self, number: int) -> Callable[[], CostGraph]:
         """See `Graphs`."""
-        file = self._folder / f"{self._hash[:16]}-{self._first + number}{self._recipe.suffix}"
-        return partial(_drawn, self._recipe, self._first + number, file)
+        index = self._first + number
+        name = f"{self._recipe.file_name(index)}-{self._hash[:16]}"
+        return partial(_drawn, self._recipe, index, self._folder / f"{name}{self._recipe.suffix}")
 
 
 def _itself(graph: CostGraph) -> CostGraph:

@@ -51,13 +51,14 @@ class _OrdersOps(Trainable):
         return {"precision": options["precision"]}
 
     def trainer(self, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
-        from ..training.run_folder import check_same
+        from ..training.run_folder import check_ready, check_same
         from .training import Trainer, check_possible
         from .training_settings import wants_orders
 
         check_possible(work.settings, work.graphs + work.validation)
         if work.resume:
             check_same(work.folder, self.kind, work.settings, work.graphs, work.validation)
+        check_ready(work.settings, work.folder)
         imitated = work.graphs if any(map(wants_orders, work.settings.phases)) else []
         orders = _searched(imitated, "to imitate", work, screen, must_stop)
         if orders is None:
@@ -111,7 +112,6 @@ def _searched(
     """Return an order of low peak for each graph: from the folder, or else by a search that leaves it there."""
     from pathlib import Path
 
-    from ...core.files.atomic import make_folder
     from ...core.problem import Problem
     from ...core.search.method_spec import parse_method
     from ...core.search.warm_up import warm_up
@@ -119,7 +119,6 @@ def _searched(
 
     if not graphs:
         return []
-    make_folder(work.folder)
     with screen.compiling():
         warm_up(Problem(graphs[0]), parse_method("order-search"))
     with screen.counting(f"orders {purpose}", len(graphs)) as on_order:

@@ -15,12 +15,13 @@ from safetensors.torch import save
 from torch import Tensor, nn, optim
 
 from ...core.errors import FormatError, UsageError
-from ...core.files.atomic import write_atomically
+from ...core.files.atomic import make_folder, write_atomically
 from ...core.graph import CostGraph
 from ...core.graph_hash import graph_hash
 from ...core.search.settings import differences, from_plain, plain, write_config
 from ...version import VERSION
-from .settings import Settings, TrainingSettings
+from ..networks.shipped import described, weights_file
+from .settings import Settings, TrainingSettings, check_device
 
 CHECKPOINT, WEIGHTS, CONFIG, CURVE = "checkpoint.safetensors", "weights.safetensors", "config.yaml", "curve.jsonl"
 
@@ -223,16 +224,32 @@ def has_checkpoint(folder: str | Path) -> bool:
     return (Path(folder) / CHECKPOINT).exists()
 
 
+def check_ready(parameters: TrainingSettings, folder: str) -> None:
+    """Find before what takes long what would keep a run from starting; make its folder.
+
+    Raises
+    ------
+    UsageError
+        If there is no such device.
+    FormatError
+        If the folder cannot be made, or there are no such weights to start from.
+    """
+    check_device(parameters)
+    if parameters.start and not has_checkpoint(folder):
+        described(weights_file(parameters.start), ())
+    make_folder(folder)
+
+
 def open_folder(folder: Path, parameters: TrainingSettings, place: Place) -> None:
     """Make the folder, write the config, and drop what a run that was killed wrote after its last checkpoint.
 
     Raises
     ------
     FormatError
-        If it cannot be written to.
+        If it cannot be made or written to.
     """
+    make_folder(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for unfinished in folder.glob(".*.safetensors.*"):
             unfinished.unlink()
     except OSError as error:

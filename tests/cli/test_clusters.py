@@ -4,10 +4,12 @@ import csv
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -169,8 +171,21 @@ def _trainings_are_the_same(run, folder, there):
     assert run(*grid, *there).stdout == run(*grid).stdout
 
 
+@contextmanager
+def _begun(words, file):
+    """Start a comparison that keeps its runs in a file, and wait until two are there."""
+    command = [sys.executable, "-m", "schedopt", *map(str, words), "--resume", str(file)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, env=environment_of()) as process:
+        for _ in range(1200):
+            if process.poll() is not None or (file.exists() and file.read_bytes().count(b"\n") >= 2):
+                break
+            time.sleep(0.1)
+        yield process
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ENGINES[:1])
+@pytest.mark.parametrize("kind", ENGINES)
 def test_a_worker_killed_loses_nothing_and_a_head_killed_ends_in_a_sentence(run, tmp_path, kind):
     run("gen", "layered", tmp_path / "graphs", "--nodes", 40, "--count", 8, "--quiet")
     base = ["compare", tmp_path / "graphs", "--task", "runtime", "--bandwidth", "1", "--quiet"]
@@ -186,16 +201,17 @@ def test_a_worker_killed_loses_nothing_and_a_head_killed_ends_in_a_sentence(run,
                 if len(ended) == 3:
                     running.kill_a_worker()
         assert sorted(ended) == naps
-        slow = [*base, "--methods", "input,brkga:evaluations=100000000"]
+        slow = [*base, "--methods", "input,brkga:evaluations=100000000", *running.options(kind)]
+        file = tmp_path / "interrupted.jsonl"
+        with _begun(slow, file) as process:
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=120)
+        assert process.returncode == 130, stderr
+        assert f"kept in {file}" in stderr
+        with Cluster(kind, running.address) as workers:
+            assert workers.submit(str, 7).result(timeout=120) == "7"  # no worker goes on with a run that nobody wants
         file = tmp_path / "runs.jsonl"
-        command = [sys.executable, "-m", "schedopt", *slow, "--resume", file, *running.options(kind)]
-        with subprocess.Popen(
-            list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment_of()
-        ) as process:
-            for _ in range(1200):
-                if process.poll() is not None or (file.exists() and file.read_bytes().count(b"\n") >= 2):
-                    break
-                time.sleep(0.1)
+        with _begun(slow, file) as process:
             running.kill_head()
             stdout, stderr = process.communicate(timeout=120)
     assert (process.returncode, stdout) == (1, ""), stderr
@@ -211,7 +227,7 @@ def test_a_worker_killed_loses_nothing_and_a_head_killed_ends_in_a_sentence(run,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ENGINES[:1])
+@pytest.mark.parametrize("kind", ENGINES)
 def test_a_worker_of_another_version_is_refused_by_name(run, tmp_path, kind):
     other = tmp_path / "other" / "schedopt"
     other.mkdir(parents=True)
@@ -221,5 +237,5 @@ def test_a_worker_of_another_version_is_refused_by_name(run, tmp_path, kind):
     with cluster(kind, tmp_path, other=tmp_path / "other") as running:
         done = run("compare", tmp_path / "one.pbtxt", "--methods", "input", "--quiet", *running.options(kind))
     assert (done.exit_code, done.stdout) == (2, "")
-    name = r"worker tcp://127\.0\.0\.1:\d+"
+    name = r"worker tcp://127\.0\.0\.1:\d+" if kind == "dask" else r"node [\d.]+ \(\w+\)"
     assert re.fullmatch(rf"error: the {name} has schedopt 0\.0\.1, and this is .*: install the same .*\n", done.stderr)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from models.seeds import mostly_slow
 from schedopt.core.errors import UsageError
 from schedopt.core.files.costgraph import format_graph, parse_graph
 from schedopt.datasets.duplicates import topology_hash
@@ -31,6 +32,7 @@ def test_same_seed_gives_the_same_bytes_and_another_seed_others(name):
     assert not set(files(Recipe(family, seed=5), 6)) & set(files(Recipe(family, seed=6), 6))
 
 
+@pytest.mark.parametrize("name", mostly_slow(FAMILIES, ["layered"]))
 def test_number_of_jobs_does_not_matter(name):
     recipe = Recipe(FAMILIES[name], seed=1)
     assert files(recipe, 9) == files(recipe, 9, jobs=2)

@@ -172,5 +172,6 @@ def test_regal_ablation_trains_a_network_whose_curves_are_drawn(figure, tmp_path
     options = argparse.Namespace(graphs=1, training=None, held_out=None)
     training = importlib.import_module("figures_of_training")
     (first,), (other,) = training.both_sets(tmp_path / "gas", options)
-    assert topology_hash(first) in graphs
-    assert topology_hash(other) not in graphs
+    topologies = json.loads((tmp_path / "test" / "dataset.json").read_text())["files"].values()
+    assert topology_hash(first) in topologies
+    assert topology_hash(other) not in topologies

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +20,7 @@ ENGINES = [
     )
     for kind, module in (("dask", "distributed"), ("ray", "ray"))
 ]
-START_SECONDS, RAY_SECONDS = 300, 100
+START_SECONDS = 300
 
 
 def free_port():
@@ -32,7 +33,7 @@ class Running:
     """A cluster of two workers: its address, and how to kill parts of it."""
 
     def __init__(self, address):
-        self.address, self.workers, self.head = address, [], []
+        self.address, self.workers, self.head, self.folders = address, [], [], []
 
     def options(self, kind):
         return "--backend", kind, "--address", self.address
@@ -47,6 +48,8 @@ class Running:
     def end(self):
         for process in [*self.workers, *self.head]:
             _kill_group(process)
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _kill_group(process):
@@ -114,29 +117,39 @@ def _dask(folder, environments):
 
 
 def _ray(folder, environments):
-    """A head without a CPU, and two nodes of one each; Ray takes this machine's own address for the loopback's."""
+    """A head without a CPU, and two nodes of one each; Ray takes this machine's own address for the loopback's.
+
+    Nodes of one machine start one after the other: those that start at once give their sockets the same name, and one
+    of them dies. Their workers' and agents' ports are free ones, since by default all nodes have the same.
+    """
     import ray as engine
 
     here = engine.util.get_node_ip_address()
     port, client = free_port(), free_port()
     running = Running(f"ray://{here}:{client}")
+    running.folders.append(tempfile.mkdtemp())  # a short name, for its sockets
     ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
     ray += ["--node-ip-address", here, "--object-store-memory", "80000000"]
+    ray += ["--min-worker-port", "0", "--max-worker-port", "0"]
     head = ["--head", "--port", str(port), "--ray-client-server-port", str(client), "--num-cpus", "0"]
-    head += ["--include-dashboard", "false", "--temp-dir", tempfile.mkdtemp()]  # a short name, for its sockets
+    head += ["--include-dashboard", "false", "--temp-dir", running.folders[0], *_agent()]
     try:
         running.head.append(_start([*ray, *head], environments[0]))
         _await_port(port, here)
         _await_port(client, here)
-        _await_processors(running.address, 0, environments[0])  # nodes give up on a head that is not ready
-        for environment in environments:
-            words = [*ray, "--address", f"{here}:{port}", "--num-cpus", "1"]
+        _await_processors(f"{here}:{port}", 0, environments[0])  # nodes give up on a head that is not ready
+        for count, environment in enumerate(environments, start=1):
+            words = [*ray, "--address", f"{here}:{port}", "--num-cpus", "1", *_agent()]
             running.workers.append(_start(words, environment))
-        _await_processors(running.address, 2, environments[0])
+            _await_processors(f"{here}:{port}", count, environments[0])
     except BaseException:
         running.end()
         raise
     return running
+
+
+def _agent():
+    return ["--dashboard-agent-listen-port", str(free_port())]
 
 
 def _await_processors(address, count, environment):
@@ -146,6 +159,6 @@ def _await_processors(address, count, environment):
     )
     command = [sys.executable, "-c", code, address, str(count)]
     try:
-        subprocess.run(command, check=True, timeout=RAY_SECONDS, capture_output=True, env=environment)
-    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
-        pytest.skip("Ray's cluster did not start here")
+        subprocess.run(command, check=True, timeout=START_SECONDS, capture_output=True, env=environment)
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
+        pytest.fail(f"the cluster did not start: {(error.stderr or b'').decode()[-1000:]}")

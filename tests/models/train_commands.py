@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from safetensors.torch import load_file
 from schedopt.cli.main import app
+from schedopt.policies.direct import training as direct_training
+from schedopt.policies.direct import training_settings as direct_settings
 from schedopt.policies.regal import training as regal_training
 from schedopt.policies.regal import training_settings as regal_settings
 from schedopt.policies.topoformer import training as topoformer_training
@@ -44,8 +46,8 @@ class TrainCommand(NamedTuple):
         Of a line: equal before training that starts from the weights of that line.
     use
         Options for the weights, in the command that is printed.
-    kept
-        File with a line for each given graph.
+    kept, kept_lines
+        File with a line for each graph that is searched, and how many lines of the given twelve and three.
     searched
         What finds those lines, if all of it goes through one function.
     given
@@ -76,6 +78,7 @@ class TrainCommand(NamedTuple):
     validated: list
     use: str
     kept: str
+    kept_lines: int
     searched: str | None
     given: list
     recipe: Callable
@@ -111,6 +114,7 @@ search_evaluations: 50
         validated=["beam_gap_percent"],
         use="--method topoformer",
         kept="orders.jsonl",
+        kept_lines=15,
         searched="schedopt.policies.topoformer.searched_orders._search",
         given=[],
         recipe=lambda patch, folder: patch.setattr(topoformer_settings, "RECIPE", folder / "recipe.yaml"),
@@ -147,6 +151,7 @@ checkpoint_seconds: 0
         validated=[f"{name}_improvement_percent" for name in regal_training.VALIDATED],
         use="--method regal --task runtime --devices 2",
         kept=regal_training.PLAIN,
+        kept_lines=15,
         searched=None,
         given=["--set", "phases.1.steps=6"],
         recipe=lambda patch, folder: patch.setattr(regal_settings, "SHIPPED", folder),
@@ -155,6 +160,42 @@ checkpoint_seconds: 0
         stop=["--set", "phases.1.epochs=40"],
         stop_lines=42,
         stop_with={"jobs": 2, "sigkill": True},
+    ),
+    "direct": TrainCommand(
+        config="""
+network: {task: runtime, width: 4, rounds: 1}
+phases:
+- {epochs: 2, steps: 2, graphs: 2, imitation: 1, learning_rate: 1e-2}
+- {epochs: 1, steps: 2, graphs: 2, imitation: 0, reinforce: 1, samples: 2, learning_rate: 1e-2}
+synthetic: {nodes_low: 8, nodes_high: 12}
+training_graphs: 12
+validation_graphs: 2
+teacher: brkga
+teacher_evaluations: 4
+checkpoint_seconds: 0
+""",
+        generator="synthetic",
+        nodes="8-12",
+        kind=direct_training.KIND,
+        lines=["before training", "phase 1/2 epoch 1", "phase 1/2 epoch 2", "phase 2/2 epoch 1"],
+        always=["improvement greedy/sample"],
+        said={1: ["ranking loss"], 3: ["sampled gap"]},
+        unsaid={1: ["sampled gap"]},
+        title="improvement over the rule",
+        column="sample_improvement_percent",
+        score=lambda line: -line["sample_improvement_percent"],
+        validated=[f"{name}_improvement_percent" for name in direct_training.VALIDATED],
+        use="--method direct --task runtime",
+        kept="plans.jsonl",
+        kept_lines=12,
+        searched="schedopt.policies.direct.cases.solve",
+        given=[],
+        recipe=lambda patch, folder: patch.setattr(direct_settings, "SHIPPED", folder),
+        recipe_file="direct-runtime.yaml",
+        recipe_options=["--task", "runtime"],
+        stop=["--set", "phases.0.epochs=40"],
+        stop_lines=42,
+        stop_with={"jobs": 2},
     ),
 }
 """By the method; of those that share a trainer, one."""

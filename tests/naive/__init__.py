@@ -20,6 +20,7 @@ from .costs import (
 from .exhaustive import all_orders, all_placements, all_schedules, best_schedule, least_peak
 from .graphs import CONTROL, Plain, build, plain_of, plain_of_spec, random_graph, random_order, random_spec
 from .lifetimes import anneal_lifetimes, lifetimes_cost, sent_after
+from .list_schedules import list_steps, longest_paths
 from .one_device import (
     arrivals,
     closed_sets,
@@ -75,6 +76,8 @@ __all__ = [
     "least_arrival",
     "settled",
     "least_peak",
+    "list_steps",
+    "longest_paths",
     "least_peak_within",
     "least_time",
     "least_peak_memory_first",

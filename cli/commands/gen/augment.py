@@ -45,11 +45,13 @@ def augment(
     A data set folder holds the originals too; copies are in the same set as their original. Of duplicates the
     first is kept. One copy of one graph may go to a file or to standard output.
     """
+    from itertools import chain
+
     from ....core.errors import UsageError
     from ....core.files.costgraph import find_graphs, graph_name, read_graph
     from ....datasets.augment import encode_copy
     from ....datasets.duplicates import parse_dedup
-    from ....datasets.fill import distinct_originals, improvable_originals, write_augmented
+    from ....datasets.fill import augmented_names, distinct_originals, improvable_originals, write_augmented
     from ....datasets.folder import DatasetFolder
     from ...console import Talk
     from ...progress import progress_bar
@@ -76,7 +78,8 @@ def augment(
         facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
         say_written(ctx, talk, to.path, facts | {"topology": topology, "seed": seed})
         return
-    folder = DatasetFolder(to.path, to.suffix, overwrite)
+    names = chain.from_iterable(augmented_names(originals, copies))
+    folder = DatasetFolder(to.path, to.suffix, list(names), overwrite)
     with (
         workers_of(backend, address, jobs, lambda: incomplete(to.path)) as workers,
         progress_bar(talk, "writing noisy copies", len(originals) * (copies + 1)) as advance,

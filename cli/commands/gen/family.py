@@ -105,7 +105,7 @@ def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     from dataclasses import asdict
 
     from ....datasets.duplicates import parse_dedup
-    from ....datasets.fill import write_generated
+    from ....datasets.fill import generated_names, write_generated
     from ....datasets.filters import KeepWithRoom
     from ....datasets.folder import DatasetFolder
     from ....datasets.recipe import Recipe, generate
@@ -125,7 +125,8 @@ def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
         graph = {"graph": drawn.name, "ops": drawn.ops, "tensors": drawn.tensors, "topology": drawn.topology}
         say_written(ctx, talk, output.path, graph | {"seed": given["seed"]})
         return
-    folder = DatasetFolder(output.path, output.suffix, given["overwrite"])
+    names = generated_names(recipe, given["count"])
+    folder = DatasetFolder(output.path, output.suffix, names, given["overwrite"])
     with (
         workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(output.path)) as workers,
         progress_bar(talk, f"generating {ctx.info_name} graphs", given["count"]) as advance,

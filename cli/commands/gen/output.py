@@ -119,9 +119,9 @@ def finish_folder(
         "parameters": parameters,
         **counts,
     }
-    folder.finish(description)
+    written = folder.finish(description)
     if ctx.params["json"]:
-        write(dumps({"output": str(folder.path), **description}))
+        write(dumps({"output": str(folder.path), **written}))
         return
     least, most = counts["ops"]["least"], counts["ops"]["most"]
     ops = f"{least}" if least == most else f"{least} to {most}"

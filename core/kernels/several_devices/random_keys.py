@@ -106,12 +106,12 @@ def price(
 def cross(parents: Any, elites: Any, others: Any, bias: Any, children: Any) -> None:
     """Fill `children`, which holds uniform draws: each gene from its elite parent with probability `bias`.
 
-    `elites` and `others` hold the rows of `parents`, per child; `bias` has one entry per gene. No generator is
-    passed in: an interrupt while numba takes one apart ends the process.
+    `elites` and `others` hold the rows of `parents`, per child; `bias` has one entry per gene, or one for
+    all. No generator is passed in: an interrupt while numba takes one apart ends the process.
     """
     for child in range(children.shape[0]):
         for gene in range(children.shape[1]):
-            chosen = elites[child] if children[child, gene] < bias[gene] else others[child]
+            chosen = elites[child] if children[child, gene] < bias[min(gene, bias.size - 1)] else others[child]
             children[child, gene] = parents[chosen, gene]
 
 

@@ -8,7 +8,6 @@ single ops then refine what no keys decode to. The decoders, and what each part 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,15 +23,14 @@ from ...kernels.several_devices.sequences import Aim, Walk, anneal_sequence, run
 from ...problem import Problem
 from ...search import parameters as base
 from ...search.parameters import parameter
-from ...search.search import Search, Stopped
+from ...search.search import Search
 from ..machines.plan_annealing import anneal
 from ..one_device import order_search
 from .cooling import Cooling
-from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, start_keys, total_wait
+from .lazy_keys import EXCESS_WEIGHT, LONGEST_DECODING, aim_of, as_schedule, seconds_to_decode, start_keys
 from .list_schedule import list_schedule
 from .peak_annealing import LeastPeak
 
-SECONDS_PER_WAIT = 2e-9  # the decoder looks at every op that waits
 LARGEST_IMPATIENT = 10_000
 """Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
 HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
@@ -78,13 +76,14 @@ def warm_up(tiny: Problem) -> Problem:
     if not tiny.is_plain:
         return tiny
     order_search.warm_up(tiny)
+    list_schedule(tiny)
     return tiny if tiny.memory_limit is None else replace(tiny, memory_limit=1)
 
 
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
-    if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT and not search.must_stop():
-        with suppress(Stopped):  # a start where there may be no time to decode any keys
-            schedule = list_schedule(search.problem, search.heeding)
+    if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT:
+        schedule = list_schedule(search.problem, search.must_stop)  # where there may be no time to decode any keys
+        if schedule is not None:
             search.evaluations += 1
             search.offer(schedule)
     annealing = _Annealing(search)
@@ -115,7 +114,7 @@ class _Annealing:
         self.keys = np.empty(0, np.float32)
         self.steps = new_steps(self.arrays, devices)
         self.cooling = Cooling(search)
-        self.seconds_to_decode = SECONDS_PER_WAIT * total_wait(graph)
+        self.seconds_to_decode = seconds_to_decode(graph)
         self.start_from_best()
 
     def start_from_best(self) -> None:
@@ -125,12 +124,12 @@ class _Annealing:
         self.placement[:] = self.search.best.placement(self.problem.graph)
 
     def price_starts(self, keys: Any) -> bool:
-        """Decode and price rows of keys as far as the budget goes, and keep the best; False without budget."""
+        """Decode and price rows of keys as far as the budget goes, and keep the best; False if there was none."""
         search = self.search
         prices = new_prices(1)
         best: tuple[int, float] | None = None
         for row in keys:
-            if search.must_stop() or not search.has_time_for(self.seconds_to_decode):
+            if search.must_stop() or not self._has_time_to_decode():
                 break
             price_keys(self.arrays, self.state, self.lazy, row[None], self.aim, self.links, prices)
             search.evaluations += 1
@@ -143,12 +142,15 @@ class _Annealing:
         self.cooling = Cooling(search)
         return best is not None
 
+    def _has_time_to_decode(self) -> bool:
+        return self.seconds_to_decode <= LONGEST_DECODING and self.search.has_time_for(self.seconds_to_decode)
+
     def over_keys(self, until: float, hot: float, cold: float) -> None:
         """Anneal the best keys until a share of the budget is spent."""
         aim = aim_of(self.problem, scale=self._scale())
         energy = np.inf
         search = self.search
-        while not search.must_stop() and search.has_time_for(self.seconds_to_decode):
+        while not search.must_stop() and self._has_time_to_decode():
             if (now := self.cooling.progress()) >= until:
                 return
             first = hot * (cold / hot) ** (now / until)

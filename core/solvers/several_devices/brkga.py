@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -17,12 +18,16 @@ from ...search.parameters import parameter
 from ...search.search import Search
 from ..machines.chromosomes import LazyMachineChromosomes, MachineChromosomes
 from .beta_quantiles import quantile_tables
-from .lazy_keys import LazyChromosomes, start_keys
+from .lazy_keys import LONGEST_DECODING, LazyChromosomes, seconds_to_decode, start_keys
 from .random_keys import Chromosomes, Population, ranked
 
 Decoder = Literal["queue", "lazy"]
 DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": LazyChromosomes}
 ON_MACHINES: dict[Decoder, type[Chromosomes]] = {"queue": MachineChromosomes, "lazy": LazyMachineChromosomes}
+MOST_KEYS, LEAST_CHROMOSOMES = 2**27, 3
+"""Genes of all populations together: half a gibibyte, and as much again for a generation's offspring."""
+MOST_DRAWN = 2**24
+"""Genes that are drawn between two looks at the clock, some hundredths of a second."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +75,20 @@ class GeneDistribution:
         return quantile_tables(alpha, beta)
 
     def sample(self, rng: np.random.Generator, count: int, genes: int) -> Population:
-        """Draw mutants, shape `(count, genes)`: uniform draws, passed through the quantiles of each gene's beta."""
-        mutants = rng.random((count, genes), dtype=np.float32)
-        tables, rows = self._tables
-        if len(tables):
-            look_up(tables, np.ascontiguousarray(np.broadcast_to(rows, genes)), mutants)
+        """Draw mutants, shape `(count, genes)`."""
+        mutants = np.empty((count, genes), np.float32)
+        self.fill(rng, mutants)
         return mutants
 
+    def fill(self, rng: np.random.Generator, mutants: Population) -> None:
+        """Draw mutants into their rows: uniform draws, passed through the quantiles of each gene's beta."""
+        rng.random(dtype=np.float32, out=mutants)
+        tables, rows = self._tables
+        if len(tables):
+            look_up(tables, np.ascontiguousarray(np.broadcast_to(rows, mutants.shape[1])), mutants)
 
-class _Population:
+
+class Evolved:
     """Chromosomes with their fitness, best first."""
 
     def __init__(self, size: int, genes: int) -> None:
@@ -86,18 +96,27 @@ class _Population:
         self.fitness = np.full((size, 2), np.inf)
 
     def sort(self) -> None:
+        """Put the best first."""
         order = ranked(self.fitness)
         self.keys, self.fitness = self.keys[order], self.fitness[order]
 
     def priced(self) -> Population:
-        """Return the keys that the budget was enough for."""
-        keys: Population = self.keys[np.isfinite(self.fitness).all(1)]
+        """Return the keys that the budget was enough for, best first."""
+        rows = ranked(self.fitness)
+        keys: Population = self.keys[rows[np.isfinite(self.fitness[rows]).all(1)]]
         return keys
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Evolve uniform or beta mutants until the budget ends; lazy keys start from bottom levels."""
-    known = start_keys(search.problem) if parameters.decoder == "lazy" else None
+    """Evolve uniform or beta mutants until the budget ends; lazy keys start from bottom levels.
+
+    Where these take too long to decode, because very many ops wait at once, the queue takes their place, with a note.
+    """
+    problem = search.problem
+    known = start_keys(problem) if parameters.decoder == "lazy" else None
+    if known is not None and problem.is_plain and seconds_to_decode(problem.graph) > LONGEST_DECODING:
+        search.notes.append(f"{problem.graph.name}: too many ops wait at once for decoder=lazy; decoder=queue was used")
+        parameters, known = replace(parameters, decoder="queue"), None
     evolve(search, parameters, GeneDistribution(parameters.alpha, parameters.beta, parameters.bias), known)
 
 
@@ -106,10 +125,10 @@ def evolve(
     parameters: Parameters,
     distribution: GeneDistribution,
     warm_start: Population | None = None,
-) -> NDArray[np.float32]:
-    """Run the genetic algorithm and return what was priced of the final populations, each best first.
+) -> list[Evolved]:
+    """Run the genetic algorithm and return the final populations.
 
-    The shape is `(rows, genes)`. Elites are not priced again, and the last generation is cut to the budget.
+    Elites are not priced again, and the last generation is cut to the budget.
 
     Parameters
     ----------
@@ -122,19 +141,16 @@ def evolve(
     warm_start
         Chromosomes that join the first population, shape `(rows, genes)`.
     """
-    p = parameters
     decoders = DECODERS if search.problem.is_plain else ON_MACHINES
-    with decoders[p.decoder](search) as chromosomes:
-        bias = np.ascontiguousarray(np.broadcast_to(distribution.bias, chromosomes.genes), dtype=np.float64)
+    with decoders[parameters.decoder](search) as chromosomes:
+        p = _fitting(search, parameters, chromosomes.genes)
+        bias = np.ascontiguousarray(distribution.bias, np.float64)
         known = [] if warm_start is None else list(warm_start)
         if search.initial is not None:
             known.append(chromosomes.encode(search.initial))
-        populations = [_Population(p.chromosomes, chromosomes.genes) for _ in range(p.populations)]
+        populations = [Evolved(p.chromosomes, chromosomes.genes) for _ in range(p.populations)]
         for population in populations:
-            population.keys[:] = distribution.sample(search.rng, p.chromosomes, chromosomes.genes)
-            for row, chromosome in enumerate(known[: p.chromosomes]):
-                population.keys[row] = chromosome
-            _price_new(search, chromosomes, population, 0)
+            _begin(search, chromosomes, population, distribution, known)
         generation = 0
         while not search.must_stop():
             for population in populations:
@@ -143,13 +159,48 @@ def evolve(
             generation += 1
             if generation % p.exchange == 0 and len(populations) > 1:
                 _exchange(populations)
-        return np.concatenate([population.priced() for population in populations])
+        return populations
+
+
+def _fitting(search: Search, p: Parameters, genes: int) -> Parameters:
+    """Return parameters with as many chromosomes as have room, in the same proportions; with a note if these are fewer.
+
+    Large graphs on many devices have tens of millions of genes.
+    """
+    most = max(LEAST_CHROMOSOMES, MOST_KEYS // (genes * p.populations))
+    if p.chromosomes <= most:
+        return p
+    search.notes.append(
+        f"{search.problem.graph.name}: brkga goes on with {most} chromosomes, not {p.chromosomes}, because each has "
+        f"{genes:,} genes"
+    )
+    elites = max(1, p.elites * most // p.chromosomes)
+    mutants = min(p.mutants * most // p.chromosomes, most - elites - 1)
+    return replace(p, chromosomes=most, elites=elites, mutants=mutants)
+
+
+def _begin(
+    search: Search,
+    chromosomes: Chromosomes,
+    population: Evolved,
+    distribution: GeneDistribution,
+    known: Sequence[NDArray[np.float32]],
+) -> None:
+    """Draw and price the first generation, the chromosomes that are known among it."""
+
+    def draw(first: int, last: int) -> None:
+        distribution.fill(search.rng, population.keys[first:last])
+        for row, chromosome in enumerate(known[first:last], start=first):
+            population.keys[row] = chromosome
+
+    if _draw_and_price(search, chromosomes, population.keys, population.fitness, draw) == len(population.keys):
+        population.sort()
 
 
 def _next_generation(
     search: Search,
     chromosomes: Chromosomes,
-    population: _Population,
+    population: Evolved,
     p: Parameters,
     distribution: GeneDistribution,
     bias: FloatArray,
@@ -159,23 +210,46 @@ def _next_generation(
     offspring = np.empty((children + p.mutants, chromosomes.genes), np.float32)
     elites = search.rng.integers(0, p.elites, children)
     others = search.rng.integers(p.elites, p.chromosomes, children)
-    search.rng.random(dtype=np.float32, out=offspring[:children])
-    cross(population.keys, elites, others, bias, offspring[:children])
-    offspring[children:] = distribution.sample(search.rng, p.mutants, chromosomes.genes)
-    population.keys[p.elites :] = offspring
-    _price_new(search, chromosomes, population, p.elites)
+
+    def draw(first: int, last: int) -> None:
+        if first < children:
+            rows = slice(first, min(last, children))
+            search.rng.random(dtype=np.float32, out=offspring[rows])
+            cross(population.keys, elites[rows], others[rows], bias, offspring[rows])
+        if last > children:
+            distribution.fill(search.rng, offspring[max(first, children) : last])
+
+    drawn = _draw_and_price(search, chromosomes, offspring, population.fitness[p.elites :], draw)
+    population.keys[p.elites : p.elites + drawn] = offspring[:drawn]
+    if drawn == len(offspring):
+        population.sort()
 
 
-def _price_new(search: Search, chromosomes: Chromosomes, population: _Population, first: int) -> None:
-    """Price the rows from `first` as far as the budget goes, and sort; unpriced rows rank last."""
-    population.fitness[first:] = np.inf
-    last = int(min(len(population.keys), first + search.evaluations_left))
-    if last > first:
-        population.fitness[first:last] = chromosomes.price(population.keys[first:last])
-    population.sort()
+def _draw_and_price(
+    search: Search,
+    chromosomes: Chromosomes,
+    keys: Population,
+    fitness: FloatArray,
+    draw: Callable[[int, int], None],
+) -> int:
+    """Draw rows of keys, some at a time, and price them as far as the budget goes; unpriced rows rank last.
+
+    Returns how many were drawn: all, unless the search had to stop before their evaluations were spent.
+    """
+    fitness[:] = np.inf
+    priced = int(min(len(keys), search.evaluations_left))
+    rows = max(1, min(chromosomes.rows_at_once, MOST_DRAWN // chromosomes.genes))
+    for first in range(0, len(keys), rows):
+        if 0 < first < priced and search.must_stop():
+            return first
+        draw(first, min(first + rows, len(keys)))
+        last = min(first + rows, priced)
+        if last > first:
+            fitness[first:last] = chromosomes.price(keys[first:last])
+    return len(keys)
 
 
-def _exchange(populations: list[_Population]) -> None:
+def _exchange(populations: list[Evolved]) -> None:
     """Replace the worst of each population by the best of each other one."""
     best = [(population.keys[0].copy(), population.fitness[0].copy()) for population in populations]
     for at, population in enumerate(populations):

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import FloatArray, IndexArray
+from ...arrays import FloatArray, IndexArray, frozen
 from ...graph import CostGraph
 from ...kernels.cost_model import new_steps
+from ...kernels.paths import path_ends
 from ...kernels.several_devices.lazy_decoder import new_lazy
 from ...kernels.several_devices.lazy_keys import price_keys
 from ...kernels.several_devices.random_keys import Prices, new_prices
@@ -24,6 +25,9 @@ from .random_keys import Chromosomes, Population
 
 NO_LIMIT = 2**62
 EXCESS_WEIGHT = 10.0
+LONGEST_DECODING = 0.5
+"""Seconds that keys of a makespan may take to decode, as nothing stops that; `list_schedule` is for larger graphs."""
+_SECONDS_PER_WAIT = 2e-9
 
 
 def aim_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Aim:
@@ -53,20 +57,26 @@ def aim_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Aim:
 
 def bottom_levels(graph: CostGraph) -> FloatArray:
     """Return each op's longest path to a sink, its own runtime included, microseconds; shape `(ops,)`."""
-    level = graph.runtime.tolist()
-    pointers, successors = (a.tolist() for a in graph.successors)
-    for op in graph.input_order[::-1].tolist():
-        level[op] += max((level[v] for v in successors[pointers[op] : pointers[op + 1]]), default=0.0)
-    return np.array(level)
+    return path_ends(frozen(graph.input_order[::-1], np.int32), *graph.successors, graph.runtime)
 
 
-def total_wait(graph: CostGraph) -> int:
-    """Return for how many steps the ops wait, ready, in the input order, summed."""
+def seconds_to_decode(graph: CostGraph) -> float:
+    """Return about how long keys of a makespan take to decode, as every op that waits is looked at in each step.
+
+    That is for how many steps the ops wait, ready, in the input order, summed.
+    """
     place = np.argsort(graph.input_order)
     pointers, predecessors = graph.predecessors
     ready = np.full(graph.num_ops, -1)
     np.maximum.at(ready, np.repeat(np.arange(graph.num_ops), np.diff(pointers)), place[predecessors])
-    return int((place - ready - 1).sum())
+    return float(_SECONDS_PER_WAIT * (place - ready - 1).sum())
+
+
+def keys_along(order: IndexArray) -> NDArray[np.float32]:
+    """Return keys that fall along an order, shape `(ops + 1,)`."""
+    keys = np.ones(len(order) + 1, np.float32)
+    keys[order] = 1 - (np.arange(len(order)) + 0.5) / len(order)
+    return keys
 
 
 def start_keys(problem: Problem) -> Population:
@@ -115,7 +125,4 @@ class LazyChromosomes(Chromosomes):
 
     def encode(self, schedule: Schedule) -> NDArray[np.float32]:
         """Return keys that fall along the schedule; the decoder need not give it back."""
-        keys = np.ones(self.genes, np.float32)
-        order = schedule.op_order()
-        keys[order] = 1 - (np.arange(len(order)) + 0.5) / len(order)
-        return keys
+        return keys_along(schedule.op_order())

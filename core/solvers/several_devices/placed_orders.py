@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ...arrays import IndexArray
-from ...schedule import Schedule
 from ...search.plans import Plans
 from ...search.search import Search
-from .lazy_keys import LazyChromosomes
+from .lazy_keys import LONGEST_DECODING, LazyChromosomes, keys_along, seconds_to_decode
+from .list_schedule import list_schedule
 from .peak_annealing import LeastPeak
+from .random_keys import Population
 
 
 def place(search: Search, orders: IndexArray) -> None:
@@ -47,8 +48,22 @@ def place(search: Search, orders: IndexArray) -> None:
 def _run_lazily(search: Search, orders: IndexArray) -> None:
     rows = orders[: int(min(len(orders), search.evaluations_left))]
     if len(rows) and not search.must_stop():
+        decode_keys(search, np.stack([keys_along(order) for order in rows]))
+
+
+def decode_keys(search: Search, keys: Population) -> None:
+    """Offer the schedules of rows of keys of a makespan; a list schedule where these take too long to decode."""
+    graph = search.problem.graph
+    if seconds_to_decode(graph) <= LONGEST_DECODING:
         with LazyChromosomes(search) as chromosomes:
-            chromosomes.price(np.stack([chromosomes.encode(Schedule.single_device(order)) for order in rows]))
+            chromosomes.price(keys)
+        return
+    instead = "this is a list schedule"
+    search.notes.append(f"{graph.name}: too many ops wait at once for {search.working}'s decoder; {instead}")
+    schedule = list_schedule(search.problem, search.interrupt.is_set)
+    if schedule is not None:
+        search.evaluations += 1
+        search.offer(schedule)
 
 
 def _place_on_machine(search: Search, orders: IndexArray) -> None:

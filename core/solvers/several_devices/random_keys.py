@@ -72,12 +72,17 @@ class Chromosomes:
         there was no time for are infinite.
         """
         fitness = np.full((len(population), 2), np.inf)
-        rows = max(1, _MOST_READS // (self.graph.num_ops + len(self.arrays.inputs)))
+        rows = self.rows_at_once
         for start in range(0, len(population), rows):
             if start and self.search.must_stop():
                 break
             fitness[start : start + rows] = self._price_rows(population[start : start + rows])
         return fitness
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows are priced between two looks at the clock."""
+        return max(1, _MOST_READS // (self.graph.num_ops + len(self.arrays.inputs)))
 
     def _price_rows(self, population: Population) -> FloatArray:
         count = len(population)

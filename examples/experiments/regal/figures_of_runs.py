@@ -134,8 +134,8 @@ def topologies(options):
         method, reference = pick(values, options.method, "regal", path), pick(values, options.reference, BRKGA, path)
         rewards = defaultdict(list)
         for graph, (value, plain) in pairs_of(values, method, reference).items():
-            named = re.fullmatch(r"([0-9a-f]{16})(-\d+)?", graph)
-            topology = known.get(graph) or (named[1] if named else graph)
+            named = re.fullmatch(r"([0-9a-f]{16})(-\d+)?", graph)  # as versions up to 0.2 named them
+            topology = known.get(graph) or (named[1] if named else re.sub(r"-copy-\d+$", "", graph))
             rewards[topology].append(-value / plain if plain else -1.0)
         names = sorted(rewards, key=lambda name: np.median(rewards[name]))
         print(f"{Path(path).stem}: reward of {method} against {reference}")

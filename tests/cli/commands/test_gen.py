@@ -100,8 +100,10 @@ def test_data_set_folder_without_split(gen, tmp_path):
     result = gen("layered", "--nodes", 10, "-n", 3, tmp_path / "set", "--format", "pbtxt")
     assert result.stderr == f"note: wrote {tmp_path / 'set'}: 3 graphs of 10 ops\n"
     files = find_graphs([tmp_path / "set"])
-    assert [file.name for file in files] == sorted(f"{topology_hash(read_graph(file))}.pbtxt" for file in files)
-    assert "split" not in json.loads((tmp_path / "set" / "dataset.json").read_text())
+    assert [file.name for file in files] == [f"layered-10-000{number}.pbtxt" for number in (1, 2, 3)]
+    description = json.loads((tmp_path / "set" / "dataset.json").read_text())
+    assert description["files"] == {file.name: topology_hash(read_graph(file)) for file in files}
+    assert "split" not in description
 
 
 def test_every_parameter_of_layered_graphs_reaches_them(described, tmp_path):
@@ -187,8 +189,9 @@ def test_augmenting_keeps_the_originals_and_splits_them_by_size(gen, tmp_path, o
         of_part.setdefault(topology_hash(read_graph(file)), set()).add(file.parent.name)
     assert all(len(parts) == 1 for parts in of_part.values())
     for source in description["sources"]:
-        copy = tmp_path / "a" / source["part"] / f"{source['topology']}.pb.gz"
-        assert read_graph(copy) == read_graph(originals / f"{source['name']}.pbtxt")
+        copy = f"{source['part']}/{source['file']}.pb.gz"
+        assert description["files"][copy] == source["topology"]
+        assert read_graph(tmp_path / "a" / copy) == read_graph(originals / f"{source['name']}.pbtxt")
         assert of_part[source["topology"]] == {source["part"]}
 
 

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from schedopt.core.files.costgraph import read_graph
+from schedopt.datasets.duplicates import topology_hash
 
 
 def test_show_counts_by_hand(run, diamond_file):
@@ -85,6 +87,9 @@ def test_without_annotations_show_has_no_such_tables(run, diamond_file, tmp_path
 def test_a_folder_as_a_list(run, diamond_file):
     printed = run("show", diamond_file.parent, "--list").stdout
     assert "diamond.pbtxt │   6 │     6 │" in printed
+    assert printed.count(topology_hash(read_graph(diamond_file))) == 1
+    (row,) = map(json.loads, run("show", diamond_file.parent, "--json").stdout.splitlines())
+    assert row["topology"] == topology_hash(read_graph(diamond_file))
     result = run("show", diamond_file, "--list")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "is no folder" in result.stderr

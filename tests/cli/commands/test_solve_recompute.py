@@ -117,6 +117,22 @@ def test_bad_usage_is_one_sentence_exit_2_and_nothing_written(run, step_file, tm
     assert not output.exists()
 
 
+def test_a_start_with_repeats_needs_recompute(run, step_file, tmp_path):
+    start, output = tmp_path / "start.json", tmp_path / "schedule.json"
+    limited = ["solve", step_file, "--recompute", "--memory-limit", "530B", "--evaluations", 3000]
+    assert run(*limited, "--output", start).exit_code == 0
+    for more in ([], ["--devices", "2", "--task", "runtime"]):
+        result = run("solve", step_file, "--initial", start, "--output", output, *more)
+        assert result.exit_code == 2
+        assert result.stderr.startswith("error: step: the schedule to start from runs op 'layer")
+        assert "which --recompute alone allows, on one device" in result.stderr
+        assert not output.exists()
+    assert run(*limited, "--initial", start).exit_code == 0
+    graph = schedopt.read_graph(step_file)
+    with pytest.raises(schedopt.UsageError, match="start from a schedule that runs each op once"):
+        schedopt.solve(graph, initial=start)
+
+
 def test_the_same_in_python(step_file):
     graph = schedopt.read_graph(step_file)
     result = schedopt.solve(graph, memory_limit="87%", recompute=True, evaluations=3000)

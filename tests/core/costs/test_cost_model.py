@@ -199,6 +199,17 @@ def test_an_op_that_reads_a_tensor_twice_consumes_it_once():
     assert simulation.step_memory.tolist() == [8, 9, 9]
 
 
+@pytest.mark.parametrize("devices", [1, 2, 3, 64])
+def test_a_placement_needs_the_transfers_of_the_plain_twin(devices):
+    for seed in range(20):
+        rng = np.random.default_rng([seed, devices])
+        graph, plain = naive.random_graph(rng, int(rng.integers(1, 40)))
+        placement = rng.integers(0, devices, graph.num_ops)
+        wanted = naive.needed_transfers(plain, placement.tolist())
+        found = needed_transfers(graph, placement).tolist()
+        assert found == sorted(64 * plain.index[tensor] + device for tensor, device in wanted)
+
+
 def test_all_control_dependents_wait_on_one_tensor_sent_once_per_device():
     builder = GraphBuilder("control")
     builder.add_op("a", outputs=[8], runtime=1.0)

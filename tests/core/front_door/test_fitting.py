@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import schedopt
+from models.seeds import seeds
 from naive.graphs import random_graph
 from schedopt.core.costs.simulator import input_peak
 from schedopt.core.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, LargestBatch, Way
@@ -77,7 +78,7 @@ def test_devices_are_tried_until_it_fits():
     assert not schedopt.fit(graph, 99, devices=8).fits
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8, quick=3))
 def test_a_claim_of_no_is_never_beaten(seed):
     import numpy as np
 

@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.costs.verifier import verify
@@ -10,7 +11,7 @@ from schedopt.core.kernels.several_devices.sequences import Walk, anneal_sequenc
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 
-SEEDS = range(25)
+SEEDS = seeds(25, quick=12)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

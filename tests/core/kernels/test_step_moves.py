@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
 from naive.step_moves import anneal_steps as anneal_plainly
 from naive.step_moves import mended, moved, plan_cost
@@ -20,7 +21,7 @@ from schedopt.core.kernels.several_devices.step_moves import (
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 
-SEEDS = range(20)
+SEEDS = seeds(20, quick=10)
 NO_EDIT = Edit(np.int64(-1), -1)
 
 

@@ -10,7 +10,7 @@ import pytest
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
-from schedopt.core.search.search import Search, Watcher
+from schedopt.core.search.search import Search, Watcher, interrupted_by
 
 # Two branches of one input: program order (WIDE) peaks at 26 bytes, branch by branch (DEEP) at 19.
 WIDE, DEEP = np.array([0, 1, 2, 3, 4, 5]), np.array([0, 1, 3, 2, 4, 5])
@@ -96,6 +96,18 @@ def test_a_part_of_the_budget_is_not_more_than_the_whole():
     with untimed.limited(5):
         untimed.must_stop()
     assert not untimed.depends_on_time
+
+
+def test_an_event_stops_every_search_that_begins_within():
+    event = threading.Event()
+    with interrupted_by(event):
+        within = Search(Problem(diamond()))
+        own = Search(Problem(diamond()), watcher=Watcher(threading.Event()))
+        with interrupted_by(threading.Event()):
+            deeper = Search(Problem(diamond()))
+    after = Search(Problem(diamond()))
+    event.set()
+    assert [search.must_stop() for search in (within, own, deeper, after)] == [True, False, False, False]
 
 
 def test_an_interrupt_from_outside_stops_it():

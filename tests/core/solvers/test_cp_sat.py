@@ -5,6 +5,7 @@ import threading
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.costs.verifier import verify
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
@@ -21,7 +22,7 @@ def solved(problem, **options):
     return result, problem.fitness(result.simulation.peak, result.simulation.runtime)
 
 
-@pytest.mark.parametrize("seed", range(30))  # each combination of the below once
+@pytest.mark.parametrize("seed", seeds(30, quick=12))  # each combination of the below once
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 def test_the_optimum_is_that_of_trying_everything(seed, task):
     """One to three devices, every kind of transfer cost, and limits from too tight to loose."""
@@ -87,7 +88,7 @@ def test_the_number_of_workers_does_not_matter(jobs):
     assert (one.value, one.status) == (other.value, "optimal")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, quick=1))
 def test_it_goes_on_from_what_auto_finds(seed):
     """On a graph too large to get far in no time, the hint is what makes the result good."""
     graph, _ = naive.random_graph(np.random.default_rng([155, seed]), 60, edges=2.0)

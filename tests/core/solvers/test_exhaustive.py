@@ -68,7 +68,7 @@ def test_auto_and_cp_sat_prove_the_same_optimum(seed):
     assert (one.value, one.status) == (other.value, other.status) == (one.value, "optimal")
 
 
-@pytest.mark.parametrize("seed", seeds(200, quick=25))
+@pytest.mark.parametrize("seed", seeds(200, quick=12))
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 def test_what_auto_calls_optimal_on_several_devices(seed, task):
     """Every kind of transfer cost, and limits from too tight to loose; bounds are valid in any case."""

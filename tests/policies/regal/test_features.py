@@ -91,7 +91,7 @@ def test_what_the_search_found_is_averaged(task, devices, evaluations):
     cost_graph, plain = naive.random_graph(np.random.default_rng(61), 12)
     problem = Problem(cost_graph, task, devices)
     search = Search(problem, seed=3, max_evaluations=evaluations)
-    population = evolve(search, brkga.Parameters(), GeneDistribution())
+    population = evolve(search, brkga.Parameters(), GeneDistribution())[0].priced()
     assert len(population) == {250: 90, 7: 7}[evaluations]  # 100, 80, and 70 of 80 beside 20 elites
     expected = np.zeros((12, devices + 1))
     values = []

@@ -138,9 +138,9 @@ def test_a_run_that_goes_on_searches_no_plain_value_again(counted, tmp_path):
     (tmp_path / PLAIN).write_text((tmp_path / PLAIN).read_text() + '{"key": "torn')
     assert Trainer(tmp_path, REGAL).run()
     assert len(counted["plain"]) == len(set(counted["plain"])) > before
-    assert {(name.split("-")[-1], evaluations) for name, evaluations, _ in counted["plain"]} >= {
-        ("2147483648", 300),
+    assert {(name.split("-")[1], evaluations) for name, evaluations, _ in counted["plain"]} >= {
         ("2147483649", 300),
+        ("2147483650", 300),
     }
 
 
@@ -157,7 +157,8 @@ def test_a_run_that_goes_on_draws_no_graph_again(monkeypatch, tmp_path):
     other = dataclasses.replace(REGAL, seed=1)
     graphs = [Trainer(tmp_path / "none", parameters)._graphs(0).maker(0)() for parameters in (REGAL, other)]
     assert graph_hash(graphs[0]) != graph_hash(graphs[1])
-    (kept,) = (tmp_path / "none" / DRAWN).glob(f"{Trainer(tmp_path / 'none', REGAL)._graphs(0).name(0)[:16]}-0.*")
+    recipe = Trainer(tmp_path / "none", REGAL)._graphs(0).name(0)[:16]
+    (kept,) = (tmp_path / "none" / DRAWN).glob(f"synthetic-0001-{recipe}.*")
     assert graph_hash(read_graph(kept)) == graph_hash(graphs[0])
 
 

@@ -287,7 +287,7 @@ def test_what_cannot_be_trained_is_refused(method, tmp_path):
         with pytest.raises(UsageError, match="device cuda is not available here; use cpu"):
             method.trainer(tmp_path, dataclasses.replace(parameters, device="cuda"))
     (tmp_path / "file").touch()
-    with pytest.raises(FormatError, match="file: cannot be written to"):
+    with pytest.raises(FormatError, match="file: cannot be made"):
         method.trainer(tmp_path / "file").run()
     assert not has_checkpoint(tmp_path)
 

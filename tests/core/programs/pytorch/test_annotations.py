@@ -7,6 +7,7 @@ from pathlib import Path
 import models.torch_models as named_models
 import pytest
 import torch
+from models.seeds import mostly_slow
 from models.torch_programs import MODELS, build
 from schedopt.core.errors import ProgramError
 from schedopt.core.programs.pytorch.importer import graph_of
@@ -15,21 +16,25 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 MODELS_BY_NAME = ("branches", "branches_in_training", "attention", "recurrent", "convolutions", "linear", "largest")
+QUICK = {"written-views", "buffers", "drawn", "language-adam", "recurrent-sgd", "attention-none", "convolutions-adam"}
 
 
 def cases():
     """Return every model of the tests: as those of `torch_programs` are used, and the others forward and trained."""
     for name in MODELS:
-        yield pytest.param(lambda name=name: build(name), id=name)
+        yield name, lambda name=name: build(name)
     for name in MODELS_BY_NAME:
         for training in ("none", "adam"):
             if (name, training) != ("largest", "adam"):  # has no parameter
-                yield pytest.param(lambda n=name, t=training: (*getattr(named_models, n)(), t), id=f"{name}-{training}")
+                yield f"{name}-{training}", lambda n=name, t=training: (*getattr(named_models, n)(), t)
 
 
-@pytest.mark.parametrize("case", list(cases()))
+CASES = dict(cases())
+
+
+@pytest.mark.parametrize("case", mostly_slow(CASES, QUICK))
 def test_residents_are_the_persistent_bytes_and_ops_have_their_module_and_phase(case):
-    model, inputs, training = case()
+    model, inputs, training = CASES[case]()
     program = program_of(model, inputs, training)
     graph = graph_of(program)
     known = graph.annotations

@@ -58,3 +58,14 @@ def test_a_schedule_that_is_none_has_no_map(name, tmp_path):
     with pytest.raises(FormatError, match=r"nowhere/map\.json"):
         write_device_map(name, schedule, str(tmp_path / "nowhere/map.json"), ImportOptions(), lambda text: None)
     assert not (tmp_path / "map.json").exists()
+
+
+def test_a_schedule_with_repeats_has_no_map(name, tmp_path):
+    graph = load_runner(name, ImportOptions(), lambda text: None).graph("roofline", lambda text: None)
+    op = graph.op_names.index("relu")
+    steps = [{"op": other, "device": 0} for other in (*graph.op_names[: op + 1], *graph.op_names[op:])]
+    schedule = tmp_path / "again.json"
+    schedule.write_text(json.dumps({"devices": 1, "recompute": True, "steps": steps}))
+    with pytest.raises(UsageError, match=r"again\.json: op 'relu'.* runs again in this schedule, which a device map"):
+        write_device_map(name, str(schedule), str(tmp_path / "map.json"), ImportOptions(), lambda text: None)
+    assert not (tmp_path / "map.json").exists()

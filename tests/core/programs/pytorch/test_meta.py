@@ -5,6 +5,7 @@ import pytest
 import schedopt
 import torch
 from models import torch_models
+from models.seeds import mostly_slow
 from models.torch_programs import MODELS, build
 from schedopt.core.errors import ProgramError
 from schedopt.core.programs.options import ImportOptions
@@ -14,6 +15,7 @@ from schedopt.core.programs.pytorch.importer import graph_of, read
 from schedopt.core.programs.pytorch.program import program_of
 from torch import nn
 
+QUICK = {"losses", "changed-shapes", "drawn", "normed-sgd", "language-adam"}
 NO_DATA = r"[^\n]*: its tensors have no data \([^\n]*\), so it can be imported with roofline costs, and not be run"
 
 
@@ -31,14 +33,14 @@ def both_graphs(build_model, training):
     return graphs
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "recurrent-sgd"])
+@pytest.mark.parametrize("name", mostly_slow([name for name in MODELS if name != "recurrent-sgd"], QUICK))
 def test_a_model_without_data_has_the_graph_of_the_real_one(name):
     training = build(name)[2]
     real, planned = both_graphs(lambda: build(name), training)
     assert planned == real
 
 
-@pytest.mark.parametrize("training", ["none", "sgd", "adam"])
+@pytest.mark.parametrize("training", mostly_slow(["none", "sgd", "adam"], ["adam"]))
 @pytest.mark.parametrize("model", ["branches", "attention", "convolutions", "linear"])
 def test_small_models_without_data_have_the_graphs_of_the_real_ones(model, training):
     real, planned = both_graphs(getattr(torch_models, model), training)

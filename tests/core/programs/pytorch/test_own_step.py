@@ -10,6 +10,7 @@ import pytest
 import schedopt
 import torch
 from models import torch_models
+from models.seeds import mostly_slow
 from schedopt import ProgramError, UsageError
 from schedopt.core.programs.pytorch.allocator import peak_of
 from schedopt.core.programs.pytorch.sources import as_call
@@ -170,7 +171,7 @@ class Scaled(Trained):
         return [*super().state(), self.scaler.state_dict()]
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "adamw-fused"])
+@pytest.mark.parametrize("optimizer", mostly_slow(["adamw", "adamw-fused"], ["adamw"]))
 def test_autocast_and_a_gradient_scaler_which_skips_infinite_steps(optimizer):
     batches = batches_of(12)
     batches[2] = batches[7] = (torch.full((3, 4), torch.inf),)
@@ -288,7 +289,10 @@ def with_closure(trained):
 
 @pytest.mark.parametrize(
     "step",
-    [accumulating, micro_batches, reading, masked, with_dropout_checkpointed, averaging, with_closure],
+    mostly_slow(
+        [accumulating, micro_batches, reading, masked, with_dropout_checkpointed, averaging, with_closure],
+        [accumulating, masked, with_closure],
+    ),
     ids=lambda step: step.__name__,
 )
 @pytest.mark.filterwarnings("ignore:step. 8 sequences")

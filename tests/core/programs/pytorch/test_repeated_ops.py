@@ -8,6 +8,7 @@ import pytest
 import schedopt
 import torch
 from models import torch_models
+from models.seeds import mostly_slow
 from schedopt.core.costs.simulator import input_peak, simulate
 from schedopt.core.errors import ScheduleError, UsageError
 from schedopt.core.problem import Problem
@@ -130,7 +131,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", mostly_slow(CASES, ["branches-sgd", "attention-adam", "batched"]))
 def test_repeated_ops_give_the_same_results_in_the_memory_that_is_predicted(case):
     """Random repeats of whatever may run again: views, ops with several results, reads of what is updated later."""
     make, training = CASES[case]

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from models.seeds import mostly_slow
 from models.torch_programs import MODELS, build
 from schedopt.core.errors import ProgramError
 from schedopt.core.programs.pytorch.costs import measured_costs
@@ -12,6 +13,8 @@ from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.replay import Replay
 from schedopt.core.programs.pytorch.run import digest, digests
 from torch import nn
+
+QUICK = {"losses", "written-views", "buffers", "drawn", "normed-adam", "language-sgd"}
 
 
 class Recorded(Replay):
@@ -40,7 +43,7 @@ def in_place(program):
         return digests(program.module(*arguments)), digests(arguments)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", mostly_slow(MODELS, QUICK))
 def test_a_replay_gives_what_a_run_in_place_gives_and_changes_nothing(name):
     program = program_of(*build(name))
     before, versions = digests(program.arguments), [value._version for value in program.arguments if is_tensor(value)]

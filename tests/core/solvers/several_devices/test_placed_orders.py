@@ -11,6 +11,7 @@ from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from schedopt.core.search.search import Search
+from schedopt.core.solvers.several_devices import brkga, placed_orders
 from schedopt.core.solvers.several_devices.placed_orders import place
 
 
@@ -32,6 +33,21 @@ def two_chains(length=6):
         inputs = [(op - 1, 0)] if op % length else []
         builder.add_op(f"op{op}", inputs=inputs, outputs=[8], is_final=True, runtime=3.0)
     return builder.build()
+
+
+def test_orders_that_take_too_long_to_decode_give_way_to_a_list_schedule(monkeypatch):
+    monkeypatch.setattr(placed_orders, "LONGEST_DECODING", -1.0)
+    search = placed(Problem(two_chains(), "runtime", 2), [np.arange(12)])
+    assert search.is_optimal
+    assert search.evaluations == 2
+    assert "too many ops wait at once" in search.notes[0]
+    monkeypatch.setattr(brkga, "LONGEST_DECODING", -1.0)
+    lazy = Search(Problem(two_chains(), "runtime", 2), max_evaluations=10)
+    brkga.solve(lazy, brkga.Parameters(decoder="lazy"))
+    queue = Search(Problem(two_chains(), "runtime", 2), max_evaluations=10)
+    brkga.solve(queue, brkga.Parameters())
+    assert lazy.best_value == queue.best_value
+    assert "decoder=queue was used" in lazy.notes[0]
 
 
 @pytest.mark.parametrize("task", ["memory", "runtime"])

@@ -185,6 +185,14 @@ class Machine:
         """Whether each device can send to each."""
         return frozen(np.isfinite(self.microseconds_per_byte), np.bool_)
 
+    @cached_property
+    def mean_link(self) -> tuple[float, float]:
+        """What a transfer takes over the mean of all links, and each byte of it, in microseconds; 0 without links."""
+        linked = self.has_link & ~np.eye(len(self.devices), dtype=bool)
+        if not linked.any():
+            return 0.0, 0.0
+        return float(self.latencies[linked].mean()), float(self.microseconds_per_byte[linked].mean())
+
     @property
     def is_beside(self) -> bool:
         """Whether transfers run beside the ops of their devices."""

@@ -74,9 +74,7 @@ class EdgeCosts:
                 self.count = np.bincount(edge, minlength=many).astype(np.float64)
                 self.bytes = np.bincount(edge, size, minlength=many)
         self.latency, self.per_byte = machine.latencies, machine.microseconds_per_byte
-        linked = machine.has_link & ~np.eye(len(machine.devices), dtype=bool)
-        latency = self.latency[linked].mean() if linked.any() else 0.0
-        per_byte = self.per_byte[linked].mean() if linked.any() else 0.0
+        latency, per_byte = machine.mean_link
         self.mean = self.count * latency + self.bytes * per_byte
 
     def between(self, edge: int) -> FloatArray:

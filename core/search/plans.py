@@ -13,6 +13,7 @@ from ..homes import first_home
 from ..kernels.machines.list_schedules import Greedy, place_order
 from ..kernels.machines.model import machine_arrays, new_scratch, new_steps
 from ..kernels.machines.plans import Cost, MachineAim, Places, Plan, price_plan
+from ..kernels.several_devices.step_moves import Groups
 from ..machine import distinct_devices
 from ..problem import Problem
 from ..schedule import Schedule
@@ -50,13 +51,12 @@ class Plans:
             weight=EXCESS_WEIGHT,
         )
 
-    @cached_property
-    def places(self) -> Places:
-        """Where groups of ops may be."""
+    def places(self, groups: Groups) -> Places:
+        """Return where ops may be, with groups of them that moves take elsewhere together."""
         rules = self.problem.rules
         first, device = np.nonzero(rules.allowed & (rules.group == np.arange(self.ops))[:, None])
         members = csr(rules.group, np.arange(self.ops), self.ops)
-        return Places(rules.group, *members, *csr(first, device, self.ops))
+        return Places(rules.group, *members, *csr(first, device, self.ops), rules.allowed, groups)
 
     @cached_property
     def greedy(self) -> Greedy:

@@ -16,15 +16,12 @@ COPIES = (2, 3, 4)
 PRICED_BEFORE = 20_000  # edits: what `recompute` finds of such graphs, it finds in these
 HEURISTICS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
 LIST_SCHEDULERS = ("heft", "peft", "cpop")
-BALANCED = "gp-dfs"
-"""Divides a graph evenly: no good makespan, but it keeps limits that others do not."""
 MOST_CELLS = 2**31
 LARGEST_PARTITIONED = 20_000  # edges: one second
 LARGEST_ORDERED = 10_000
 """Ops above which a makespan is searched from a list schedule at once, as `annealing` makes one."""
 LARGEST_TINY = 30  # ops: most are proven optimal
 SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
-SHARE_OF_FITTING = 0.5
 SHARE_IF_TINY, SHARE_IF_FREE, SHARE_BEFORE_PROOFS = 0.1, 0.85, 0.6
 
 
@@ -57,7 +54,6 @@ def parts(problem: Problem, is_counted: bool) -> list[str]:
     if _is_order_only(problem):
         return [*_heuristics(problem), "order-search"]
     more = [
-        *([BALANCED] if _is_divided(problem) else []),
         *(["step-search"] if _moves_steps(problem) else []),
         *([PROVING] if _is_proven(problem) and not is_counted else []),
     ]
@@ -69,10 +65,6 @@ def _moves_steps(problem: Problem) -> bool:
     if problem.devices == 1 or not problem.is_plain:
         return False
     return _is_small(problem) or (problem.task == "runtime" and _is_tied(problem))
-
-
-def _is_divided(problem: Problem) -> bool:
-    return problem.devices > 1 and not problem.is_plain
 
 
 def _heuristics(problem: Problem) -> tuple[str, ...]:
@@ -117,10 +109,6 @@ def solve(search: Search, parameters: Parameters) -> None:
 def _search_placements(search: Search) -> None:
     """Share the budget out between the searches on several devices."""
     problem = search.problem
-    if _is_divided(problem) and search.best_fitness[0]:
-        _run_for(search, "annealing", SHARE_OF_FITTING)
-        if not search.must_stop():
-            _run(search, BALANCED)
     if not _moves_steps(problem):
         if not search.must_stop():
             _run(search, "annealing")

@@ -11,13 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays import FloatArray, IndexArray
+from ...arrays import BoolArray, FloatArray, IndexArray
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..several_devices.sequences import peak_penalty, shift, shift_within
+from ..several_devices.step_moves import Groups
 from .model import MachineArrays, Scratch, Steps, _sort, account, begin, time_op, time_transfer
 
 EARLY, NEXT, LATE = 0, 1, 2
+SHARE_OF_LEADS, SHARE_OF_GROUPS = 0.15, 0.4
+"""Of the moves: those that change a lead, and those of a whole group of the hierarchy."""
 
 
 class Plan(NamedTuple):
@@ -151,13 +154,19 @@ def price_plan(
 
 
 class Places(NamedTuple):
-    """Where ops may be: CSR group -> its ops, and -> the devices that all of them may be on; per op its group."""
+    """Where ops may be: CSR group -> its ops, and -> the devices that all of them may be on; per op its group.
+
+    `allowed`, shape `(ops, devices)`, says the latter once more; `groups` are ops that are moved together though they
+    need not be on one device.
+    """
 
     group: IndexArray
     member_ptr: IndexArray
     members: IndexArray
     device_ptr: IndexArray
     devices: IndexArray
+    allowed: BoolArray
+    groups: Groups
 
 
 class PlanWalk(NamedTuple):
@@ -175,6 +184,8 @@ class PlanWalk(NamedTuple):
         Shape `(ops,)`: the plan to which `best` belongs.
     leads
         Whether leads are changed, too.
+    before
+        Scratch, shape `(ops,)`.
     """
 
     temperature: float
@@ -185,12 +196,31 @@ class PlanWalk(NamedTuple):
     best_placement: IndexArray
     best_lead: IndexArray
     leads: bool
+    before: IndexArray
 
 
 @inlined
 def _place_group(s: Scratch, places: Places, group: int, device: int) -> None:
     for at in range(places.member_ptr[group], places.member_ptr[group + 1]):
         s.placement[places.members[at]] = device
+
+
+@inlined
+def _copy(source: Any, target: Any) -> None:
+    for at in range(source.size):
+        target[at] = source[at]
+
+
+@inlined
+def _move_group(s: Scratch, places: Places, number: int, device: int) -> bool:
+    """Place a group of the hierarchy, as far as its ops may be there; returns whether any was elsewhere."""
+    moved = False
+    for at in range(places.groups.first[number], places.groups.last[number]):
+        op = places.groups.ops[at]
+        if s.placement[op] != device and places.allowed[op, device]:
+            _place_group(s, places, places.group[op], device)
+            moved = True
+    return moved
 
 
 @inlined
@@ -218,9 +248,10 @@ def anneal_plan(
     """Anneal over plans; returns what the present one costs then.
 
     A move gives an op, and all that is on one device with it, another device, or another place in the order, or both;
-    or it changes how early an op is sent what it lacks.
+    or a group of ops another device; or it changes how early an op is sent what it lacks.
     """
     draws, energy = walk.draws, walk.energy
+    bunches = places.groups.first.size
     for move in range(draws.shape[0]):
         op = int(draws[move, 0] * plan.order.size)
         group = places.group[op]
@@ -229,9 +260,14 @@ def anneal_plan(
         first = places.device_ptr[group]
         choices = places.device_ptr[group + 1] - first
         kind = draws[move, 1] if choices > 1 else 1.0
+        is_bunch = bunches > 0 and draws[move, 5] >= 1.0 - SHARE_OF_GROUPS
         if op >= m.first_home:
             kind = 0.0
-        if walk.leads and draws[move, 5] < 0.15:
+        if is_bunch:
+            _copy(s.placement, walk.before)
+            if not _move_group(s, places, int(draws[move, 0] * bunches), int(draws[move, 2] * s.clock.size)):
+                continue
+        elif walk.leads and draws[move, 5] < SHARE_OF_LEADS:
             plan.lead[op] = (lead + 1 + int(draws[move, 2] * 2)) % 3
         else:
             if kind < 0.5 and choices > 1:
@@ -239,11 +275,14 @@ def anneal_plan(
                 _place_group(s, places, group, device)
             if kind >= 0.15:
                 there = shift_within(g, plan.order, plan.position, op, draws[move, 3])
-        if s.placement[op] == before and there == here and plan.lead[op] == lead:
+        if not is_bunch and s.placement[op] == before and there == here and plan.lead[op] == lead:
             continue
         bar = energy * (1.0 - draws[move, 4]) ** -walk.temperature
         _, cost = _price(g, m, s, plan, steps, aim, bar)
         if cost.energy > bar:
+            if is_bunch:
+                _copy(walk.before, s.placement)
+                continue
             plan.lead[op] = lead
             _place_group(s, places, group, before)
             shift(plan.order, plan.position, there, here)

@@ -10,19 +10,26 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import IndexArray
 from ...costs.machine_bounds import EdgeCosts
-from ...kernels.machines.plans import LATE, Plan, PlanWalk, anneal_plan
-from ...search.plans import Plans
+from ...kernels.machines.plans import EARLY, LATE, MachineAim, Plan, PlanWalk, anneal_plan
+from ...search.parameters import Parameters
+from ...search.plans import EXCESS_WEIGHT, Plans
 from ...search.search import Search
+from ..several_devices import gp_dfs
 from ..several_devices.cooling import Cooling
+from ..several_devices.op_groups import hierarchy, moving_groups, no_groups
 from .filled_devices import filled_placements
 from .ranks import upward_ranks
 from .ready_ops import MOST_OPS, RULES, place_ready_ops
+from .relief import Relief
 
 MOVES_PER_OP = 200
 GROWTH = 1.15
 HOTTEST, HOT_BY_OPS, COOLING = 0.1, 0.6, 0.01
 MOST_STEPS_PER_CALL = 2_000_000
+SHARE_OF_RELIEF, SECONDS_TO_GROUP = 0.4, 2e-4
+HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
 
 
 def anneal(search: Search, hot: float) -> None:
@@ -51,21 +58,48 @@ class _Annealing:
         self.cooling = Cooling(search)
         self.best_order = np.arange(self.ops, dtype=np.int32)
         self.best_placement, self.best_lead = np.zeros(self.ops, np.int32), np.zeros(self.ops, np.int32)
+        self.leads = (EARLY, LATE) if self.plans.machine.beside else (EARLY,)
+        is_tight = self.plans.may_exceed and search.problem.task == "runtime"
+        self.groups = None
+        if is_tight and search.has_time_for(SECONDS_TO_GROUP * self.ops):
+            self.groups = hierarchy(search.problem)
+        self.places = self.plans.places(no_groups() if self.groups is None else moving_groups(self.groups))
 
     def offer_starts(self) -> None:
         """Offer one device alone, and each op where it ends first by upward rank; take the best as the start."""
         problem, plans = self.search.problem, self.plans
         ranked = np.lexsort((np.argsort(problem.graph.input_order), -upward_ranks(problem, EdgeCosts(problem))))
         order = plans.topological(ranked)
-        for start in (problem.graph.input_order, order):
+        starts: list[tuple[Plan, IndexArray]] = []
+        orders = [problem.graph.input_order, order]
+        if self.groups is not None and self.search.best is not None:
+            orders.append(self.search.best.op_order())  # that of what exceeds the limits least
+        for start in orders:
             for placement in (*plans.placements_of_one_device(), plans.place_along(start)):
                 if placement is not None and not self.search.must_stop():
                     self._offer(plans.plan(start), placement)
+                    starts += [(plans.plan(start, np.full(self.ops, lead)), placement) for lead in self.leads]
         self._offer_ready_ops()
         if self.search.best is None:
             self.search.offer_order(problem.graph.input_order)
+        self._offer_relieved(starts)
         self._take_best()
         self._offer_filled()
+
+    def _offer_relieved(self, starts: list[tuple[Plan, IndexArray]]) -> None:
+        """Offer what becomes of starts that exceed the limits when ops leave full devices, the fastest first."""
+        search, plans = self.search, self.plans
+        if self.groups is None or search.must_stop():
+            return
+        relief = Relief(search, plans, self.groups)
+        priced = [plans.price(plan, placement)[1] for plan, placement in starts]
+        with search.limited(SHARE_OF_RELIEF * search.evaluations_left, search.share_of_time(SHARE_OF_RELIEF)):
+            for at in sorted(range(len(starts)), key=lambda n: (priced[n].runtime, n)):
+                is_slower = search.best_fitness <= (0, priced[at].runtime)
+                if search.must_stop() or is_slower:
+                    return
+                plan, placement = starts[at]
+                self._offer(plan, relief.relieved(plan, placement))
 
     def _offer_ready_ops(self) -> None:
         """Offer what rules on all ready ops find, where the graph is small and time counts."""
@@ -79,7 +113,7 @@ class _Annealing:
                 self._offer(self.plans.plan(made.order()), self.plans.place_homes(made.device))
 
     def _offer_filled(self) -> None:
-        """Offer placements that fill devices only so far, until one keeps the limits.
+        """Offer placements that fill devices only so far, until one keeps the limits, then an even division.
 
         They are slow plans: the annealing starts from the best that exceeds the limits, and these are kept if it fails.
         """
@@ -91,6 +125,8 @@ class _Annealing:
             for lead in range(LATE + 1):
                 plan = self.plans.plan(self.search.problem.graph.input_order, np.full(self.ops, lead))
                 self._offer(plan, placement)
+        if self.search.best_fitness[0] and not self.search.must_stop():
+            gp_dfs.solve(self.search, Parameters())
 
     def _take_best(self) -> None:
         """Take the plan of the best schedule known, with the lead that makes it cheapest."""
@@ -123,6 +159,20 @@ class _Annealing:
             moves = int(min(length - made + 1, self.cooling.moves(self.ops), MOST_STEPS_PER_CALL))
             energy = self._walk(plan, aim, self.hot * COOLING**share, energy, moves)
             made += moves
+            if self.groups is not None and not search.must_stop():
+                aim, energy = self._reweighed(plan, aim)
+
+    def _reweighed(self, plan: Plan, aim: MachineAim) -> tuple[MachineAim, float]:
+        """Weigh the excess more while the present plan has any, else less; return what it costs then."""
+        plans = self.plans
+        self.search.evaluations += 1
+        _, cost = plans.price(plan, plans.scratch.placement)
+        factor = HEAVIER if cost.excess else LIGHTER
+        weight = min(max(EXCESS_WEIGHT, aim.weight * factor), HEAVIEST)
+        if weight != aim.weight:
+            plans.aim = aim = aim._replace(weight=weight)
+            _, cost = plans.price(plan, plans.scratch.placement)
+        return aim, cost.energy
 
     def _start(self, number: int) -> tuple[Plan, Any]:
         plans, rng = self.plans, self.search.rng
@@ -147,8 +197,8 @@ class _Annealing:
         leads = bool(aim.memory and plans.machine.beside)
         draws = search.rng.random((moves, 6))
         kept = self.best_order, self.best_placement, self.best_lead
-        walk = PlanWalk(temperature, energy, draws, best, *kept, leads)
-        energy = anneal_plan(plans.arrays, plans.machine, plans.scratch, plan, plans.steps, plans.places, aim, walk)
+        walk = PlanWalk(temperature, energy, draws, best, *kept, leads, np.empty(self.ops, np.int32))
+        energy = anneal_plan(plans.arrays, plans.machine, plans.scratch, plan, plans.steps, self.places, aim, walk)
         search.evaluations += moves
         if tuple(best) < tuple(before):
             present = plans.scratch.placement.copy()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import heapq
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
+from ...arrays import FloatArray, IndexArray
 from ...kernels.several_devices.step_moves import Groups
 from ...problem import Problem
 
@@ -19,13 +21,32 @@ def is_tied(problem: Problem) -> bool:
     return problem.memory_limit is not None or problem.latency > 0 or problem.bandwidth is not None
 
 
-def op_groups(problem: Problem) -> Groups:
+class Hierarchy(NamedTuple):
+    """Groups of ops, single ones first, each of which is a stretch of `ops`; of any two one holds the other, or none.
+
+    Parameters
+    ----------
+    ops
+        Shape `(ops,)`.
+    first, last
+        Shape `(groups,)`: where a group begins, and the place after its end.
+    exchange
+        Shape `(groups,)`: what its transfers from and to all other ops would cost.
+    """
+
+    ops: IndexArray
+    first: IndexArray
+    last: IndexArray
+    exchange: FloatArray
+
+
+def hierarchy(problem: Problem) -> Hierarchy:
     """Merge ops, then groups, two at a time: always those with the largest exchange per op of the smaller one.
 
-    An exchange is what the transfers between two groups would cost: microseconds or, where they are free, bytes. What a
-    tensor costs is shared out among its readers.
+    An exchange is what the transfers between two groups would cost, on a machine over the mean of its links:
+    microseconds or, where they are free, bytes. What a tensor costs is shared out among its readers.
     """
-    parent, children = _merged(problem)
+    parent, children, exchange = _merged(problem)
     ops = problem.graph.num_ops
     roots = [group for group in range(len(parent)) if parent[group] < 0]
     order: list[int] = []
@@ -39,11 +60,22 @@ def op_groups(problem: Problem) -> Groups:
         first[group] = len(order)
         if group < ops:
             order.append(group)
+            last[group] = len(order)
             continue
         stack += [(group, True), *((child, False) for child in children[group - ops])]
-    wide = [g for g in range(ops, len(parent)) if last[g] - first[g] <= LARGEST_GROUP * ops]
-    stretches = np.array([(first[g], last[g]) for g in wide], np.int32).reshape(-1, 2)
-    return Groups(np.array(order, np.int32), stretches[:, 0].copy(), stretches[:, 1].copy())
+    return Hierarchy(np.array(order, np.int32), np.array(first, np.int32), np.array(last, np.int32), np.array(exchange))
+
+
+def op_groups(problem: Problem) -> Groups:
+    """Return the groups of the problem's hierarchy that moves take elsewhere."""
+    return moving_groups(hierarchy(problem))
+
+
+def moving_groups(groups: Hierarchy) -> Groups:
+    """Return those of two ops up to `LARGEST_GROUP` of all."""
+    sizes = groups.last - groups.first
+    wide = (sizes > 1) & (sizes <= LARGEST_GROUP * len(groups.ops))
+    return Groups(groups.ops, groups.first[wide], groups.last[wide])
 
 
 def no_groups() -> Groups:
@@ -55,7 +87,10 @@ def no_groups() -> Groups:
 def _exchanges(problem: Problem) -> list[dict[int, float]]:
     """Per op what it exchanges with others."""
     graph = problem.graph
-    cost = problem.latency + graph.tensor_size * problem.microseconds_per_byte
+    latency, per_byte = (
+        (problem.latency, problem.microseconds_per_byte) if problem.machine is None else problem.machine.mean_link
+    )
+    cost = latency + graph.tensor_size * per_byte
     if not cost.any():
         cost = graph.tensor_size.astype(np.float64)
     pointers, consumers = (a.tolist() for a in graph.consumers)
@@ -69,8 +104,8 @@ def _exchanges(problem: Problem) -> list[dict[int, float]]:
     return between
 
 
-def _merged(problem: Problem) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return each group's parent, -1 for none, ops first, and the two children of each group made."""
+def _merged(problem: Problem) -> tuple[list[int], list[tuple[int, int]], list[float]]:
+    """Return each group's parent, -1 for none, ops first, the two children of each group made, and all exchanges."""
     between = _exchanges(problem)
     ops = len(between)
     size, parent, children = [1] * ops, [-1] * ops, []
@@ -97,4 +132,4 @@ def _merged(problem: Problem) -> tuple[list[int], list[tuple[int, int]]]:
         for neighbour, price in joined.items():
             between[neighbour][new] = price
             heapq.heappush(heap, (-price / min(size[new], size[neighbour]), neighbour, new))
-    return parent, children
+    return parent, children, [sum(others.values()) for others in between]

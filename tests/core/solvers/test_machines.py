@@ -21,7 +21,9 @@ from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
 from schedopt.core.solvers.machines.filled_devices import filled_placements
 from schedopt.core.solvers.machines.ranks import upward_ranks
+from schedopt.core.solvers.machines.relief import Relief
 from schedopt.core.solvers.several_devices import annealing
+from schedopt.core.solvers.several_devices.op_groups import hierarchy
 
 
 def small_problem(rng):
@@ -131,6 +133,60 @@ def test_auto_keeps_the_limits_of_devices_that_a_division_keeps():
     problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e9))
     assert solve(problem, "heft").status == "limit-not-met"
     assert solve(problem, "auto", evaluations=100).status == "feasible"
+
+
+def relieved(problem, placement, order=None):
+    search, plans = Search(problem), Plans(problem)
+    plan = plans.plan(problem.graph.input_order if order is None else order)
+    return Relief(search, plans, hierarchy(problem)).relieved(plan, placement), lambda where: plans.price(plan, where)[
+        1
+    ]
+
+
+def test_relief_keeps_pins_and_groups_and_never_exceeds_limits_more():
+    rng = np.random.default_rng(7)
+    relieved_some = 0
+    for _ in range(40):
+        problem = random_problem(rng, "runtime")
+        plans = Plans(problem)
+        if not plans.may_exceed:
+            continue
+        for start in plans.placements_of_one_device():
+            placement, price = relieved(problem, start)
+            rules = problem.rules
+            assert rules.allowed[np.arange(problem.graph.num_ops), placement].all()
+            assert (placement[rules.group] == placement).all()
+            if np.isfinite(price(start).runtime):
+                assert price(placement).excess <= price(start).excess
+                relieved_some += price(placement).excess < price(start).excess
+    assert relieved_some > 5
+
+
+def test_relief_takes_what_frees_most_for_its_time():
+    """Of kept tensors of equal size those leave whose op takes least, and no more of them than have to."""
+    builder = GraphBuilder("wide")
+    times = [7.0, 1.0, 5.0, 2.0, 6.0, 3.0, 4.0, 8.0]
+    for number, time in enumerate(times):
+        builder.add_op(f"op{number}", outputs=[10], runtime=time, is_final=True)
+    devices = (Device("fast", memory=50, speed=10.0), Device("slow", memory=80))
+    problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e9))
+    placement, price = relieved(problem, np.zeros(8, np.int32))
+    assert sorted(np.array(times)[placement == 1]) == [1.0, 2.0, 3.0]
+    assert price(placement).excess == 0
+
+
+def test_relief_takes_readers_where_they_are_cheaper_than_the_maker():
+    """A tensor leaves a device, too, if all who read it later are elsewhere."""
+    builder = GraphBuilder("late reader")
+    first = builder.add_op("dear", outputs=[60], runtime=50.0)
+    second = builder.add_op("wide", inputs=[], outputs=[60], runtime=60.0, control=[first])
+    third = builder.add_op("read wide", inputs=[(second, 0)], outputs=[1], runtime=60.0)
+    builder.add_op("cheap", inputs=[(first, 0), (third, 0)], outputs=[1], runtime=1.0, is_final=True)
+    devices = (Device("fast", memory=100, speed=10.0), Device("slow", memory=100))
+    problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e9, transfers="beside"))
+    placement, price = relieved(problem, np.zeros(4, np.int32))
+    assert placement.tolist() == [0, 0, 0, 1]
+    assert price(placement).excess == 0
 
 
 def test_the_lazy_decoder_works_on_machines():

@@ -32,14 +32,20 @@ class FlowingGroup(TyperGroup):
         if command is not None and command.help:
             paragraphs = inspect.cleandoc(command.help).split("\n\n")
             command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-        for param in (*command.params, command.get_help_option(ctx)) if command is not None else ():
-            if isinstance(param, TyperOption):
-                shown = param.display_type(ctx) if param.metavar is None else param.metavar
-                kind, _, limits = shown.partition(" [")
-                param.metavar = _VALUES.get(kind, kind.strip("<>"))
-                if limits:
-                    param.help = f"{param.help} ({limits.rstrip(']')})"
+        if command is not None and ctx is not None:
+            for param in (*command.params, command.get_help_option(ctx)):
+                _say_what_it_takes(param, ctx)
         return command
+
+
+def _say_what_it_takes(param: Any, ctx: Any) -> None:
+    """Write what an option takes as the pages do, so that its help has room; limits go into the help."""
+    if isinstance(param, TyperOption) and hasattr(param, "display_type"):  # which old versions of Typer lack
+        shown = param.display_type(ctx) if param.metavar is None else param.metavar
+        kind, _, limits = shown.partition(" [")
+        param.metavar = _VALUES.get(kind, kind.strip("<>"))
+        if limits:
+            param.help = f"{param.help} ({limits.rstrip(']')})"
 
 
 def lazy_group(help: str, load: Callable[[], typer.Typer]) -> typer.Typer:

@@ -100,16 +100,18 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
         return Simulation(
             costs.peak_per_device, costs.clock_per_device, costs.step_memory, costs.step_end, costs.step_start
         )
-    arrays = graph_arrays(graph, problem.devices)
-    state = new_state(arrays, problem.devices, True)
+    used = int(schedule.targets.max()) + 1  # the others stay empty, and there may be many
+    arrays = graph_arrays(graph, used)
+    state = new_state(arrays, used, True)
     state.placement[:] = placement
     step_memory = np.empty(len(schedule), np.int64)
     step_end = np.empty(len(schedule))
     steps = Steps(schedule.items, schedule.targets)
-    wrong = step_through(arrays, state, steps, links_of(problem), step_memory, step_end)
+    wrong = step_through(arrays, state, steps, links_of(problem)._replace(devices=used), step_memory, step_end)
     if wrong >= 0:
         raise ScheduleError(f"{graph.name}: step {wrong} runs before its inputs are on its device")
-    return Simulation(state.peak, state.clock, step_memory, step_end)
+    empty = (0, problem.devices - used)
+    return Simulation(np.pad(state.peak, empty), np.pad(state.clock, empty), step_memory, step_end)
 
 
 def _simulate_runs(problem: Problem, schedule: Schedule) -> Simulation:

@@ -5,6 +5,7 @@ And the rule that the network corrects: keys that need no network at all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from ...core.arrays import FloatArray, IndexArray
 from ...core.costs.bounds import earliest_finish
 from ...core.costs.graph_summary import levels
 from ...core.problem import Problem
+from ...core.search.search import Stopped
 from ...core.solvers.one_device.lpmf import greedy_order
 from ...core.solvers.one_device.sequences import reverse_postorder
 from ...core.solvers.several_devices.lazy_keys import bottom_levels
@@ -44,7 +46,7 @@ class Seen(NamedTuple):
     is_paid: bool
 
 
-def seen(problem: Problem) -> Seen:
+def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
     """Return what the network sees of a problem.
 
     The features of an op are
@@ -62,6 +64,8 @@ def seen(problem: Problem) -> Seen:
     ----------
     problem
         On several equal devices.
+    stop
+        Asked now and then; if it says so, `Stopped` is raised. By default it never does.
     """
     graph, ops = problem.graph, problem.graph.num_ops
     sources, targets = graph.edges
@@ -73,7 +77,9 @@ def seen(problem: Problem) -> Seen:
     own = (graph.workspace + graph.persistent).astype(np.float64)
     paid = problem.task == "runtime" and (problem.microseconds_per_byte > 0 or problem.latency > 0)
     sent = (made * problem.microseconds_per_byte + problem.latency * (made > 0)) if paid else np.zeros(ops)
-    least_first, depth = _places(_least_peak_first(problem)), np.array(levels(graph), np.float64)
+    least_first, depth = _places(_least_peak_first(problem, stop)), np.array(levels(graph), np.float64)
+    if stop():
+        raise Stopped
     columns = [
         runtime / max(float(runtime.max()), 1e-300),
         np.log1p(runtime / mean),
@@ -120,9 +126,10 @@ def rule_keys(problem: Problem, least_first: FloatArray | None = None, ahead: Fl
     return np.append(keys, PATIENCE).astype(np.float32)
 
 
-def _least_peak_first(problem: Problem) -> IndexArray:
-    order = greedy_order(problem.graph.buffers)
-    assert order is not None
+def _least_peak_first(problem: Problem, stop: Callable[[], bool] = lambda: False) -> IndexArray:
+    order = greedy_order(problem.graph.buffers, stop)
+    if order is None or stop():
+        raise Stopped
     return order
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ if TYPE_CHECKING:  # torch is loaded once there is something to decode
 DECODERS = ("greedy", "sample", "rule")
 MOST_EDGES = 1_000_000
 """Messages of a round take about two kilobytes per edge."""
+SECONDS_PER_OP = 4e-6
+"""What the network sees of an op takes so long to find, at least."""
 
 
 @dataclass(frozen=True)
@@ -112,13 +115,12 @@ def _keys(search: Search, parameters: Parameters) -> Any:
         search.notes.append(f"{graph.name}: {why}; the keys are those of the rule that it corrects")
         return None
     network = _network(parameters.file(search.problem))
-    try:
-        with torch.inference_mode(), using_threads(1), heeding(search, network):
-            return _rows(network(batch_of([seen(search.problem)])), search, parameters)
-    except Stopped:
-        why = "there was no time for direct's network"
-        search.notes.append(f"{graph.name}: {why}; the keys are those of the rule that it corrects")
-        return None
+    if search.has_time_for(SECONDS_PER_OP * graph.num_ops):
+        with suppress(Stopped), torch.inference_mode(), using_threads(1), heeding(search, network):
+            return _rows(network(batch_of([seen(search.problem, search.must_stop)])), search, parameters)
+    why = "there was no time for direct's network"
+    search.notes.append(f"{graph.name}: {why}; the keys are those of the rule that it corrects")
+    return None
 
 
 def _rows(policy: DirectPolicy, search: Search, parameters: Parameters) -> Any:

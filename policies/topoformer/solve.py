@@ -18,7 +18,7 @@ from ...core.graph import CostGraph
 from ...core.schedule import Schedule
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
-from ...core.search.registry import load
+from ...core.search.registry import INPUT_METHOD, load
 from ...core.search.search import Search, Stopped
 from ...core.solvers.one_device.sequences import reverse_postorder
 from ...core.solvers.several_devices.placed_orders import place
@@ -33,6 +33,8 @@ MOST_OPS = 20_000
 SECONDS_PER_PAIR = 2.5e-10
 """Per pair of ops and entry of a query: twice what one core takes, since others may be slower."""
 NEXT_BEST = ("lpmf", "dfs-postorder")
+LARGEST_ANYHOW = 200_000
+"""Ops up to which the last of these is made even when told to stop, in a few tenths of a second."""
 
 
 @dataclass(frozen=True)
@@ -190,9 +192,14 @@ def _next_best(search: Search) -> IndexArray:
         if search.evaluations_left >= 1:
             search.working = name
             load(name)(search, base.Parameters())
-    if search.best is None:  # told to stop before either was made
+    graph = search.problem.graph
+    if search.best is None and graph.num_ops <= LARGEST_ANYHOW:  # told to stop before either was made
         search.working = NEXT_BEST[-1]
-        search.offer_order(reverse_postorder(search.problem.graph))
+        search.offer_order(reverse_postorder(graph))
+    elif search.best is None:
+        search.working = INPUT_METHOD
+        search.offer_order(graph.input_order)
+        search.notes.append(f"{graph.name}: there was no time for any of these; this is the order of the file")
     assert search.best is not None
     search.working = search.found_by
     return search.best.op_order()[None]

@@ -27,7 +27,7 @@ from ...search.search import Search
 from ..machines.plan_annealing import anneal
 from ..one_device import order_search
 from .cooling import Cooling
-from .lazy_keys import EXCESS_WEIGHT, LONGEST_DECODING, aim_of, as_schedule, seconds_to_decode, start_keys
+from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, has_time_to_decode, seconds_to_decode, start_keys
 from .list_schedule import list_schedule
 from .peak_annealing import LeastPeak
 
@@ -129,7 +129,7 @@ class _Annealing:
         prices = new_prices(1)
         best: tuple[int, float] | None = None
         for row in keys:
-            if search.must_stop() or not self._has_time_to_decode():
+            if search.must_stop() or not has_time_to_decode(search, self.seconds_to_decode):
                 break
             price_keys(self.arrays, self.state, self.lazy, row[None], self.aim, self.links, prices)
             search.evaluations += 1
@@ -142,15 +142,12 @@ class _Annealing:
         self.cooling = Cooling(search)
         return best is not None
 
-    def _has_time_to_decode(self) -> bool:
-        return self.seconds_to_decode <= LONGEST_DECODING and self.search.has_time_for(self.seconds_to_decode)
-
     def over_keys(self, until: float, hot: float, cold: float) -> None:
         """Anneal the best keys until a share of the budget is spent."""
         aim = aim_of(self.problem, scale=self._scale())
         energy = np.inf
         search = self.search
-        while not search.must_stop() and self._has_time_to_decode():
+        while not search.must_stop() and has_time_to_decode(search, self.seconds_to_decode):
             if (now := self.cooling.progress()) >= until:
                 return
             first = hot * (cold / hot) ** (now / until)

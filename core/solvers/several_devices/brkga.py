@@ -28,6 +28,7 @@ MOST_KEYS, LEAST_CHROMOSOMES = 2**27, 3
 """Genes of all populations together: half a gibibyte, and as much again for a generation's offspring."""
 MOST_DRAWN = 2**24
 """Genes that are drawn between two looks at the clock, some hundredths of a second."""
+SECONDS_PER_GENE = 2e-8
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,9 @@ def solve(search: Search, parameters: Parameters) -> None:
     if known is not None and problem.is_plain and seconds_to_decode(problem.graph) > LONGEST_DECODING:
         search.notes.append(f"{problem.graph.name}: too many ops wait at once for decoder=lazy; decoder=queue was used")
         parameters, known = replace(parameters, decoder="queue"), None
+    genes = problem.graph.num_ops * (problem.devices + 1) + problem.graph.num_tensors * problem.devices
+    if known is None and genes > MOST_DRAWN and not search.has_time_for(SECONDS_PER_GENE * genes):
+        return  # not even for one chromosome
     evolve(search, parameters, GeneDistribution(parameters.alpha, parameters.beta, parameters.bias), known)
 
 

@@ -27,7 +27,7 @@ NO_LIMIT = 2**62
 EXCESS_WEIGHT = 10.0
 LONGEST_DECODING = 0.5
 """Seconds that keys of a makespan may take to decode, as nothing stops that; `list_schedule` is for larger graphs."""
-_SECONDS_PER_WAIT = 2e-9
+_SECONDS_PER_WAIT, _SECONDS_PER_OP = 2e-9, 2e-6
 
 
 def aim_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Aim:
@@ -70,6 +70,11 @@ def seconds_to_decode(graph: CostGraph) -> float:
     ready = np.full(graph.num_ops, -1)
     np.maximum.at(ready, np.repeat(np.arange(graph.num_ops), np.diff(pointers)), place[predecessors])
     return float(_SECONDS_PER_WAIT * (place - ready - 1).sum())
+
+
+def has_time_to_decode(search: Search, seconds: float) -> bool:
+    """Whether keys of a makespan, which take so long to decode, can be decoded, and their schedule be offered."""
+    return seconds <= LONGEST_DECODING and search.has_time_for(seconds + _SECONDS_PER_OP * search.problem.graph.num_ops)
 
 
 def keys_along(order: IndexArray) -> NDArray[np.float32]:

@@ -7,7 +7,7 @@ import numpy as np
 from ...arrays import IndexArray
 from ...search.plans import Plans
 from ...search.search import Search
-from .lazy_keys import LONGEST_DECODING, LazyChromosomes, keys_along, seconds_to_decode
+from .lazy_keys import LazyChromosomes, has_time_to_decode, keys_along, seconds_to_decode
 from .list_schedule import list_schedule
 from .peak_annealing import LeastPeak
 from .random_keys import Population
@@ -52,14 +52,14 @@ def _run_lazily(search: Search, orders: IndexArray) -> None:
 
 
 def decode_keys(search: Search, keys: Population) -> None:
-    """Offer the schedules of rows of keys of a makespan; a list schedule where these take too long to decode."""
+    """Offer the schedules of rows of keys of a makespan; a list schedule where there is no time to decode these."""
     graph = search.problem.graph
-    if seconds_to_decode(graph) <= LONGEST_DECODING:
+    if has_time_to_decode(search, seconds_to_decode(graph)):
         with LazyChromosomes(search) as chromosomes:
             chromosomes.price(keys)
         return
     instead = "this is a list schedule"
-    search.notes.append(f"{graph.name}: too many ops wait at once for {search.working}'s decoder; {instead}")
+    search.notes.append(f"{graph.name}: there was no time for {search.working}'s decoder; {instead}")
     schedule = list_schedule(search.problem, search.interrupt.is_set)
     if schedule is not None:
         search.evaluations += 1

@@ -170,7 +170,9 @@ def test_a_limit_that_is_not_kept_names_what_helps_a_pytorch_program(runner, tmp
         optimize(found, lambda problem: solve(problem, "input"), Observer())
     assert "--recompute" in str(caught.value)
     beyond = dataclasses.replace(found, settings=ProblemSettings(memory_limit=10))
-    with pytest.raises(ScheduleError, match=r"no order needs less than 74 B, and not less than \d+ B if ops run again;"):
+    with pytest.raises(
+        ScheduleError, match=r"no order needs less than 74 B, and not less than \d+ B if ops run again;"
+    ):
         optimize(beyond, solve, Observer())
     with pytest.raises(ScheduleError) as caught:
         optimize(job(settings=ProblemSettings(memory_limit=80)), lambda problem: solve(problem, "input"), Observer())

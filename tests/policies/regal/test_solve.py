@@ -149,14 +149,14 @@ def test_networks_of_every_kind_can_be_used(encoder, shape, tmp_path):
 def distributions(monkeypatch):
     """The distributions that runs drew from, the plain ones of the features left out."""
     seen = []
-    sample = GeneDistribution.sample
+    fill = GeneDistribution.fill
 
-    def recorded(self, rng, count, genes):
-        if np.ndim(self.alpha) and genes > 50:  # not the warm-up's
+    def recorded(self, rng, mutants):
+        if np.ndim(self.alpha) and mutants.shape[1] > 50:  # not the warm-up's
             seen.append(self)
-        return sample(self, rng, count, genes)
+        return fill(self, rng, mutants)
 
-    monkeypatch.setattr(GeneDistribution, "sample", recorded)
+    monkeypatch.setattr(GeneDistribution, "fill", recorded)
     return seen
 
 

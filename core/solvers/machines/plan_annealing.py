@@ -99,18 +99,23 @@ class _Annealing:
         if self.groups is None or search.must_stop():
             return
         relief = Relief(search, plans, self.groups)
+        left: list[tuple[int, int, Plan, IndexArray]] = []
+
+        def relieve(plan: Plan, placement: IndexArray, share: float) -> None:
+            with search.limited(share * search.evaluations_left, search.share_of_time(share)):
+                placement = relief.relieved(plan, placement)
+            self._offer(plan, placement)
+            left.append((plans.price(plan, placement)[1].excess, len(left), plan, placement))
+
         priced = [plans.price(plan, placement)[1] for plan, placement in starts]
         with search.limited(SHARE_OF_RELIEF * search.evaluations_left, search.share_of_time(SHARE_OF_RELIEF)):
             for at in sorted(range(len(starts)), key=lambda n: (self._with_excess(priced[n]), n)):
                 if search.must_stop():
-                    return
-                plan, placement = starts[at]
-                if search.best_fitness <= (0, priced[at].runtime):
-                    continue  # it is slower before anything has left
-                share = SHARE_OF_ONE
-                with search.limited(share * search.evaluations_left, search.share_of_time(share)):
-                    placement = relief.relieved(plan, placement)
-                self._offer(plan, placement)
+                    break
+                if search.best_fitness > (0, priced[at].runtime):  # else it is slower before anything has left
+                    relieve(*starts[at], SHARE_OF_ONE)
+        if left and search.best_fitness[0] and not search.must_stop():
+            relieve(*min(left)[2:], SHARE_OF_RELIEF)
 
     def _with_excess(self, cost: Cost) -> float:
         """Return a makespan, longer by what a plan exceeds the limits."""

@@ -28,7 +28,7 @@ MOVES_PER_OP = 200
 GROWTH = 1.15
 HOTTEST, HOT_BY_OPS, COOLING = 0.1, 0.6, 0.01
 MOST_STEPS_PER_CALL = 2_000_000
-RANDOM_ORDERS = 2
+RANDOM_ORDERS = 4
 """What is placed along them may be better balanced, and hold less, than by rank or in the input order."""
 SHARE_OF_RELIEF, SHARE_OF_ONE, SECONDS_TO_GROUP = 0.5, 0.4, 2e-4
 HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6

@@ -21,6 +21,8 @@ LARGEST_PARTITIONED = 20_000  # edges: one second
 LARGEST_ORDERED = 10_000
 """Ops above which a makespan is searched from a list schedule at once, as `annealing` makes one."""
 LARGEST_TINY = 30  # ops: most are proven optimal
+SHARE_OF_LISTS = 0.1
+"""Of the time: beyond it only the first list scheduler is run."""
 SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
 SHARE_IF_TINY, SHARE_IF_FREE, SHARE_BEFORE_PROOFS = 0.1, 0.85, 0.6
 
@@ -96,7 +98,10 @@ def solve(search: Search, parameters: Parameters) -> None:
     if problem.recompute:
         _recompute(search)
         return
+    enough = search.share_of_time(SHARE_OF_LISTS)
     for name in _heuristics(problem):
+        if name in LIST_SCHEDULERS[1:] and search.is_past(enough):
+            continue
         _run(search, name)
         if search.must_stop():
             return

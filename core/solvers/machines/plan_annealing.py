@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays import IndexArray
 from ...costs.machine_bounds import EdgeCosts
-from ...kernels.machines.plans import EARLY, LATE, MachineAim, Plan, PlanWalk, anneal_plan
+from ...kernels.machines.plans import EARLY, LATE, Cost, MachineAim, Plan, PlanWalk, anneal_plan
 from ...search.parameters import Parameters
 from ...search.plans import EXCESS_WEIGHT, Plans
 from ...search.search import Search
@@ -28,7 +28,9 @@ MOVES_PER_OP = 200
 GROWTH = 1.15
 HOTTEST, HOT_BY_OPS, COOLING = 0.1, 0.6, 0.01
 MOST_STEPS_PER_CALL = 2_000_000
-SHARE_OF_RELIEF, SECONDS_TO_GROUP = 0.4, 2e-4
+RANDOM_ORDERS = 4
+"""What is placed along them may be better balanced, and hold less, than by rank or in the input order."""
+SHARE_OF_RELIEF, SHARE_OF_ONE, SECONDS_TO_GROUP = 0.5, 0.4, 2e-4
 HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
 
 
@@ -70,12 +72,17 @@ class _Annealing:
         problem, plans = self.search.problem, self.plans
         ranked = np.lexsort((np.argsort(problem.graph.input_order), -upward_ranks(problem, EdgeCosts(problem))))
         order = plans.topological(ranked)
-        starts: list[tuple[Plan, IndexArray]] = []
-        orders = [problem.graph.input_order, order]
+        alone: list[Any] = plans.placements_of_one_device()
+        tried = [(start, [*alone, plans.place_along(start)]) for start in (problem.graph.input_order, order)]
         if self.groups is not None and self.search.best is not None:
-            orders.append(self.search.best.op_order())  # that of what exceeds the limits least
-        for start in orders:
-            for placement in (*plans.placements_of_one_device(), plans.place_along(start)):
+            least = self.search.best.op_order()  # that of what exceeds the limits least
+            tried.append((least, [*alone, plans.place_along(least)]))
+        for _ in range(RANDOM_ORDERS):
+            drawn = plans.topological(self.search.rng.permutation(self.ops))
+            tried.append((drawn, [plans.place_along(drawn)]))
+        starts: list[tuple[Plan, IndexArray]] = []
+        for start, placements in tried:
+            for placement in placements:
                 if placement is not None and not self.search.must_stop():
                     self._offer(plans.plan(start), placement)
                     starts += [(plans.plan(start, np.full(self.ops, lead)), placement) for lead in self.leads]
@@ -87,19 +94,33 @@ class _Annealing:
         self._offer_filled()
 
     def _offer_relieved(self, starts: list[tuple[Plan, IndexArray]]) -> None:
-        """Offer what becomes of starts that exceed the limits when ops leave full devices, the fastest first."""
+        """Offer what becomes of starts that exceed the limits when ops leave full devices, the best first."""
         search, plans = self.search, self.plans
         if self.groups is None or search.must_stop():
             return
         relief = Relief(search, plans, self.groups)
+        left: list[tuple[int, int, Plan, IndexArray]] = []
+
+        def relieve(plan: Plan, placement: IndexArray, share: float) -> None:
+            with search.limited(share * search.evaluations_left, search.share_of_time(share)):
+                placement = relief.relieved(plan, placement)
+            self._offer(plan, placement)
+            left.append((plans.price(plan, placement)[1].excess, len(left), plan, placement))
+
         priced = [plans.price(plan, placement)[1] for plan, placement in starts]
         with search.limited(SHARE_OF_RELIEF * search.evaluations_left, search.share_of_time(SHARE_OF_RELIEF)):
-            for at in sorted(range(len(starts)), key=lambda n: (priced[n].runtime, n)):
-                is_slower = search.best_fitness <= (0, priced[at].runtime)
-                if search.must_stop() or is_slower:
-                    return
-                plan, placement = starts[at]
-                self._offer(plan, relief.relieved(plan, placement))
+            for at in sorted(range(len(starts)), key=lambda n: (self._with_excess(priced[n]), n)):
+                if search.must_stop():
+                    break
+                if search.best_fitness > (0, priced[at].runtime):  # else it is slower before anything has left
+                    relieve(*starts[at], SHARE_OF_ONE)
+        if left and search.best_fitness[0] and not search.must_stop():
+            relieve(*min(left)[2:], SHARE_OF_RELIEF)
+
+    def _with_excess(self, cost: Cost) -> float:
+        """Return a makespan, longer by what a plan exceeds the limits."""
+        least = min(limit for limit in self.search.problem.memory_limits if limit is not None)
+        return cost.runtime * (1.0 + EXCESS_WEIGHT * cost.excess / least)
 
     def _offer_ready_ops(self) -> None:
         """Offer what rules on all ready ops find, where the graph is small and time counts."""

@@ -24,6 +24,7 @@ LEAST_SHARE = 1 / 24
 """Of the excess: what a group frees, unless none does; smaller ones take as long to try."""
 LEAST_LONGER = 1e-6
 """Of the makespan: moves that take less, or that make it shorter, differ by what they free."""
+NEARLY = 0.5
 MOST_PAIRS = 20_000_000
 NOBODY = -1
 
@@ -95,18 +96,30 @@ class Relief:
     def _best_of(
         self, moves: list[IndexArray], plan: Plan, placement: IndexArray, present: _Priced
     ) -> tuple[IndexArray, _Priced] | None:
-        """Return which of some placements takes least time for what it frees, and what it costs; None if none does."""
-        best, most = None, -1.0
-        for moved in moves:
-            if self.search.must_stop():
+        """Make the one of some moves that takes least time for what it frees, then those that are nearly as good.
+
+        Returns the placement and what it costs; None if no move frees anything.
+        """
+        values = [0.0 if self.search.must_stop() else self._value(present, self._price(plan, m)) for m in moves]
+        ranked = sorted(range(len(moves)), key=lambda n: (-values[n], n))
+        if not ranked or values[ranked[0]] == 0.0:
+            return None
+        least, found = NEARLY * values[ranked[0]], None
+        for at in ranked:
+            if values[at] < least or self.search.must_stop():
                 break
+            moved = np.where(moves[at] != placement, moves[at], placement if found is None else found[0])
             priced = self._price(plan, moved)
-            if priced.excess < present.excess:
-                longer = max(priced.runtime - present.runtime, LEAST_LONGER * present.runtime)
-                value = (present.excess - priced.excess) / longer
-                if value > most:
-                    best, most = (moved, priced), value
-        return best
+            if self._value(present if found is None else found[1], priced) >= least:
+                found = moved, priced
+                if not priced.excess:
+                    break
+        return found
+
+    def _value(self, before: _Priced, after: _Priced) -> float:
+        """Return the bytes that a move frees per microsecond by which it makes a plan longer; 0 if it frees none."""
+        longer = max(after.runtime - before.runtime, LEAST_LONGER * before.runtime, 1e-9)
+        return max(0.0, before.excess - after.excess) / longer
 
     def _price(self, plan: Plan, placement: IndexArray) -> _Priced:
         self.search.evaluations += 1

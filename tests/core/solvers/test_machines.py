@@ -135,12 +135,12 @@ def test_auto_keeps_the_limits_of_devices_that_a_division_keeps():
     assert solve(problem, "auto", evaluations=100).status == "feasible"
 
 
-def relieved(problem, placement, order=None):
-    search, plans = Search(problem), Plans(problem)
-    plan = plans.plan(problem.graph.input_order if order is None else order)
-    return Relief(search, plans, hierarchy(problem)).relieved(plan, placement), lambda where: plans.price(plan, where)[
-        1
-    ]
+def relieved(problem, placement):
+    """Return where ops are after relief in the input order, and what prices a placement."""
+    plans = Plans(problem)
+    plan = plans.plan(problem.graph.input_order)
+    relief = Relief(Search(problem), plans, hierarchy(problem))
+    return relief.relieved(plan, placement), lambda where: plans.price(plan, where)[1]
 
 
 def test_relief_keeps_pins_and_groups_and_never_exceeds_limits_more():
@@ -179,13 +179,14 @@ def test_relief_takes_readers_where_they_are_cheaper_than_the_maker():
     """A tensor leaves a device, too, if all who read it later are elsewhere."""
     builder = GraphBuilder("late reader")
     first = builder.add_op("dear", outputs=[60], runtime=50.0)
-    second = builder.add_op("wide", inputs=[], outputs=[60], runtime=60.0, control=[first])
+    while_sent = builder.add_op("while it is sent", outputs=[1], runtime=60.0, control=[first])
+    second = builder.add_op("wide", outputs=[60], runtime=60.0, control=[while_sent])
     third = builder.add_op("read wide", inputs=[(second, 0)], outputs=[1], runtime=60.0)
     builder.add_op("cheap", inputs=[(first, 0), (third, 0)], outputs=[1], runtime=1.0, is_final=True)
     devices = (Device("fast", memory=100, speed=10.0), Device("slow", memory=100))
     problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e9, transfers="beside"))
-    placement, price = relieved(problem, np.zeros(4, np.int32))
-    assert placement.tolist() == [0, 0, 0, 1]
+    placement, price = relieved(problem, np.zeros(5, np.int32))
+    assert placement.tolist() == [0, 0, 0, 0, 1]
     assert price(placement).excess == 0
 
 

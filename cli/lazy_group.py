@@ -8,20 +8,44 @@ from functools import cached_property
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 from typer.main import get_group
+
+_VALUES = {
+    "<str>": "TEXT",
+    "<list[str]>": "TEXT",
+    "<int>": "N",
+    "<int range>": "N",
+    "<float>": "X",
+    "<float range>": "X",
+    "<bool>": "",
+}
+"""How the pages write what an option takes; a switch takes nothing."""
 
 
 class FlowingGroup(TyperGroup):
     """A group whose subcommands' help is wrapped where the terminal ends, not where the source code does."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a subcommand by its name, each paragraph of its help in one line."""
+        """Return a subcommand by its name, each paragraph of its help in one line, with room beside its options."""
         command = super().get_command(ctx, cmd_name)
         if command is not None and command.help:
             paragraphs = inspect.cleandoc(command.help).split("\n\n")
             command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        if command is not None and ctx is not None:
+            for param in (*command.params, command.get_help_option(ctx)):
+                _say_what_it_takes(param, ctx)
         return command
+
+
+def _say_what_it_takes(param: Any, ctx: Any) -> None:
+    """Write what an option takes as the pages do, so that its help has room; limits go into the help."""
+    if isinstance(param, TyperOption) and hasattr(param, "display_type"):  # which old versions of Typer lack
+        shown = param.display_type(ctx) if param.metavar is None else param.metavar
+        kind, _, limits = shown.partition(" [")
+        param.metavar = _VALUES.get(kind, kind.strip("<>"))
+        if limits:
+            param.help = f"{param.help} ({limits.rstrip(']')})"
 
 
 def lazy_group(help: str, load: Callable[[], typer.Typer]) -> typer.Typer:

@@ -62,7 +62,7 @@ GraphArgument = Annotated[
 ]
 GraphsArgument = Annotated[
     list[str],
-    typer.Argument(metavar="GRAPHS...", help="CostGraphDef files, folders of them, and models as `import` reads them."),
+    typer.Argument(metavar="GRAPHS", help="CostGraphDef files, folders of them, and models as `import` reads them."),
 ]
 TaskOption = Annotated[
     str,

@@ -132,7 +132,8 @@ def recompute_table(result: Found) -> Table:
         kept = "kept" if result.is_feasible else "exceeded"
         table.add_row("limit of the time", "", times(problem.runtime_limit), kept)
     again = int((np.bincount(result.schedule.items, minlength=graph.num_ops) > 1).sum())
-    table.add_row("ops that run again", f"{again:,} of {graph.num_ops:,}", f"{runs - graph.num_ops:,} runs", "")
+    more = runs - graph.num_ops
+    table.add_row("ops that run again", f"{again:,} of {graph.num_ops:,}", f"{more:,} run{'s' * (more != 1)}", "")
     _add_arenas(table, result, memory)
     table.add_row("evaluations", f"{result.evaluations:,.0f}", "", "")
     table.add_row("search", f"{result.seconds:.2f} s", "", "")

@@ -94,8 +94,8 @@ def _check_start(problem: Problem, initial: Schedule) -> None:
     again = [] if problem.recompute else repeated_ops(graph, items[(items >= 0) & (items < graph.num_ops)].tolist())
     if again:
         raise UsageError(
-            f"{graph.name}: the schedule to start from runs op {graph.op_label(again[0])} again, which --recompute alone "
-            "allows, on one device; start from a schedule that runs each op once"
+            f"{graph.name}: the schedule to start from runs op {graph.op_label(again[0])} again, which --recompute "
+            "alone allows, on one device; start from a schedule that runs each op once"
         )
     verify(problem, initial, enforce_limit=False)
 

@@ -15,8 +15,9 @@ def convert(
     target: Annotated[
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
         typer.Argument(
+            metavar="TARGET",
             help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
-            f"- writes text to standard output. {HELP}"
+            f"- writes text to standard output. {HELP}",
         ),
     ] = None,
     json: JsonFlag = False,

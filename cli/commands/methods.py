@@ -12,7 +12,7 @@ from ..options import JsonFlag, QuietFlag
 def methods(
     name: Annotated[
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
-        typer.Argument(metavar="[NAME]", help="One of the methods, to see what each of its parameters means."),
+        typer.Argument(metavar="NAME", help="One of the methods, to see what each of its parameters means."),
     ] = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,

@@ -64,7 +64,7 @@ def optimize(
     evaluations: EvaluationsOption = None,
     time_limit: TimeLimitOption = None,
     seed: SeedOption = 0,
-    measure: Annotated[bool, typer.Option("--measure/--no-measure", help="Whether to run both orders.")] = True,
+    no_measure: Annotated[bool, typer.Option("--no-measure", help="Do not run both orders.")] = False,
     repeats: RepeatsOption = 5,
     schedule: Annotated[
         Optional[str],  # noqa: UP045
@@ -110,7 +110,7 @@ def optimize(
     options = ImportOptions(**given_options(training, shape, device), costs=costs)
     again = Recompute(recompute, max_overhead)
     settings = ProblemSettings(**problem_settings("memory", 1, memory_limit, None, "0", [spec.name], again))
-    job = pipeline.Job(model, output, options, settings, schedule, repeats if measure else 0, overwrite)
+    job = pipeline.Job(model, output, options, settings, schedule, 0 if no_measure else repeats, overwrite)
     check_options(model, options)
     if plot is not None:
         check_target(plot)

@@ -20,7 +20,7 @@ def plot(
     schedules: Annotated[
         Optional[list[str]],  # noqa: UP045 - Typer reads it at run time on Python 3.10
         typer.Argument(
-            metavar="[SCHEDULE]...",
+            metavar="SCHEDULE",
             help=f"{SCHEDULE_HELP} Or {INPUT} for the graph's own order. (default: {INPUT})",
         ),
     ] = None,

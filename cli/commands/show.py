@@ -27,7 +27,7 @@ def show(
     ],
     schedule: Annotated[
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
-        typer.Argument(metavar="[SCHEDULE]", help=f"Show what is alive at its peak. {SCHEDULE_HELP}"),
+        typer.Argument(metavar="SCHEDULE", help=f"Show what is alive at its peak. {SCHEDULE_HELP}"),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Holders of memory to list at the peak.")] = 20,
     list_: Annotated[

@@ -14,7 +14,9 @@ class _Teller(event.Listener):  # type: ignore[misc]
         self.tell = tell
 
     def on_start(self, event: Any) -> None:
-        self.tell(event.data["dispatcher"].py_func.__name__)
+        function = event.data["dispatcher"].py_func
+        if not function.__module__.startswith("numba."):  # what it compiles of its own for a kernel
+            self.tell(function.__name__)
 
     def on_end(self, event: Any) -> None:
         pass

@@ -167,8 +167,8 @@ def write_device_map(
     runs = loaded.schedule.op_order()
     if again := repeated_ops(graph, runs[runs < graph.num_ops].tolist()):
         raise UsageError(
-            f"{schedule}: op {graph.op_label(again[0])} runs again in this schedule, which a device map cannot say; apply "
-            "it without --format device-map"
+            f"{schedule}: op {graph.op_label(again[0])} runs again in this schedule, which a device map cannot say; "
+            "apply it without --format device-map"
         )
     found = device_map(graph, loaded.schedule)
     if found.moved_share:

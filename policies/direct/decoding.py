@@ -38,7 +38,7 @@ def decode(search: Search, keys: Any) -> None:
     graph = search.problem.graph
     if search.problem.task == "runtime":
         decode_keys(search, _within(rows))
-        if search.best_fitness[0] > 0 and search.evaluations_left >= 1:
+        if search.best is not None and search.best_fitness[0] > 0 and search.evaluations_left >= 1:
             place(search, np.stack([order_of(graph, row) for row in rows]))
         return
     for row in rows:

@@ -166,6 +166,7 @@ def main():
     print("".join(line_of(row) + "\n" for row in rows if row["limit"] == given.limit), end="", flush=True)
     if given.table:
         return
+    from schedopt.core.errors import SchedoptError
     from schedopt.core.problem import Problem
     from schedopt.core.search.method_spec import parse_method
     from schedopt.core.search.warm_up import warm_up
@@ -177,9 +178,12 @@ def main():
         graph = make(load) if todo else None
         for name, devices, task in todo:
             problem, spec = Problem(graph, task, devices), parse_method(name)
-            warm_up(problem, spec)
             row = {"load": load, "method": name, "devices": devices, "task": task, "limit": given.limit}
-            row |= measured(problem, spec, given.limit)
+            try:
+                warm_up(problem, spec)
+                row |= measured(problem, spec, given.limit)
+            except SchedoptError as error:
+                row["refused"] = str(error)
             with given.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             print(line_of(row), flush=True)

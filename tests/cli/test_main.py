@@ -38,6 +38,10 @@ def test_every_subcommand_has_help(run, words):
     result = run(*words, "--help")
     assert result.exit_code == 0
     assert f"Usage: schedopt {' '.join(words)} " in result.stdout
+    narrow = run(*words, "--help", env={"COLUMNS": "80"}).stdout
+    assert "…" not in narrow  # cut off
+    assert "<bool>" not in narrow
+    assert "[[" not in narrow
 
 
 def test_groups_have_a_subcommand_for_every_generator_and_trainable_method():

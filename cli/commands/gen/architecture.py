@@ -16,7 +16,7 @@ _FILE_HELP = f"A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard
 
 def architecture(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="nasnet-a-mobile, nasnet-a-large, resnet50 or unet.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="nasnet-a-mobile, nasnet-a-large, resnet50 or unet.")],
     target: Annotated[OptionalText, typer.Argument(metavar="OUTPUT", help=_FILE_HELP)] = None,
     output: OutputOption = None,
     batch: Annotated[int, typer.Option(min=1, help="Images at once.")] = 1,

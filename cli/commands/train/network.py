@@ -54,7 +54,7 @@ def network_command(method: str) -> Callable[..., None]:
     """Return the subcommand that trains a method's network."""
     trainable: Trainable = import_module(METHODS[method].trainer).trainable(method)
     help = f"Graphs to train on, and folders of them. (default: {trainable.drawn})"
-    graphs = made_option("graphs", _OptionalTexts, None, typer.Argument(metavar="GRAPHS...", help=help))
+    graphs = made_option("graphs", _OptionalTexts, None, typer.Argument(metavar="GRAPHS", help=help))
     own = [made_option(name, _OPTIONS[name][0], None, _OPTIONS[name][1]) for name in trainable.options]
 
     def run(

@@ -28,6 +28,7 @@ from ...search.search import Search, Watcher
 ORDER_SHARE = 0.25
 MOST_TRIES, LEAST_BATCHES = 1000, 50  # between two temperatures
 MOST_STEPS = 1_000_000  # tries times ops, so that time limits are kept
+LEAST_TRIES = 150  # per op, to cool once more
 FIRST_WEIGHT = 1e-3
 UNLIMITED = 1e6
 LEAST_PRICED = 0.01  # of the tries, counted where hardly any move is possible
@@ -41,7 +42,7 @@ class Parameters(base.Parameters):
 
     hot: float = base.parameter(1e-3, "first temperature, as a share of the time of all ops", low=0.0, high=1.0)
     cold: float = base.parameter(1e-4, "last temperature, likewise", low=0.0, high=1.0)
-    rounds: int = base.parameter(3, "how often to cool, each time from the best so far", low=1)
+    rounds: int = base.parameter(3, "how often to cool at most, each time from the best so far", low=1)
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -164,14 +165,18 @@ class AnnealedRuns:
         """Anneal until the budget ends or both limits are kept, and offer the best; whether both are kept."""
         search, hot, cold = self.search, parameters.hot, parameters.cold
         while (spent := budget.spent()) < 1 and not self.keeps_both and not search.must_stop():
-            temperature = self.total * hot * (cold / hot) ** spent
-            tries = int(min(self.most_tries, search.evaluations_left, 1 + budget.tries() / LEAST_BATCHES))
-            self.aim = self.aim._replace(temperature=temperature, weight=self._weight())
-            priced = anneal_runs(self.graph, self.groups, self.runs, self.state, self.aim, tries)
-            search.evaluations += max(priced, tries * LEAST_PRICED)
-            budget.tried += tries
+            self.step(hot * (cold / hot) ** spent, budget)
         search.offer(Schedule.single_device(self.best_order()))
         return self.keeps_both
+
+    def step(self, temperature: float, budget: _Budget) -> None:
+        """Try some moves at a temperature, given as a share of the time of all ops."""
+        search = self.search
+        tries = int(min(self.most_tries, search.evaluations_left, 1 + budget.tries() / LEAST_BATCHES))
+        self.aim = self.aim._replace(temperature=self.total * temperature, weight=self._weight())
+        priced = anneal_runs(self.graph, self.groups, self.runs, self.state, self.aim, tries)
+        search.evaluations += max(priced, tries * LEAST_PRICED)
+        budget.tried += tries
 
     def _weight(self) -> float:
         """Return what a byte above the limit counts: more while there are any, less while there are none."""
@@ -205,11 +210,15 @@ class _Budget:
 
 
 def _least_time(runs: AnnealedRuns, parameters: Parameters) -> None:
-    """Cool several times, each from the best so far."""
+    """Cool several times, each from the best so far; less often where there is time for few moves of each op."""
     search = runs.search
     limit = search.problem.memory_limit
     assert limit is not None
-    for left in range(parameters.rounds, 0, -1):
+    runs.start(runs.best_order(), limit, 0.0)
+    whole = _Budget(search, 1.0)
+    runs.step(parameters.hot, whole)  # says how many moves there is time for
+    rounds = whole.tries() / (LEAST_TRIES * search.problem.graph.num_ops)
+    for left in range(int(max(1, min(parameters.rounds, rounds))), 0, -1):
         if search.must_stop():
             return
         runs.start(runs.best_order(), limit, 0.0)

@@ -86,6 +86,8 @@ def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, flo
         if schedule is not None:
             search.evaluations += 1
             search.offer(schedule)
+    if search.must_stop():
+        return
     annealing = _Annealing(search)
     starts = start_keys(search.problem)
     if search.problem.graph.num_ops > LARGEST_IMPATIENT:

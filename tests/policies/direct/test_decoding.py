@@ -6,6 +6,7 @@ import pytest
 from schedopt.core.costs.verifier import verify
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
+from schedopt.core.solvers.several_devices import lazy_keys
 from schedopt.policies.direct.decoding import PER_ORDER, decode, order_of, values_of
 from schedopt.policies.direct.features import rule_keys
 
@@ -69,3 +70,15 @@ def test_a_memory_limit_is_kept_where_the_lazy_decoder_does_not():
         search = Search(problem_of("runtime", seed, memory_limit=int(least)))
         decode(search, np.append(rule_keys(problem_of("memory", seed))[:-1], 0.5).astype(np.float32)[None])
         assert search.best_fitness[0] == 0
+
+
+def test_nothing_is_offered_where_there_was_no_time_to_decode_before_ctrl_c(monkeypatch):
+    monkeypatch.setattr(lazy_keys, "LONGEST_DECODING", -1.0)
+    problem = Problem(naive.random_graph(np.random.default_rng(3), 12)[0], "runtime", 3)
+    search = Search(problem)
+    decode(search, rule_keys(problem)[None])
+    verify(problem, search.best)
+    stopped = Search(problem)
+    stopped.interrupt.set()
+    decode(stopped, rule_keys(problem)[None])
+    assert stopped.best is None  # the run then offers the input order

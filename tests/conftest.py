@@ -24,6 +24,17 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("schedopt")
+MANY = 5000
+
+
+def pytest_collection_finish(session):
+    """Let two workers of a run of everything compile the kernels from both ends, so that few are compiled twice."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker in ("gw0", "gw1") and len(session.items) > MANY:
+        from schedopt.core.search.registry import METHODS
+        from schedopt.core.search.warm_up import warm_up_all
+
+        warm_up_all(names=list(METHODS) if worker == "gw0" else list(METHODS)[::-1])
 
 
 @pytest.fixture(autouse=True)

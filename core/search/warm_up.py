@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -54,13 +54,15 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None) 
     lower_bound(tiny)
 
 
-def warm_up_all(done: Callable[[str], None] = lambda name: None) -> None:
-    """Compile the kernels of every method, for each kind of problem that it can solve.
+def warm_up_all(done: Callable[[str], None] = lambda name: None, names: Iterable[str] = METHODS) -> None:
+    """Compile the kernels of methods, for each kind of problem that they can solve.
 
     Parameters
     ----------
     done
         Called with the name of each method; does nothing by default.
+    names
+        The methods, every one by default.
     """
     tiny = _tiny_graph()
     problems = [
@@ -69,7 +71,7 @@ def warm_up_all(done: Callable[[str], None] = lambda name: None) -> None:
         Problem(tiny, "runtime", memory_limit=LOOSE_LIMIT, recompute=True),
         Problem(tiny, "runtime", 2, machine=Machine.equal(2)),
     ]
-    for name in METHODS:
+    for name in names:
         spec = parse_method(name)
         for problem in problems:
             try:

@@ -138,9 +138,11 @@ class Problem:
         graph = self.graph
         sending = 0.0 if self.bandwidth is None else 1e6 / self.bandwidth * float(graph.tensor_size.sum())
         if not self.devices * (self.latency * graph.num_tensors + sending) <= INT64_MAX:
-            rate = "infinite" if self.bandwidth is None else f"{self.bandwidth} bytes per second"
+            rate = "an infinite bandwidth"
+            if self.bandwidth is not None:
+                rate = f"a bandwidth of {self.bandwidth} bytes per second"
             raise UsageError(
-                f"{graph.name}: with a latency of {self.latency:.4g} us and bandwidth {rate} "
+                f"{graph.name}: with a latency of {self.latency:.4g} us and {rate} "
                 "all transfers could take more than 2^63 - 1 us; give less of the one or more of the other"
             )
 

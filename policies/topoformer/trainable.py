@@ -55,7 +55,7 @@ class _OrdersOps(Trainable):
         from .training import Trainer, check_possible
         from .training_settings import wants_orders
 
-        check_possible(work.settings, work.graphs + work.validation)
+        check_possible(work.graphs + work.validation)
         if work.resume:
             check_same(work.folder, self.kind, work.settings, work.graphs, work.validation)
         check_ready(work.settings, work.folder)

@@ -21,7 +21,6 @@ from ..training.given_batches import given_batches
 from ..training.phases import PhasedTrainer, seeded
 from ..training.progress import OnGraph, ignored
 from ..training.run_folder import Place, RunKind
-from ..training.settings import check_device
 from .batch import GraphBatch, batch_of
 from .features import NODE_FEATURES
 from .network import Network, Policy, load_network
@@ -92,7 +91,7 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         validation_orders: Sequence[IndexArray] = (),
         jobs: int = 1,
     ) -> None:
-        check_possible(parameters, (*graphs, *validation))
+        check_possible((*graphs, *validation))
         if graphs and not orders and any(wants_orders(phase) for phase in parameters.phases):
             raise UsageError("given graphs need orders to imitate; see searched_orders")
         super().__init__(folder, parameters, graphs, validation, jobs)
@@ -231,9 +230,8 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
             self.rollout.load_state_dict(self.network.state_dict())
 
 
-def check_possible(parameters: TrainingParameters, graphs: Sequence[CostGraph]) -> None:
-    """Raise UsageError if there is no such device, or a given graph is too large."""
-    check_device(parameters)
+def check_possible(graphs: Sequence[CostGraph]) -> None:
+    """Raise UsageError if a given graph is too large."""
     for graph in graphs:
         if graph.num_ops > MOST_OPS:
             raise UsageError(

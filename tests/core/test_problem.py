@@ -42,6 +42,19 @@ def test_values_out_of_range(values, message):
         Problem(graph_of(), **values)
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"latency": 1e308}, "a latency of 1e+308 us and an infinite bandwidth all transfers"),
+        ({"bandwidth": 1e-320}, "a latency of 0 us and a bandwidth of 1e-320 bytes per second all transfers"),
+    ],
+)
+def test_transfers_that_no_clock_adds_up(values, words):
+    with pytest.raises(UsageError) as caught:
+        Problem(graph_of(), devices=2, **values)
+    assert words in str(caught.value)
+
+
 def test_bytes_of_all_devices_together_must_fit():
     graph = graph_of(workspace=2**60, persistent=2**60)
     assert Problem(graph, devices=3).devices == 3

@@ -1,9 +1,9 @@
 """Annealing of sequences for the makespan alone: priced from the first change on, and given up as early as can be.
 
-Without memory accounting a sequence whose transfers are sent *together* (see `sequences`) is fully told by a few numbers
-per place in its order: the clocks, when each pair of devices last met, and what is due between them. They are kept
-at every few places, so that a move is priced from the last of these before it. It is given up as soon as an op's longest
-path, or the time that devices have lost so far, shows that the makespan will exceed the bar.
+Without memory accounting a sequence whose transfers are sent *together* (see `sequences`) is fully told by a few
+numbers per place in its order: the clocks, when each pair of devices last met, and what is due between them. They are
+kept at every few places, so that a move is priced from the last of these before it. It is given up as soon as an op's
+longest path, or the time that devices have lost so far, shows that the makespan will exceed the bar.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ SHARE_OF_LISTS = 0.1
 """Of the time: beyond it only the first list scheduler is run."""
 SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
 SHARE_IF_TINY, SHARE_IF_FREE = 0.1, 0.85
-SHARES_OF_MELTING, SHARES_IF_TINY = (0.4, 0.55), (0.12, 0.12)
-"""Of the time left each time, for annealings of small graphs whose transfers are free, as hot as this:"""
-HOT, COLD = 0.01, 0.0003
+SHARES_IF_SMALL, SHARES_IF_TINY = (0.3, 0.4, 0.6), (0.08, 0.1, 0.12, 0.15)
+"""Of the time left each time, for annealings of small graphs whose transfers are free, which begin as hot as this:"""
+HOT, COLD = 0.005, 0.0002
 
 
 def _is_order_only(problem: Problem) -> bool:
@@ -124,8 +124,7 @@ def _search_placements(search: Search) -> None:
     proves = _is_proven(problem) and search.is_timed and math.isinf(search.evaluations_left)
     is_tiny = proves and problem.graph.num_ops <= LARGEST_TINY
     if proves and problem.task == "runtime" and not _is_tied(problem):
-        for share in SHARES_IF_TINY if is_tiny else SHARES_OF_MELTING:
-            _run_for(search, "annealing", share, hot=HOT, cold=COLD)
+        _melt(search, SHARES_IF_TINY if is_tiny else SHARES_IF_SMALL)
     else:
         _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else _share_of_annealing(problem))
     if search.best_fitness[0] and not proves and not search.must_stop():
@@ -136,6 +135,15 @@ def _search_placements(search: Search) -> None:
             _run(search, PROVING, hint=0)
     if not search.must_stop():
         _run(search, "step-search")
+
+
+def _melt(search: Search, shares: tuple[float, ...]) -> None:
+    """Anneal again and again, each time anew; once more than twice only while that gains, if proofs are near."""
+    for number, share in enumerate(shares):
+        before = search.best_fitness
+        _run_for(search, "annealing", share, hot=HOT, cold=COLD)
+        if shares is SHARES_IF_TINY and number and search.best_fitness == before:
+            return
 
 
 def _share_of_annealing(problem: Problem) -> float:

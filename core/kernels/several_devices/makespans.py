@@ -27,7 +27,7 @@ MOST_CELLS = 2**22
 """Numbers in all rows: beyond it they are farther apart."""
 ROUNDING = 1.0 + 1e-12
 SWAPPED = 0.3
-"""Of the moves that leave an op's device: two ops swap theirs instead."""
+"""Of the moves that leave an op's device, where transfers are free: two ops swap theirs instead."""
 
 
 class Waits(NamedTuple):
@@ -230,6 +230,8 @@ def anneal_makespan(
 ) -> float:
     """Anneal over sequences by the moves of `anneal_sequence`, and by swaps of devices, where memory is not counted.
 
+    Swaps are left out where transfers cost time: there they break up what belongs together.
+
     Returns
     -------
     float
@@ -239,6 +241,7 @@ def anneal_makespan(
     q = Sequence(order, position, s.placement)
     draws, energy = walk.draws, walk.energy
     is_free = links.latency == 0.0 and links.microseconds_per_byte == 0.0
+    swapped = SWAPPED if is_free else 0.0
     _makespan_from(g, w, q, rows, 0, np.inf, links, is_free)
     _keep_rows(rows, 0)
     for move in range(draws.shape[0]):
@@ -248,7 +251,7 @@ def anneal_makespan(
         kind = draws[move, 1] if links.devices > 1 else 1.0
         if kind < 0.5:
             q.placement[op] = drawn_device(before, draws[move, 2], links.devices)
-        if kind >= 0.5 and draws[move, 2] < SWAPPED:
+        if kind >= 0.5 and draws[move, 2] < swapped:
             other = int(draws[move, 3] * order.size)
             q.placement[op] = q.placement[other]
             q.placement[other] = before
@@ -258,7 +261,7 @@ def anneal_makespan(
             continue
         first = min(here, there, position[other])
         if not is_free and q.placement[op] != before:
-            first = min(_first_change(w, q, op, first), _first_change(w, q, other, first))
+            first = _first_change(w, q, op, first)
         bar = energy * (1.0 - draws[move, 4]) ** -walk.temperature
         runtime = _makespan_from(g, w, q, rows, first, bar / aim.scale, links, is_free)
         if aim.scale * runtime > bar:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ from ...problem import Problem
 LARGEST_MEMORY = 2**40
 LARGEST_TIME = 2**30  # beyond 2^31 the solver was seen to prove wrong optima (OR-Tools 9.15)
 LARGEST_ENERGY = 2**62  # memory times time, which the solver adds up
+DENOMINATORS = (1000, 10**6)
 
 
 class Units(NamedTuple):
@@ -20,8 +23,8 @@ class Units(NamedTuple):
 
     A time is `microseconds` times whole units, rounded down, times `steps`, and each step lasts one more:
     so steps without duration have an order too, and no schedule has enough of them to make up one unit. What
-    is rounded down keeps every bound valid; where sizes have a common divisor and runtimes are whole in
-    microseconds, nanoseconds or picoseconds nothing is.
+    is rounded down keeps every bound valid; where sizes have a common divisor, and times one that is not too fine,
+    nothing is.
 
     Parameters
     ----------
@@ -68,11 +71,27 @@ def floor_times(times: NDArray[Any]) -> IntArray:
 
 
 def time_unit(times: NDArray[Any], total: float, most: int) -> float:
-    """Return a unit in which all times are whole, if their total is then no more than `most`, else a fine one."""
-    for unit in (1.0, 1e-3, 1e-6):
-        if total / unit <= most and np.all(np.abs(times / unit - np.rint(times / unit)) <= 1e-15 * times / unit):
-            return unit
-    return total / most
+    """Return the largest unit in which all times are whole if their total is then `most` or less, else a fine one."""
+    unit = Fraction(0)
+    for time in np.unique(times).tolist():
+        fraction = _simple_fraction(time)
+        if fraction is None:
+            return total / most
+        common = math.lcm(unit.denominator, fraction.denominator)
+        parts = [value.numerator * (common // value.denominator) for value in (unit, fraction)]
+        unit = Fraction(math.gcd(*parts), common)
+        if unit and total / unit > most:
+            return total / most
+    return float(unit) or 1.0
+
+
+def _simple_fraction(time: float) -> Fraction | None:
+    """Return a number of few digits, or a third or a seventh of one, that a time is but for its last bits."""
+    for largest in DENOMINATORS:
+        fraction = Fraction(time).limit_denominator(largest)
+        if abs(float(fraction) - time) <= 1e-15 * time:
+            return fraction
+    return None
 
 
 def _sizes(problem: Problem) -> IntArray:

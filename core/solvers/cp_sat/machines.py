@@ -32,7 +32,8 @@ class Moments(NamedTuple):
 class MachineModel:
     """The variables and constraints of a problem, hinted with the best schedule known.
 
-    A time is whole units, rounded down, times `steps`, and each step lasts one more, as in `Units`.
+    A time is whole units, rounded down, times `steps`. What then has none lasts 1, so that steps without duration have
+    an order, too; there are not enough of them to make up a unit.
 
     Parameters
     ----------
@@ -78,10 +79,10 @@ class MachineModel:
         graph, rules, machine = self.graph, self.problem.rules, self.machine
         times = np.where(rules.allowed, rules.times, np.inf)
         times[self.own :] = np.where(rules.allowed[self.own :], 0.0, np.inf)
-        links = np.unique(np.stack((machine.latencies, machine.microseconds_per_byte), -1)[machine.has_link], axis=0)
+        is_link = machine.has_link & ~np.eye(len(self.devices), dtype=bool)
+        links = np.unique(np.stack((machine.latencies, machine.microseconds_per_byte), -1)[is_link], axis=0)
         copies = np.minimum(np.diff(graph.consumers[0]), len(self.devices) - 1).astype(np.int64)
-        self.steps = graph.num_ops + int(copies.sum()) + 1
-        slowest = links.max(0, initial=0.0)
+        slowest, fastest = links.max(0, initial=0.0), links.min(0, initial=np.inf)
         total = float(np.where(np.isfinite(times), times, 0.0).max(1).sum())
         total += float(((slowest[0] + slowest[1] * graph.tensor_size) * copies).sum())
         if self._keeps_limits:
@@ -89,9 +90,13 @@ class MachineModel:
         self.total = total = max(total, 1e-9)
         sizes = np.unique(graph.tensor_size)
         self._check_time()
-        known = [times[times <= total]]
-        known += [latency + per_byte * sizes for latency, per_byte in links]
-        self.unit = time_unit(np.concatenate(known), total, LARGEST_TIME // self.steps)
+        known = np.concatenate((times[times <= total], *(latency + per_byte * sizes for latency, per_byte in links)))
+        may_be_zero = (fastest[0] == 0) & ((fastest[1] == 0) | (graph.tensor_size == 0))
+        self.steps = 1 + int((times[: self.own] == 0).any(1).sum()) + int((may_be_zero * copies).sum())
+        self.unit = time_unit(known, total, LARGEST_TIME // self.steps)
+        if (known[known > 0] < self.unit).any():
+            self.steps = 1 + graph.num_ops + int(copies.sum())
+            self.unit = time_unit(known, total, LARGEST_TIME // self.steps)
         self.horizon = (math.ceil(total / self.unit) + 1) * self.steps
         self.op_time = self._whole(times)
 
@@ -109,8 +114,8 @@ class MachineModel:
     def _whole(self, times: FloatArray) -> list[list[int]]:
         """Return times in units, -1 for what is longer than all that is worth finding."""
         fits = times <= self.total * (1 + 1e-12)
-        whole = floor_times(np.where(fits, times, 0.0) / self.unit) * self.steps + 1
-        found: list[list[int]] = np.where(fits, whole, -1).tolist()
+        whole = floor_times(np.where(fits, times, 0.0) / self.unit)
+        found: list[list[int]] = np.where(fits, whole * self.steps + (whole == 0), -1).tolist()
         return found
 
     def _set_hint(self) -> None:

@@ -16,7 +16,7 @@ from ...arrays import FloatArray
 from ...homes import GraphWithHomes, first_home, model_of
 from ...schedule import Schedule
 from ...search.search import Search
-from .units import LARGEST_TIME, floor_times, time_unit
+from .units import in_units, unit_and_steps
 from .variables import OutOfTimeError, is_over
 
 HOLDS = -1  # when what holds a resident runs: before all steps
@@ -32,8 +32,7 @@ class Moments(NamedTuple):
 class MachineModel:
     """The variables and constraints of a problem, hinted with the best schedule known.
 
-    A time is whole units, rounded down, times `steps`. What then has none lasts 1, so that steps without duration have
-    an order, too; there are not enough of them to make up a unit.
+    Times are whole numbers as those of `Units`.
 
     Parameters
     ----------
@@ -92,11 +91,8 @@ class MachineModel:
         self._check_time()
         known = np.concatenate((times[times <= total], *(latency + per_byte * sizes for latency, per_byte in links)))
         may_be_zero = (fastest[0] == 0) & ((fastest[1] == 0) | (graph.tensor_size == 0))
-        self.steps = 1 + int((times[: self.own] == 0).any(1).sum()) + int((may_be_zero * copies).sum())
-        self.unit = time_unit(known, total, LARGEST_TIME // self.steps)
-        if (known[known > 0] < self.unit).any():
-            self.steps = 1 + graph.num_ops + int(copies.sum())
-            self.unit = time_unit(known, total, LARGEST_TIME // self.steps)
+        zeros = int((times[: self.own] == 0).any(1).sum()) + int((may_be_zero * copies).sum())
+        self.unit, self.steps = unit_and_steps(known, total, zeros, graph.num_ops + int(copies.sum()))
         self.horizon = (math.ceil(total / self.unit) + 1) * self.steps
         self.op_time = self._whole(times)
 
@@ -114,8 +110,9 @@ class MachineModel:
     def _whole(self, times: FloatArray) -> list[list[int]]:
         """Return times in units, -1 for what is longer than all that is worth finding."""
         fits = times <= self.total * (1 + 1e-12)
-        whole = floor_times(np.where(fits, times, 0.0) / self.unit)
-        found: list[list[int]] = np.where(fits, whole * self.steps + (whole == 0), -1).tolist()
+        found: list[list[int]] = np.where(
+            fits, in_units(np.where(fits, times, 0.0), self.unit, self.steps), -1
+        ).tolist()
         return found
 
     def _set_hint(self) -> None:

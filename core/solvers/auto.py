@@ -25,6 +25,8 @@ LARGEST_TINY = 30  # ops: most are proven optimal
 SHARE_OF_LISTS = 0.1
 """Of the time: beyond it only the first list scheduler is run."""
 SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
+ENOUGH_IF_TINY = 20_000
+"""Evaluations on machines before `cp-sat` has its try."""
 SHARE_IF_TINY, SHARE_IF_FREE, SHARE_BEFORE_PROOFS, SHARE_OF_PROOFS = 0.1, 0.85, 0.6, 0.6
 
 
@@ -123,7 +125,8 @@ def _search_placements(search: Search) -> None:
     is_tiny = proves and problem.graph.num_ops <= LARGEST_TINY
     if not _moves_steps(problem):
         if proves:
-            _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else SHARE_OF_ANNEALING)
+            with search.limited(ENOUGH_IF_TINY if is_tiny else math.inf):
+                _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else SHARE_OF_ANNEALING)
             _run_for(search, PROVING, SHARE_OF_PROOFS, hint=0)
         if not search.must_stop():
             _run(search, "annealing")

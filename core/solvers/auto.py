@@ -27,7 +27,10 @@ SHARE_OF_LISTS = 0.1
 SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
 ENOUGH_IF_TINY = 20_000
 """Evaluations on machines before `cp-sat` has its try."""
-SHARE_IF_TINY, SHARE_IF_FREE, SHARE_BEFORE_PROOFS, SHARE_OF_PROOFS = 0.1, 0.85, 0.6, 0.6
+SHARE_IF_TINY, SHARE_IF_FREE, SHARE_OF_PROOFS = 0.1, 0.85, 0.6
+SHARES_OF_MELTING, SHARES_IF_TINY = (0.4, 0.55), (0.12, 0.12)
+"""Of the time left each time, for annealings of small graphs whose transfers are free, as hot as this:"""
+HOT, COLD = 0.01, 0.0003
 
 
 def _is_order_only(problem: Problem) -> bool:
@@ -131,7 +134,11 @@ def _search_placements(search: Search) -> None:
         if not search.must_stop():
             _run(search, "annealing")
         return
-    _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else _share_of_annealing(problem, proves))
+    if proves and problem.task == "runtime" and not _is_tied(problem):
+        for share in SHARES_IF_TINY if is_tiny else SHARES_OF_MELTING:
+            _run_for(search, "annealing", share, hot=HOT, cold=COLD)
+    else:
+        _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else _share_of_annealing(problem))
     if search.best_fitness[0] and not proves and not search.must_stop():
         _run(search, "annealing")
     if proves:
@@ -142,14 +149,12 @@ def _search_placements(search: Search) -> None:
         _run(search, "step-search")
 
 
-def _share_of_annealing(problem: Problem, proves: bool) -> float:
+def _share_of_annealing(problem: Problem) -> float:
     """Return its share of the budget: most of it where transfers are free, so that sending early gains little."""
-    if problem.task == "memory" or _is_tied(problem):
-        return SHARE_OF_ANNEALING
-    return SHARE_BEFORE_PROOFS if proves else SHARE_IF_FREE
+    return SHARE_OF_ANNEALING if problem.task == "memory" or _is_tied(problem) else SHARE_IF_FREE
 
 
-def _run_for(search: Search, name: str, share: float, **parameters: int) -> None:
+def _run_for(search: Search, name: str, share: float, **parameters: float) -> None:
     """Run a method for a share of the budget that is left."""
     with search.limited(share * search.evaluations_left, search.share_of_time(share)):
         if not search.must_stop():
@@ -174,6 +179,6 @@ def _recompute(search: Search) -> None:
         _run(search, PROVING, hint=0, copies=copies)
 
 
-def _run(search: Search, name: str, **parameters: int) -> None:
+def _run(search: Search, name: str, **parameters: float) -> None:
     search.working = name
     load(name)(search, parameters_class(name)(**parameters))

@@ -31,6 +31,8 @@ SHARE_IF_TINY, SHARE_IF_FREE, SHARE_OF_PROOFS = 0.1, 0.85, 0.6
 SHARES_IF_SMALL, SHARES_IF_TINY = (0.3, 0.4, 0.6), (0.08, 0.1, 0.12, 0.15)
 """Of the time left each time, for annealings of small graphs whose transfers are free, which begin as hot as this:"""
 HOT, COLD = 0.005, 0.0002
+HOT_PEAK, COLD_PEAK = 0.02, 0.0005
+"""Of a second annealing of their peak: a few large weights are shared out by worse plans in between."""
 
 
 def _is_order_only(problem: Problem) -> bool:
@@ -137,7 +139,10 @@ def _search_placements(search: Search) -> None:
     if proves and problem.task == "runtime" and not _is_tied(problem):
         _melt(search, SHARES_IF_TINY if is_tiny else SHARES_IF_SMALL)
     else:
-        _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else _share_of_annealing(problem))
+        share = SHARE_IF_TINY if is_tiny else _share_of_annealing(problem)
+        _run_for(search, "annealing", share)
+        if proves and problem.task == "memory":
+            _run_for(search, "annealing", share, memory_hot=HOT_PEAK, memory_cold=COLD_PEAK)
     if search.best_fitness[0] and not proves and not search.must_stop():
         _run(search, "annealing")
     if proves:

@@ -112,3 +112,29 @@ def test_ctrl_c_at_the_start_is_no_traceback(diamond_file, delay):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert "schedopt/" not in said
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_file_to_resume_from_that_cannot_be_written_is_named(run, diamond_file, tmp_path, monkeypatch):
+    said = run("compare", diamond_file, "-m", "lpmf", "--resume", "/dev/full")
+    assert (said.exit_code, said.stderr.splitlines()[-1]) == (
+        2,
+        "error: /dev/full: cannot be used to resume: it is no file",
+    )
+    real = Path.open
+    path = tmp_path / "runs.jsonl"
+    monkeypatch.setattr(Path, "open", lambda file, *more: real(Path("/dev/full") if file == path else file, *more))
+    said = run("compare", diamond_file, "-m", "lpmf", "--resume", path)
+    assert (said.exit_code, said.stderr.splitlines()[-1]) == (
+        2,
+        f"error: {path}: cannot be written: No space left on device",
+    )
+
+
+def test_ctrl_c_while_words_are_read_is_told(run, diamond_file, monkeypatch):
+    def interrupt(*given, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.core.TyperGroup.parse_args", interrupt)
+    result = run("solve", diamond_file)
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")

@@ -23,7 +23,7 @@ from .search.method_spec import MethodSpec, check_supported, parse_method
 from .search.registry import DEFAULT_METHOD, INPUT_METHOD, load
 from .search.search import Search, Watcher
 from .search.warm_up import warm_up
-from .solvers.several_devices.list_schedule import list_schedule
+from .solvers.several_devices.list_schedule import list_schedule, seconds_to_list
 
 RECOMPUTE_BOUND_SHARE = 0.1
 """Of the time, before the search and after it, to bound what recomputation costs."""
@@ -108,15 +108,21 @@ def run(search: Search, spec: MethodSpec) -> None:
         search.evaluations += 1
         search.offer(search.initial)
     search.working = spec.name
+    search.kept_back = seconds_to_list(search.problem) if _is_listed(search.problem) else 0.0
     load(spec.name)(search, spec.parameters)
     if search.best is None:
         _offer_at_once(search, spec)
 
 
+def _is_listed(problem: Problem) -> bool:
+    """Whether a list schedule takes the place of a method that had no time."""
+    return problem.is_plain and problem.devices > 1 and problem.task == "runtime" and problem.memory_limit is None
+
+
 def _offer_at_once(search: Search, spec: MethodSpec) -> None:
     """Offer what takes least time instead of a method that had too little: a list schedule, or the input order."""
     problem = search.problem
-    if problem.is_plain and problem.devices > 1 and problem.task == "runtime" and problem.memory_limit is None:
+    if _is_listed(problem):
         schedule = list_schedule(problem, search.interrupt.is_set)
         if schedule is not None:
             search.notes.append(f"{problem.graph.name}: there was no time for {spec.name}; this is a list schedule")

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+from schedopt.core.errors import FormatError
+from schedopt.core.files.json_lines import JsonLines
 
 PYTHON = [sys.executable, "-m", "schedopt"]
 
@@ -115,20 +117,18 @@ def test_ctrl_c_at_the_start_is_no_traceback(diamond_file, delay):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_file_to_resume_from_that_cannot_be_written_is_named(run, diamond_file, tmp_path, monkeypatch):
+def test_a_file_to_resume_from_that_cannot_be_written_is_named(run, diamond_file, tmp_path):
     said = run("compare", diamond_file, "-m", "lpmf", "--resume", "/dev/full")
     assert (said.exit_code, said.stderr.splitlines()[-1]) == (
         2,
         "error: /dev/full: cannot be used to resume: it is no file",
     )
-    real = Path.open
-    path = tmp_path / "runs.jsonl"
-    monkeypatch.setattr(Path, "open", lambda file, *more: real(Path("/dev/full") if file == path else file, *more))
-    said = run("compare", diamond_file, "-m", "lpmf", "--resume", path)
-    assert (said.exit_code, said.stderr.splitlines()[-1]) == (
-        2,
-        f"error: {path}: cannot be written: No space left on device",
-    )
+    lines = JsonLines(path := tmp_path / "runs.jsonl", "runs", "delete it")
+    lines._file.close()
+    lines._file = Path("/dev/full").open("ab")
+    with pytest.raises(FormatError, match=f"^{path}: cannot be written: No space left on device$"):
+        lines.write("first", {"value": 1})
+    lines.close()
 
 
 def test_ctrl_c_while_words_are_read_is_told(run, diamond_file, monkeypatch):

@@ -249,7 +249,9 @@ def test_merges_and_numbers_without_measure_are_refused(tmp_path, text, reason):
 
 
 def test_devices_may_share_values_by_merging(tmp_path):
-    text = BASE.replace("- {name: gpu0,", "- &gpu {name: gpu0,").replace("cpu0, kind: cpu, memory: 64GiB", "cpu0, <<: *gpu")
+    text = BASE.replace("- {name: gpu0,", "- &gpu {name: gpu0,").replace(
+        "cpu0, kind: cpu, memory: 64GiB", "cpu0, <<: *gpu"
+    )
     (tmp_path / "m.yaml").write_text(text)
     machine = read_machine(tmp_path / "m.yaml")
     assert [(device.name, device.memory, device.speed) for device in machine.devices] == [

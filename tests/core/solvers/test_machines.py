@@ -81,7 +81,7 @@ def random_problem(rng, task):
 
 
 @pytest.mark.parametrize(
-    "name", [m for m in METHODS if m not in ("topoformer", "regal", "gas", "idrs", "direct", "brkga-tuned")]
+    "name", [m for m in METHODS if m not in ("topoformer", "regal", "gas", "idrs", "direct", "brkga-tuned", "cp-sat")]
 )
 @pytest.mark.parametrize("task", ["runtime", "memory"])
 def test_every_method_gives_plans_that_the_verifier_takes(name, task):
@@ -197,9 +197,55 @@ def test_the_lazy_decoder_works_on_machines():
     assert result.value == solve(problem, "brkga:decoder=lazy", evaluations=300).value
 
 
-def test_cp_sat_says_that_it_cannot():
-    problem = random_problem(np.random.default_rng(8), "runtime")
-    with pytest.raises(UsageError, match="method 'cp-sat' knows equal devices alone; for a machine use auto"):
+def check_cp_sat_against_all_plans(count, seed):
+    """It proves the least makespan of all plans, from a poor hint, but where times have no common unit: nearly."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        problem = small_problem(rng)
+        if problem.devices == 1:
+            continue
+        least = least_makespan(problem)
+        result = solve(problem, "cp-sat:hint=0", time_limit=60)
+        assert result.value == pytest.approx(least, rel=1e-9)
+        assert least * (1 - 1e-4) <= result.lower_bound <= least * (1 + 1e-9)
+
+
+def test_cp_sat_proves_the_best_of_all_plans():
+    check_cp_sat_against_all_plans(20, 11)
+
+
+@pytest.mark.slow
+def test_cp_sat_proves_the_best_of_all_plans_of_many():
+    check_cp_sat_against_all_plans(400, 12)
+
+
+def test_cp_sat_under_limits_proves_no_more_than_is_true():
+    """Its bound is of all memories, and what it offers is kept only if it keeps the limits."""
+    rng = np.random.default_rng(13)
+    proven = 0
+    for _ in range(4):
+        problem = random_problem(rng, "runtime")
+        other, found = solve(problem, evaluations=300), solve(problem, "cp-sat:hint=0", time_limit=0.3)
+        for result in (other, found):
+            if result.status in ("optimal", "feasible"):
+                assert found.lower_bound <= result.value * (1 + 1e-9)
+        proven += found.status == "optimal"
+    assert proven
+
+
+def test_times_that_only_small_denominators_tell_are_whole():
+    """Ops of 10 us at speeds of 3 and 7, a link of 0.3 bytes per us: the solver's bound is exact."""
+    builder = GraphBuilder("thirds")
+    for number in range(5):
+        builder.add_op(f"op{number}", outputs=[1], runtime=10.0 + number, is_final=True)
+    devices = (Device("a", speed=3.0), Device("b", speed=7.0))
+    problem = Problem(builder.build(), "runtime", machine=Machine(devices, 3e5))
+    assert solve(problem, "cp-sat", time_limit=60).status == "optimal"
+
+
+def test_cp_sat_says_that_it_minimises_no_peak_on_a_machine():
+    problem = random_problem(np.random.default_rng(8), "memory")
+    with pytest.raises(UsageError, match="method 'cp-sat' minimises the makespan alone with a machine; for the peak"):
         solve(problem, "cp-sat")
 
 

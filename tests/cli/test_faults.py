@@ -1,5 +1,6 @@
 """What a command does where something around it is broken: outputs, streams, an exception that nobody foresaw."""
 
+import io
 import json
 import os
 import re
@@ -125,10 +126,11 @@ def test_a_file_to_resume_from_that_cannot_be_written_is_named(run, diamond_file
     )
     lines = JsonLines(path := tmp_path / "runs.jsonl", "runs", "delete it")
     lines._file.close()
-    lines._file = Path("/dev/full").open("ab")
-    with pytest.raises(FormatError, match=f"^{path}: cannot be written: No space left on device$"):
-        lines.write("first", {"value": 1})
-    lines.close()
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        lines._file = io.BufferedWriter(full)
+        with pytest.raises(FormatError, match=f"^{path}: cannot be written: No space left on device$"):
+            lines.write("first", {"value": 1})
+        lines.close()
 
 
 def test_ctrl_c_while_words_are_read_is_told(run, diamond_file, monkeypatch):

@@ -15,7 +15,7 @@ from .lazy_keys import as_schedule, bottom_levels
 
 CHUNK = 20_000
 """Ops between two looks at the clock."""
-_SECONDS_PER_READ = 1.5e-7
+_SECONDS_PER_READ = 2.5e-7
 
 
 def seconds_to_list(problem: Problem) -> float:

@@ -13,17 +13,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arrays import FloatArray
-from ...homes import GraphWithHomes, first_home, model_of
+from ...homes import first_home
+from ...kernels.machines.model import replicated
+from ...problem import Problem
 from ...schedule import Schedule
 from ...search.search import Search
-from .units import in_units, unit_and_steps
+from .units import LARGEST_TIME, MOST_TIMES, in_units, unit_and_steps
 from .variables import OutOfTimeError, is_over
 
 HOLDS = -1  # when what holds a resident runs: before all steps
+MOST_TRANSFERS = 1_000_000
+"""Tensors times pairs of devices; more take gigabytes."""
 
 
 class Moments(NamedTuple):
-    """Start and end of a step, each a variable."""
+    """Start and end of an op, each a variable."""
 
     start: Any
     end: Any
@@ -48,7 +52,7 @@ class MachineModel:
     ops
         Per op that is the model's own: when it runs.
     sent, transfers
-        By tensor and device: whether it is sent there, and when.
+        By tensor and device: whether it is sent there, and from when on.
     """
 
     def __init__(self, search: Search) -> None:
@@ -69,6 +73,11 @@ class MachineModel:
         self._residents_fit()
         self._add_makespan()
 
+    @staticmethod
+    def is_too_large(problem: Problem) -> bool:
+        """Whether a model of the problem would not fit into memory."""
+        return problem.graph.num_tensors * problem.devices**2 > MOST_TRANSFERS
+
     def _check_time(self) -> None:
         if is_over(self.search):
             raise OutOfTimeError
@@ -87,12 +96,14 @@ class MachineModel:
         if self._keeps_limits:
             total = min(total, self.search.best_value)
         self.total = total = max(total, 1e-9)
-        sizes = np.unique(graph.tensor_size)
-        self._check_time()
-        known = np.concatenate((times[times <= total], *(latency + per_byte * sizes for latency, per_byte in links)))
-        may_be_zero = (fastest[0] == 0) & ((fastest[1] == 0) | (graph.tensor_size == 0))
-        zeros = int((times[: self.own] == 0).any(1).sum()) + int((may_be_zero * copies).sum())
-        self.unit, self.steps = unit_and_steps(known, total, zeros, graph.num_ops + int(copies.sum()))
+        sizes, most = np.unique(graph.tensor_size), graph.num_ops + int(copies.sum())
+        if len(links) * len(sizes) > MOST_TIMES:
+            self.unit, self.steps = total / (LARGEST_TIME // (1 + most)), 1 + most
+        else:
+            known = np.concatenate((times[times <= total], *(late + per_byte * sizes for late, per_byte in links)))
+            may_be_zero = (fastest[0] == 0) & ((fastest[1] == 0) | (graph.tensor_size == 0))
+            zeros = int((times[: self.own] == 0).any(1).sum()) + int((may_be_zero * copies).sum())
+            self.unit, self.steps = unit_and_steps(known, total, zeros, most)
         self.horizon = (math.ceil(total / self.unit) + 1) * self.steps
         self.op_time = self._whole(times)
 
@@ -182,12 +193,6 @@ class MachineModel:
                 self.model.add(moments.end == moments.start + lasts)
                 self.ops.append(moments)
 
-    def _is_everywhere(self, tensor: int) -> bool:
-        """Whether a resident has replicas wherever it is read."""
-        number = tensor - model_of(self.graph).num_tensors
-        is_held = isinstance(self.graph, GraphWithHomes) and number >= 0
-        return is_held and self.problem.replicate and not self.graph.is_written[number]  # type: ignore[attr-defined]
-
     def _made(self, tensor: int) -> Any:
         """Return when a tensor is made."""
         return 0 if self.producer[tensor] >= self.own else self.ops[self.producer[tensor]].end
@@ -195,13 +200,14 @@ class MachineModel:
     def _add_transfers(self) -> None:
         """Readers elsewhere wait for a tensor to be made and sent, those at home for it to be made."""
         self.sent: dict[tuple[int, int], Any] = {}
-        self.transfers: dict[tuple[int, int], Moments] = {}
+        self.transfers: dict[tuple[int, int], Any] = {}
         self.busy: list[tuple[int, int, Any, Any, int]] = []  # source, target, whether, start, duration
+        is_everywhere = replicated(self.problem)
         for tensor, readers in enumerate(self.readers):
             self._check_time()
             for reader in readers if self.producer[tensor] < self.own else ():
                 self.model.add(self.ops[reader].start >= self._made(tensor))
-            if self._is_everywhere(tensor):
+            if is_everywhere[tensor]:
                 continue
             sending = self._sending(tensor) if readers else []
             for device in self.devices:
@@ -210,7 +216,7 @@ class MachineModel:
                     self._may_be_sent(tensor, device, here, [row[device] for row in sending])
 
     def _may_be_sent(self, tensor: int, device: int, here: dict[int, Any], sending: list[int]) -> None:
-        made_on = self.on[self.producer[tensor]]
+        made_on, made_at = self.on[self.producer[tensor]], self.hinted[self.producer[tensor]]
         start = self.hinted_start.get((tensor, device))
         sent = self.sent[tensor, device] = self._literal(start is not None)
         at_home = made_on.get(device)
@@ -219,9 +225,8 @@ class MachineModel:
         self.model.add_bool_or([*here.values(), ~sent])
         for literal in here.values():
             self.model.add_bool_or([~literal, sent, *([] if at_home is None else [at_home])])
-        moments = Moments(self._moment(start or 0), self._moment(start or 0))
-        self.transfers[tensor, device] = moments
-        self.model.add(moments.start >= self._made(tensor)).only_enforce_if(sent)
+        begin = self.transfers[tensor, device] = self._moment(start or 0)
+        self.model.add(begin >= self._made(tensor)).only_enforce_if(sent)
         for source, literal in made_on.items():
             takes = sending[source]
             if source == device:
@@ -229,14 +234,13 @@ class MachineModel:
             if takes < 0:
                 self.model.add_bool_or([~literal, ~sent])
                 continue
-            is_link = sent if len(made_on) == 1 else self._both(sent, literal)
-            self.model.add(moments.end == moments.start + takes).only_enforce_if(is_link)
-            self.busy.append((source, device, is_link, moments.start, takes))
-        for reader, literal in here.items():
-            self.model.add(self.ops[reader].start >= moments.end).only_enforce_if([sent, literal])
+            is_link = sent if len(made_on) == 1 else self._both(sent, literal, start is not None and made_at == source)
+            self.busy.append((source, device, is_link, begin, takes))
+            for reader, is_here in here.items():
+                self.model.add(self.ops[reader].start >= begin + takes).only_enforce_if([is_link, is_here])
 
-    def _both(self, one: Any, other: Any) -> Any:
-        both = self.model.new_bool_var("")
+    def _both(self, one: Any, other: Any, hint: bool) -> Any:
+        both = self._literal(hint)
         self.model.add_bool_or([~one, ~other, both])
         self.model.add_implication(both, one)
         self.model.add_implication(both, other)
@@ -292,8 +296,8 @@ class MachineModel:
         device = [next(d for d, literal in on.items() if value(literal)) for on in self.on]
         steps = [(HOLDS, False, op, device[op], device[op]) for op in range(self.own, self.graph.num_ops)]
         steps += [(value(m.end), False, op, device[op], device[op]) for op, m in enumerate(self.ops)]
-        for (tensor, target), moments in self.transfers.items():
+        for (tensor, target), start in self.transfers.items():
             if value(self.sent[tensor, target]):
-                steps.append((value(moments.start), True, ~tensor, device[self.producer[tensor]], target))
+                steps.append((value(start), True, ~tensor, device[self.producer[tensor]], target))
         steps.sort()
         return Schedule.from_steps(*zip(*(step[2:] for step in steps), strict=True))

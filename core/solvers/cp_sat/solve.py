@@ -40,7 +40,7 @@ class Parameters(base.Parameters):
 
     def check(self, problem: Problem) -> None:
         """Refuse the peak where devices, or what lies on them, differ."""
-        if problem.task == "memory" and problem.devices > 1 and not problem.is_plain:
+        if problem.task == "memory" and not problem.is_plain:
             what = "a machine" if problem.machine is not None else "weights that several devices read"
             raise UsageError(f"method 'cp-sat' minimises the makespan alone with {what}; for the peak use auto")
 
@@ -75,7 +75,7 @@ def solve(search: Search, parameters: Parameters) -> None:
         if problem.recompute:
             _recompute(search, parameters)
             return
-        if problem.devices > 1 and not problem.is_plain:
+        if not problem.is_plain:
             _on_machine(search)
             return
         if problem.task == "runtime" and search.best_fitness[0]:
@@ -107,6 +107,9 @@ def _on_machine(search: Search) -> None:
     """Minimise the makespan on different devices, and raise the bound to what holds whatever their memory."""
     from ortools.sat.python import cp_model
 
+    if MachineModel.is_too_large(search.problem):
+        search.notes.append("the graph has too many tensors for cp-sat on so many devices")
+        return
     model = MachineModel(search)
     solver, status = _run(search, model)
     is_possible = status != cp_model.INFEASIBLE
@@ -150,6 +153,8 @@ def _run(search: Search, variables: Variables | RetentionModel | MachineModel) -
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = search.jobs
     solver.parameters.interleave_search = True
+    if isinstance(variables, MachineModel):
+        solver.parameters.symmetry_level = 0  # else OR-Tools 9.15 fails on residents that do not fit
     solver.parameters.random_seed = int(search.rng.integers(2**31))
     if search.is_timed:
         solver.parameters.max_time_in_seconds = max(0.0, search.seconds_left())
@@ -160,14 +165,23 @@ def _run(search: Search, variables: Variables | RetentionModel | MachineModel) -
             found.append(variables.schedule(self.value))
 
     outcome: list[Any] = []
-    worker = threading.Thread(target=lambda: outcome.append(solver.solve(variables.model, Collect())), daemon=True)
+
+    def work() -> None:
+        try:
+            outcome.append(solver.solve(variables.model, Collect()))
+        except (IndexError, RuntimeError) as error:
+            search.notes.append(f"cp-sat gave up: OR-Tools failed with {error}")
+
+    worker = threading.Thread(target=work, daemon=True)
     worker.start()
     while worker.is_alive():
         worker.join(POLL_SECONDS)
         _offer(search, found)
-        if is_over(search):
+        if is_over(search) or search.is_optimal:
             solver.stop_search()
     _offer(search, found)
+    if not outcome:
+        raise OutOfTimeError
     if outcome[0] == cp_model.MODEL_INVALID:
         reason = variables.model.validate()
         raise SchedoptError(f"{search.problem.graph.name}: cp-sat cannot take this model: {reason}")

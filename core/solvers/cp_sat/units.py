@@ -16,6 +16,7 @@ LARGEST_MEMORY = 2**40
 LARGEST_TIME = 2**30  # beyond 2^31 the solver was seen to prove wrong optima (OR-Tools 9.15)
 LARGEST_ENERGY = 2**62  # memory times time, which the solver adds up
 DENOMINATORS = (1000, 10**6)
+MOST_TIMES = 20_000  # different ones for which a common unit is looked for: 0.2 s
 
 
 class Units(NamedTuple):
@@ -97,8 +98,10 @@ def floor_times(times: NDArray[Any]) -> IntArray:
 
 def time_unit(times: NDArray[Any], total: float, most: int) -> float:
     """Return the largest unit in which all times are whole if their total is then `most` or less, else a fine one."""
-    unit = Fraction(0)
-    for time in np.unique(times).tolist():
+    unit, distinct = Fraction(0), np.unique(times)
+    if len(distinct) > MOST_TIMES:
+        return total / most
+    for time in distinct.tolist():
         fraction = _simple_fraction(time)
         if fraction is None:
             return total / most

@@ -19,6 +19,7 @@ from schedopt.core.search.registry import METHODS as METHODS_
 from schedopt.core.search.registry import load
 from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
+from schedopt.core.solvers.cp_sat.machines import MachineModel
 from schedopt.core.solvers.machines.filled_devices import filled_placements
 from schedopt.core.solvers.machines.ranks import upward_ranks
 from schedopt.core.solvers.machines.relief import Relief
@@ -231,6 +232,46 @@ def test_cp_sat_under_limits_proves_no_more_than_is_true():
                 assert found.lower_bound <= result.value * (1 + 1e-9)
         proven += found.status == "optimal"
     assert proven
+
+
+def test_cp_sat_is_hinted_with_a_solution():
+    from ortools.sat.python import cp_model
+
+    rng = np.random.default_rng(14)
+    sent = 0
+    for _ in range(20):
+        problem = random_problem(rng, "runtime")
+        search = Search(problem, max_evaluations=30)
+        load("random")(search, parse_method("random").parameters)
+        model = MachineModel(search)
+        solver = cp_model.CpSolver()
+        solver.parameters.fix_variables_to_their_hinted_value = True
+        solver.parameters.symmetry_level = 0
+        sent += len(search.best) > problem.graph.num_ops
+        if not search.best_fitness[0]:
+            assert solver.solve(model.model) == cp_model.OPTIMAL
+            assert model.schedule(solver.value).placement(problem.graph).tolist() == model.hinted
+    assert sent > 5
+
+
+def test_cp_sat_proves_that_residents_do_not_fit():
+    """Two of five on each of two devices: the bytes of all would fit. OR-Tools' symmetries fail on this model."""
+    builder = GraphBuilder("five")
+    for number, runtime in enumerate((10.0, 20.0, 30.0, 10.0, 20.0)):
+        inputs = [(number - 1, 0)] if number > 1 else []
+        builder.add_op(f"op{number}", inputs=inputs, outputs=[10], runtime=runtime, persistent=1536, is_final=True)
+    devices = (Device("a", memory=4096), Device("b", memory=4096, speed=3.0))
+    problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e6))
+    assert solve(problem, "cp-sat", time_limit=20).status == "infeasible"
+
+
+def test_cp_sat_on_a_machine_of_one_device_heeds_its_speed():
+    builder = GraphBuilder("one")
+    first = builder.add_op("first", outputs=[100], runtime=10.0)
+    builder.add_op("second", inputs=[(first, 0)], outputs=[1], runtime=20.0, is_final=True)
+    problem = Problem(builder.build(), "runtime", machine=Machine((Device("a", memory=1000, speed=2.0),)))
+    result = solve(problem, "cp-sat:hint=0", time_limit=20)
+    assert (result.value, result.lower_bound, result.status) == (15.0, 15.0, "optimal")
 
 
 def test_times_that_only_small_denominators_tell_are_whole():

@@ -63,18 +63,3 @@ def test_they_are_tried_where_transfers_take_time(links, is_used, monkeypatch):
     graph, _ = naive.random_graph(np.random.default_rng(8), 40)
     solve(Problem(graph, "runtime", 3, **links), "annealing", evaluations=200)
     assert bool(made) == is_used
-
-
-def test_what_they_find_is_better_than_one_device_where_keys_are_not():
-    """Layers of ops that each read two of the layer before; every transfer takes as long as two ops."""
-    rng, builder, layer = np.random.default_rng(9), GraphBuilder("layers"), []
-    for depth in range(12):
-        reads = [[(layer[at], 0), (layer[(at + 1) % 16], 0)] if depth else [] for at in range(16)]
-        names = [f"{depth}:{at}" for at in range(16)]
-        layer = [
-            builder.add_op(n, inputs=r, outputs=[8], runtime=1 + rng.random())
-            for n, r in zip(names, reads, strict=True)
-        ]
-    problem = Problem(builder.build(), "runtime", 2, latency=1.0)
-    found = solve(problem, "annealing", evaluations=2_000)
-    assert found.value < 0.75 * problem.graph.runtime.sum()

@@ -39,7 +39,8 @@ LARGEST_IMPATIENT = 10_000
 HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
 OPS_PER_WINDOW = (36, 108)
 SHARE_OF_TRIES, SHARE_OF_CUTS = 0.05, 0.2
-"""Of the budget left: each size of window is tried, and once more for longer if the placements cut little indeed."""
+"""Of the budget left: each size of window is tried, and once more for longer if that is clearly better."""
+CLEARLY_BETTER = 0.95
 SECONDS_TO_MERGE = 2e-5
 
 
@@ -104,7 +105,8 @@ def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, flo
     starts = start_keys(search.problem)
     if search.problem.graph.num_ops > LARGEST_IMPATIENT:
         annealing.price_starts(starts[:-1])
-    elif annealing.price_starts(starts) and not annealing.over_cuts():
+    elif annealing.price_starts(starts):
+        annealing.over_cuts()
         annealing.over_keys(p.keys, p.hot, p.cold)
     if search.best_fitness[0] > 0:
         assert search.problem.memory_limit is not None
@@ -156,20 +158,19 @@ class _Annealing:
         self.cooling = Cooling(search)
         return best is not None
 
-    def over_cuts(self) -> bool:
-        """Offer placements that cut little, and more of them if one is the best so far; whether one is."""
-        search, before = self.search, self.search.best_fitness
+    def over_cuts(self) -> None:
+        """Offer placements that cut little, where transfers take time, and more of them if that is clearly better."""
+        search, (excess, value) = self.search, self.search.best_fitness
         if not is_paid(self.problem) or search.must_stop():
-            return False
+            return
         cuts = BalancedCuts(search, self.arrays)
         for share in (SHARE_OF_TRIES, SHARE_OF_CUTS):
             for ops_per_window in OPS_PER_WINDOW:
                 if not search.must_stop():
                     self._offer_cut(cuts, ops_per_window, share)
-            if search.best_fitness >= before:
+            if search.best_fitness >= (excess, CLEARLY_BETTER * value):
                 break
         self.start_from_best()
-        return search.best_fitness < before
 
     def _offer_cut(self, cuts: BalancedCuts, ops_per_window: int, share: float) -> None:
         """Offer a placement that cuts little as a sequence, and as a merger of an order per device."""
@@ -187,15 +188,16 @@ class _Annealing:
         with suppress(Stopped):
             search.offer(merge(problem, self.placement, orders, search.heeding))
 
-    def over_keys(self, until: float, hot: float, cold: float) -> None:
-        """Anneal the best keys until a share of the budget is spent."""
+    def over_keys(self, share: float, hot: float, cold: float) -> None:
+        """Anneal the best keys until a share of the budget that is left is spent."""
+        start = self.cooling.progress()
         aim = aim_of(self.problem, scale=self._scale())
         energy = np.inf
         search = self.search
         while not search.must_stop() and has_time_to_decode(search, self.seconds_to_decode):
-            if (now := self.cooling.progress()) >= until:
+            if (now := (self.cooling.progress() - start) / max(1 - start, 1e-9)) >= share:
                 return
-            first = hot * (cold / hot) ** (now / until)
+            first = hot * (cold / hot) ** (now / share)
             energy = self._anneal(6, anneal_keys, (self.lazy, self.keys, aim), first, energy)
 
     def over_sequences(self, hot: float, cold: float) -> None:

@@ -64,7 +64,7 @@ class _Annealing:
         is_tight = self.plans.may_exceed and search.problem.task == "runtime"
         self.groups = None
         if is_tight and search.has_time_for(SECONDS_TO_GROUP * self.ops):
-            self.groups = hierarchy(search.problem)
+            self.groups = hierarchy(search.problem, search.must_stop)
         self.places = self.plans.places(no_groups() if self.groups is None else moving_groups(self.groups))
 
     def offer_starts(self) -> None:

@@ -8,6 +8,7 @@ single ops then refine what no keys decode to. The decoders, and what each part 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,10 +25,12 @@ from ...kernels.several_devices.sequences import Aim, Walk, anneal_sequence, run
 from ...problem import Problem
 from ...search import parameters as base
 from ...search.parameters import parameter
-from ...search.search import Search
+from ...search.search import Search, Stopped
 from ..machines.plan_annealing import anneal
 from ..one_device import order_search
+from .balanced_cuts import BalancedCuts
 from .cooling import Cooling
+from .gp_dfs import merge
 from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, has_time_to_decode, seconds_to_decode, start_keys
 from .list_schedule import list_schedule
 from .peak_annealing import LeastPeak
@@ -37,6 +40,11 @@ LARGEST_IMPATIENT = 10_000
 PRICED_AGAIN = 4
 """Of so many ops about one is priced again after a move, where the makespan alone counts."""
 HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
+OPS_PER_WINDOW = (36, 108)
+SHARE_OF_TRIES, SHARE_OF_CUTS = 0.05, 0.2
+"""Of the budget left: each size of window is tried, and once more for longer if that is clearly better."""
+CLEARLY_BETTER = 0.95
+SECONDS_TO_MERGE = 2e-5
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,11 @@ def warm_up(tiny: Problem) -> Problem:
     return tiny if tiny.memory_limit is None else replace(tiny, memory_limit=1)
 
 
+def is_paid(problem: Problem) -> bool:
+    """Whether transfers take time."""
+    return problem.devices > 1 and (problem.latency > 0 or problem.microseconds_per_byte > 0)
+
+
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
     if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT:
         schedule = list_schedule(search.problem, search.must_stop)  # where there may be no time to decode any keys
@@ -96,6 +109,7 @@ def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, flo
     if search.problem.graph.num_ops > LARGEST_IMPATIENT:
         annealing.price_starts(starts[:-1])
     elif annealing.price_starts(starts):
+        annealing.over_cuts()
         annealing.over_keys(p.keys, p.hot, p.cold)
     if search.best_fitness[0] > 0:
         assert search.problem.memory_limit is not None
@@ -147,15 +161,46 @@ class _Annealing:
         self.cooling = Cooling(search)
         return best is not None
 
-    def over_keys(self, until: float, hot: float, cold: float) -> None:
-        """Anneal the best keys until a share of the budget is spent."""
+    def over_cuts(self) -> None:
+        """Offer placements that cut little, where transfers take time, and more of them if that is clearly better."""
+        search, (excess, value) = self.search, self.search.best_fitness
+        if not is_paid(self.problem) or search.must_stop():
+            return
+        cuts = BalancedCuts(search, self.arrays)
+        for share in (SHARE_OF_TRIES, SHARE_OF_CUTS):
+            for ops_per_window in OPS_PER_WINDOW:
+                if not search.must_stop():
+                    self._offer_cut(cuts, ops_per_window, share)
+            if search.best_fitness >= (excess, CLEARLY_BETTER * value):
+                break
+        self.start_from_best()
+
+    def _offer_cut(self, cuts: BalancedCuts, ops_per_window: int, share: float) -> None:
+        """Offer a placement that cuts little as a sequence, and as a merger of an order per device."""
+        search, problem = self.search, self.problem
+        self.placement[:], self.order[:] = cuts.placement(ops_per_window, share), cuts.by_start
+        if search.must_stop():
+            return
+        search.evaluations += 1
+        self._offer()
+        if search.must_stop() or not search.has_time_for(SECONDS_TO_MERGE * self.ops):
+            return
+        search.evaluations += 1
+        device_of = self.placement[cuts.by_level]
+        orders = [cuts.by_level[device_of == device].tolist() for device in range(problem.devices)]
+        with suppress(Stopped):
+            search.offer(merge(problem, self.placement, orders, search.heeding))
+
+    def over_keys(self, share: float, hot: float, cold: float) -> None:
+        """Anneal the best keys until a share of the budget that is left is spent."""
+        start = self.cooling.progress()
         aim = aim_of(self.problem, scale=self._scale())
         energy = np.inf
         search = self.search
         while not search.must_stop() and has_time_to_decode(search, self.seconds_to_decode):
-            if (now := self.cooling.progress()) >= until:
+            if (now := (self.cooling.progress() - start) / max(1 - start, 1e-9)) >= share:
                 return
-            first = hot * (cold / hot) ** (now / until)
+            first = hot * (cold / hot) ** (now / share)
             energy = self._anneal(6, anneal_keys, (self.lazy, self.keys, aim), first, energy)
 
     def over_sequences(self, hot: float, cold: float) -> None:

@@ -12,13 +12,13 @@ on the machine does not shorten them. What is finished is in the file of --resum
 from __future__ import annotations
 
 import argparse
-import json
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import schedopt
+from recorded_runs import RecordedRuns, count_processor_time
 
 METHODS = ("auto", "cp-sat", "step-search", "annealing", "local-search", "brkga", "brkga:decoder=lazy")
 
@@ -36,56 +36,27 @@ def main() -> None:
     parser.add_argument("--resume", type=Path)
     given = parser.parse_args()
     if given.clock == "processor":
-        _count_processor_time()
+        count_processor_time()
     files = sorted(given.folder.glob("*.pb.gz"))[: given.graphs]
-    runs = _Runs(given.resume, given.seconds, given.clock)
+    runs = RecordedRuns(given.resume)
     for task in given.tasks:
         for devices in given.devices:
             print(f"{task}, {devices} devices, {len(files)} graphs, {given.seconds:g} s:", flush=True)
-            _print_table(files, task, devices, given.methods, runs)
+            _print_table(files, task, devices, given, runs)
 
 
-def _count_processor_time() -> None:
-    """Let time limits be of processor time, cp-sat's own, too: then only schedopt's look at the clock ends it."""
-    from ortools.sat.python import cp_model
-
-    solve = cp_model.CpSolver.solve
-
-    def without_limit(solver: Any, *arguments: Any) -> Any:
-        solver.parameters.max_time_in_seconds = 1e9
-        return solve(solver, *arguments)
-
-    cp_model.CpSolver.solve = without_limit
-    time.monotonic = time.process_time
-
-
-class _Runs:
-    """What methods reached, of this and of earlier runs of the script."""
-
-    def __init__(self, file: Path | None, seconds: float, clock: str) -> None:
-        self.file, self.budget = file, [seconds, clock]
-        lines = file.read_text().splitlines() if file and file.exists() else []
-        self.done = {json.dumps(key): found for key, found in map(json.loads, lines)}
-
-    def found(self, path: Path, task: Any, devices: int, method: str) -> tuple[float, bool]:
-        """Return the value that a method reaches, and whether it is proven optimal."""
-        key = [path.name, task, devices, method, *self.budget]
-        if json.dumps(key) not in self.done:
-            limit = self.budget[0]
-            result = schedopt.solve(path, task=task, devices=devices, method=method, time_limit=limit)
-            self.done[json.dumps(key)] = found = [result.value, result.status == "optimal"]
-            if self.file:
-                with self.file.open("a") as out:
-                    out.write(json.dumps([key, found]) + "\n")
-        value, is_proven = self.done[json.dumps(key)]
-        return value, is_proven
-
-
-def _print_table(files: list[Path], task: str, devices: int, methods: list[str], runs: _Runs) -> None:
+def _print_table(files: list[Path], task: Any, devices: int, given: argparse.Namespace, runs: RecordedRuns) -> None:
+    methods = given.methods
     values, proven, beaten = np.empty((len(files), len(methods))), np.zeros(len(methods), int), []
+
+    def run(file: Path, method: str) -> list[Any]:
+        result = schedopt.solve(file, task=task, devices=devices, method=method, time_limit=given.seconds)
+        return [result.value, result.status == "optimal"]
+
     for row, file in enumerate(files):
         for column, method in enumerate(methods):
-            values[row, column], is_proven = runs.found(file, task, devices, method)
+            key = [file.name, task, devices, method, given.seconds, given.clock]
+            values[row, column], is_proven = runs.found(key, partial(run, file, method))
             proven[column] += is_proven
         if values[row, 0] > values[row].min() * (1 + 1e-12):
             beaten.append(f"{file.name.split('.')[0]} {values[row, 0] / values[row].min() - 1:.2%}")

@@ -68,3 +68,12 @@ def test_ops_that_exchange_most_are_grouped_first():
     groups = op_groups(Problem(builder.build(), "runtime", 2, bandwidth=1e6))
     members = {frozenset(groups.ops[a:b].tolist()) for a, b in zip(groups.first, groups.last, strict=True)}
     assert {frozenset({0, 1, 2}), frozenset({3, 4, 5})} <= members
+
+
+def test_groups_are_merged_no_further_than_there_is_time():
+    graph, _ = naive.random_graph(np.random.default_rng(11), 60)
+    problem = Problem(graph, "runtime", 2, bandwidth=1e6)
+    asked = iter([False] * 10 + [True])
+    some, every = op_groups(problem, lambda: next(asked)), op_groups(problem)
+    assert 0 < len(some.first) < len(every.first)
+    assert sorted(some.ops.tolist()) == list(range(graph.num_ops))

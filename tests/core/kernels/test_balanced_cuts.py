@@ -1,0 +1,31 @@
+"""The annealing of placements against its plain twin."""
+
+import numpy as np
+import pytest
+from models.seeds import seeds
+from models.sequences import SequenceCase
+from naive.cuts import anneal_cuts as anneal_plainly
+from naive.cuts import cut_cost
+from schedopt.core.kernels.several_devices.balanced_cuts import anneal_cuts, new_cuts
+
+
+@pytest.mark.parametrize("devices", [2, 3, 5])
+@pytest.mark.parametrize("seed", seeds(20, quick=10))
+def test_moves_are_those_of_the_plain_twin(seed, devices):
+    case = SequenceCase(seed, devices)
+    ops, sizes = case.graph.num_ops, case.graph.tensor_size
+    window = case.rng.integers(0, 3, ops).astype(np.int32)
+    sending = np.array(0.25 + sizes / 4, np.float64)
+    first = case.rng.integers(0, devices, ops).astype(np.int32)
+    draws = case.rng.random((30, 3))
+    cuts = new_cuts(case.arrays, first.copy(), window, sending, devices)
+    for temperature, part in ((4.0, draws[:15]), (0.01, draws[15:])):
+        anneal_cuts(case.arrays, cuts, temperature, part)
+    args = (window.tolist(), sending.tolist(), devices)
+    warm = anneal_plainly(case.plain, first.tolist(), *args, 4.0, draws[:15].tolist())
+    expected = anneal_plainly(case.plain, warm, *args, 0.01, draws[15:].tolist())
+    assert cuts.placement.tolist() == expected
+    again = new_cuts(case.arrays, np.array(expected, np.int32), window, sending, devices)
+    assert np.array_equal(cuts.readers, again.readers), "what moved is counted as from nothing"
+    assert np.allclose(cuts.load, again.load)
+    assert cut_cost(case.plain, expected, *args) >= float(case.graph.runtime.sum()) / devices - 1e-9

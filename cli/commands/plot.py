@@ -62,7 +62,7 @@ def plot(
     from ..console import Talk, tell, write
 
     talk = Talk(quiet)
-    target = output or f"{graph_name(graph)}.png"
+    target = output or f"{graph_name(graph) or INPUT}.png"
     check_target(target)
     read = read_any(graph, talk.note)
     on = OnMachine(machine, op_times).read()

@@ -176,7 +176,8 @@ class Machine:
     def microseconds_per_byte(self) -> FloatArray:
         """What a byte takes from each device to each; infinite without a link, 0 within a device."""
         bandwidth = np.array(self.bandwidth)
-        cost = np.divide(1e6, bandwidth, out=np.full(bandwidth.shape, np.inf), where=bandwidth > 0)
+        with np.errstate(over="ignore"):
+            cost = np.divide(1e6, bandwidth, out=np.full(bandwidth.shape, np.inf), where=bandwidth > 0)
         np.fill_diagonal(cost, 0.0)
         return frozen(cost, np.float64)
 

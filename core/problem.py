@@ -135,9 +135,16 @@ class Problem:
 
     def _check_transfers(self) -> None:
         """Refuse times that no clock adds up: each tensor may go to each device."""
-        graph = self.graph
-        sending = 0.0 if self.bandwidth is None else 1e6 / self.bandwidth * float(graph.tensor_size.sum())
-        if not self.devices * (self.latency * graph.num_tensors + sending) <= INT64_MAX:
+        graph, machine = self.graph, self.hardware
+        bandwidth = np.array(machine.bandwidth)
+        latency = float(np.array(machine.latency)[bandwidth > 0].max())
+        sending = 1e6 / float(bandwidth[bandwidth > 0].min()) * float(graph.tensor_size.sum())
+        if not self.devices * (latency * graph.num_tensors + sending) <= INT64_MAX:
+            if self.machine is not None:
+                raise UsageError(
+                    f"{machine.place('links')}{graph.name}: over the slowest link all transfers could take more than "
+                    "2^63 - 1 us; give less latency or more bandwidth"
+                )
             rate = "an infinite bandwidth"
             if self.bandwidth is not None:
                 rate = f"a bandwidth of {self.bandwidth} bytes per second"

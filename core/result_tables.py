@@ -174,7 +174,7 @@ def _add_devices(table: Table, result: Found, memory: Written, time: Written) ->
         name = result.problem.device_names[device]
         limit = None if result.problem.machine is None else result.problem.memory_limits[device]
         room = "" if limit is None else f" of {memory(limit)}"
-        table.add_row(f"{name}: {len(ops):,} ops", f"{memory(peak)}{room}", f"busy {busy}")
+        table.add_row(f"{name}: {len(ops):,} op{'s' * (len(ops) != 1)}", f"{memory(peak)}{room}", f"busy {busy}")
     moved = schedule.items[schedule.items < 0]
     if len(moved):
         table.add_row("transfers", f"{len(moved):,}", memory(int(graph.tensor_size[~moved].sum())))

@@ -76,12 +76,15 @@ class StreamReport:
         ops of one stream.
     waited
         The share of their time in which threads were ready to run, and waited for a core.
+    cores
+        On which they could run.
     """
 
     graph: CostGraph
     rows: tuple[StreamRow, ...]
     hand_over: float
     waited: float
+    cores: int
 
 
 def latency_text(hand_over: float) -> str:
@@ -103,8 +106,15 @@ def stream_sentences(report: StreamReport) -> list[str]:
         f"solve with --latency {latency_text(report.hand_over)} counts it."
     )
     if report.waited > _BUSY:
-        said.append(
-            f"The machine is busy: threads waited for a core in {100 * report.waited:.0f}% of their time, "
-            "so that these times say little of an idle one."
-        )
+        said.append(_waiting(report, max(row.plan.count for row in rivals if row.plan is not None)))
     return said
+
+
+def _waiting(report: StreamReport, streams: int) -> str:
+    waited = f"hreads waited for a core in {100 * report.waited:.0f}% of their time"
+    if report.cores > streams:
+        return f"The machine is busy: t{waited}, so that these times say little of an idle one."
+    return (
+        f"T{waited}: {streams} streams and the thread that calls them want {streams + 1} cores, and here are "
+        f"{report.cores}."
+    )

@@ -215,7 +215,6 @@ METHODS: dict[str, Method] = {
         f"{_SOLVERS}.cp_sat.solve:solve",
         "Constraint programming (OR-Tools), hinted by auto: exact with time enough, else with a proven bound",
         "REGAL A.10; MOCCASIN",
-        machines=False,
         counts_evaluations=False,
         recomputation="also",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ..homes import first_home
 from ..problem import Problem
 from ..search.parameters import Parameters
 from ..search.registry import load, parameters_class
@@ -24,7 +25,12 @@ LARGEST_TINY = 30  # ops: most are proven optimal
 SHARE_OF_LISTS = 0.1
 """Of the time: beyond it only the first list scheduler is run."""
 SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
-SHARE_IF_TINY, SHARE_IF_FREE, SHARE_BEFORE_PROOFS = 0.1, 0.85, 0.6
+ENOUGH_IF_TINY = 20_000
+"""Evaluations on machines before `cp-sat` has its try."""
+SHARE_IF_TINY, SHARE_IF_FREE, SHARE_OF_PROOFS = 0.1, 0.85, 0.6
+SHARES_OF_MELTING, SHARES_IF_TINY = (0.4, 0.55), (0.12, 0.12)
+"""Of the time left each time, for annealings of small graphs whose transfers are free, as hot as this:"""
+HOT, COLD = 0.01, 0.0003
 
 
 def _is_order_only(problem: Problem) -> bool:
@@ -41,7 +47,10 @@ def _is_small(problem: Problem) -> bool:
 
 
 def _is_proven(problem: Problem) -> bool:
-    return _is_small(problem) and problem.devices <= MOST_DEVICES_PROVEN
+    if problem.is_plain:
+        return _is_small(problem) and problem.devices <= MOST_DEVICES_PROVEN
+    is_placed = problem.task == "runtime" and 1 < problem.devices <= MOST_DEVICES_PROVEN
+    return is_placed and first_home(problem.graph) <= MOST_OPS_PLACED
 
 
 def parts(problem: Problem, is_counted: bool) -> list[str]:
@@ -92,7 +101,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     Peak memory on one device: `order_search`. Otherwise: `annealing`, from the best heuristic or
     greedy decoding; then `step_search`, where the graph is small or transfers cost time or room. All go on from the
     best schedule known, as does `recompute` where ops may run again; after them `cp-sat` for graphs small enough to be
-    solved to the end. That has no end of its own, so it is used within a time limit only.
+    solved to the end, and on machines `annealing` again in the time that is left. `cp-sat` has no end of its own, so it
+    is used within a time limit only.
     """
     problem = search.problem
     if problem.recompute:
@@ -114,13 +124,21 @@ def solve(search: Search, parameters: Parameters) -> None:
 def _search_placements(search: Search) -> None:
     """Share the budget out between the searches on several devices."""
     problem = search.problem
+    proves = _is_proven(problem) and search.is_timed and math.isinf(search.evaluations_left)
+    is_tiny = proves and problem.graph.num_ops <= LARGEST_TINY
     if not _moves_steps(problem):
+        if proves:
+            with search.limited(ENOUGH_IF_TINY if is_tiny else math.inf):
+                _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else SHARE_OF_ANNEALING)
+            _run_for(search, PROVING, SHARE_OF_PROOFS, hint=0)
         if not search.must_stop():
             _run(search, "annealing")
         return
-    proves = _is_proven(problem) and search.is_timed and math.isinf(search.evaluations_left)
-    is_tiny = proves and problem.graph.num_ops <= LARGEST_TINY
-    _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else _share_of_annealing(problem, proves))
+    if proves and problem.task == "runtime" and not _is_tied(problem):
+        for share in SHARES_IF_TINY if is_tiny else SHARES_OF_MELTING:
+            _run_for(search, "annealing", share, hot=HOT, cold=COLD)
+    else:
+        _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else _share_of_annealing(problem))
     if search.best_fitness[0] and not proves and not search.must_stop():
         _run(search, "annealing")
     if proves:
@@ -131,18 +149,16 @@ def _search_placements(search: Search) -> None:
         _run(search, "step-search")
 
 
-def _share_of_annealing(problem: Problem, proves: bool) -> float:
+def _share_of_annealing(problem: Problem) -> float:
     """Return its share of the budget: most of it where transfers are free, so that sending early gains little."""
-    if problem.task == "memory" or _is_tied(problem):
-        return SHARE_OF_ANNEALING
-    return SHARE_BEFORE_PROOFS if proves else SHARE_IF_FREE
+    return SHARE_OF_ANNEALING if problem.task == "memory" or _is_tied(problem) else SHARE_IF_FREE
 
 
-def _run_for(search: Search, name: str, share: float) -> None:
+def _run_for(search: Search, name: str, share: float, **parameters: float) -> None:
     """Run a method for a share of the budget that is left."""
     with search.limited(share * search.evaluations_left, search.share_of_time(share)):
         if not search.must_stop():
-            _run(search, name)
+            _run(search, name, **parameters)
 
 
 def _recompute(search: Search) -> None:
@@ -163,6 +179,6 @@ def _recompute(search: Search) -> None:
         _run(search, PROVING, hint=0, copies=copies)
 
 
-def _run(search: Search, name: str, **parameters: int) -> None:
+def _run(search: Search, name: str, **parameters: float) -> None:
     search.working = name
     load(name)(search, parameters_class(name)(**parameters))

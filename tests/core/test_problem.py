@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from schedopt.core.errors import UsageError
 from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.machine import Device, Machine
 from schedopt.core.problem import Problem
 
 
@@ -53,6 +54,13 @@ def test_transfers_that_no_clock_adds_up(values, words):
     with pytest.raises(UsageError) as caught:
         Problem(graph_of(), devices=2, **values)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("link", [{"latency": 1e308}, {"bandwidth": 1e-320}, {"bandwidth": 1e-302}])
+def test_links_that_no_clock_adds_up(link):
+    machine = Machine((Device("a"), Device("b")), **link)
+    with pytest.raises(UsageError, match="net: over the slowest link all transfers could take more than 2\\^63 - 1 us"):
+        Problem(graph_of(), "runtime", machine=machine)
 
 
 def test_bytes_of_all_devices_together_must_fit():

@@ -91,10 +91,7 @@ class Scratch(NamedTuple):
 def machine_arrays(problem: Problem) -> tuple[GraphArrays, MachineArrays]:
     """Collect the arrays of a problem's graph and of its machine."""
     graph, machine = problem.graph, problem.hardware
-    everywhere = np.zeros(graph.num_tensors, bool)
     own = model_of(graph).num_tensors
-    if problem.replicate and isinstance(graph, GraphWithHomes):
-        everywhere[own:] = ~graph.is_written
     return graph_arrays(graph, problem.devices), MachineArrays(
         problem.rules.times,
         machine.latencies,
@@ -104,8 +101,17 @@ def machine_arrays(problem: Problem) -> tuple[GraphArrays, MachineArrays]:
         machine.contention,
         first_home(graph),
         own,
-        everywhere,
+        replicated(problem),
     )
+
+
+def replicated(problem: Problem) -> BoolArray:
+    """Return which tensors are residents that are on every device that reads them from the start."""
+    graph = problem.graph
+    everywhere = np.zeros(graph.num_tensors, bool)
+    if problem.replicate and isinstance(graph, GraphWithHomes):
+        everywhere[model_of(graph).num_tensors :] = ~graph.is_written
+    return everywhere
 
 
 def new_steps(g: GraphArrays, devices: int) -> Steps:

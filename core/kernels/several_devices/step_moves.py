@@ -20,6 +20,7 @@ from ..links import Links
 from .sequences import Aim, drawn_device, step_penalty
 
 DRAWS = 6
+ROUNDING = 1.0 + 1e-12
 MOVED, SWAPPED, GROUPED, SENT = 0.4, 0.52, 0.62, 0.8
 """Kinds of moves, by a draw below: another device; two ops' devices swapped; a group's; a transfer elsewhere; an op."""
 
@@ -95,12 +96,17 @@ class StepWalk(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What plans are run on: the graph, the scratch of the cost model, where tensors were `sent`, and the links."""
+    """What plans are run on: the graph, the scratch of the cost model, where tensors were `sent`, and the links.
+
+    `tail` is the longest path after each op, `work` all runtimes together, microseconds.
+    """
 
     g: GraphArrays
     s: State
     sent: Any
     links: Links
+    tail: FloatArray
+    work: float
 
 
 def new_plan(g: GraphArrays, devices: int) -> Plan:
@@ -110,21 +116,41 @@ def new_plan(g: GraphArrays, devices: int) -> Plan:
 
 
 @inlined
-def _is_wanted(x: Scene, tensor: int, target: int) -> bool:
-    """Whether a tensor is there, somewhere else, and has a reader on a device that it was not sent to."""
+def _is_wanted(x: Scene, tensor: int, target: int, is_read: bool) -> bool:
+    """Whether a tensor is there, somewhere else, and is or will be read on a device that it was not sent to."""
     wanted = False
     maker = x.g.producer[tensor]
     if x.s.pending[maker] == -1 and x.s.placement[maker] != target and not has_bit(x.sent[tensor], target):
+        wanted = is_read
         for at in range(x.g.consumer_ptr[tensor], x.g.consumer_ptr[tensor + 1]):
-            wanted = wanted or x.s.placement[x.g.consumers[at]] == target
+            if wanted:
+                break
+            wanted = x.s.placement[x.g.consumers[at]] == target
     return wanted
+
+
+@inlined
+def _send(x: Scene, tensor: int, target: int, memory: bool) -> float:
+    """Run a transfer; returns for how long its two devices then have done no work."""
+    g, s = x.g, x.s
+    source = s.placement[g.producer[tensor]]
+    cost = x.links.latency + g.tensor_size[tensor] * x.links.microseconds_per_byte
+    lost = abs(s.clock[source] - s.clock[target]) + 2.0 * cost
+    if memory:
+        run_transfer(g, s, tensor, target, x.links, True)
+    else:
+        end = max(s.clock[source], s.clock[target]) + cost
+        s.clock[source] = end
+        s.clock[target] = end
+    return lost
 
 
 @kernel
 def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Aim, bar: float, new: Plan) -> Any:
     """Run a list of `count` steps, edited, on the placement that the state holds, and write it down normalised.
 
-    Gives up as soon as what `aim` minimises is sure to exceed `bar`.
+    Gives up as soon as what `aim` minimises is sure to exceed `bar`, by the longest path after an op, or by the time
+    that devices have lost.
 
     Returns
     -------
@@ -135,7 +161,8 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Aim, bar: float, 
     g, s = x.g, x.s
     reset(g, s, aim.memory)
     x.sent[:] = 0
-    step, peak, penalty, runtime = 0, 0, 0.0, 0.0
+    step, peak, penalty, runtime, lost = 0, 0, 0.0, 0.0, 0.0
+    ceiling = bar * ROUNDING
     for device in range(x.links.devices):
         peak = max(peak, s.peak[device])
     for turn in range(2 * count + 2):
@@ -153,26 +180,30 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Aim, bar: float, 
             first, last = g.input_ptr[item], g.input_ptr[item + 1]
         for i in range(first, last):
             tensor = g.inputs[i] if item >= 0 else ~item
-            if _is_wanted(x, tensor, target):
+            if _is_wanted(x, tensor, target, item >= 0):
                 x.sent[tensor] |= bit_of(target)
                 s.peak[target] = 0
-                run_transfer(g, s, tensor, target, x.links, aim.memory)
+                lost += _send(x, tensor, target, aim.memory)
                 step = _write(new, step, ~tensor, target)
                 if aim.memory:
                     peak = max(peak, s.peak[target])
                     penalty += step_penalty(aim, s.peak[target])
         if item >= 0:
             s.peak[target] = 0
-            run_op(g, s, item, x.links.devices, aim.memory)
+            if aim.memory:
+                run_op(g, s, item, x.links.devices, True)
+            else:
+                s.clock[target] += g.runtime[item]
             s.pending[item] = -1
             new.place[item] = step
             step = _write(new, step, item, target)
             if aim.memory:
                 peak = max(peak, s.peak[target])
                 penalty += step_penalty(aim, s.peak[target])
-        runtime = max(runtime, s.clock[target])
-        if penalty + aim.scale * runtime > bar:
-            return step, np.inf, peak, runtime
+            runtime = max(runtime, s.clock[target])
+            least = max(runtime, s.clock[target] + x.tail[item], (x.work + lost) / x.links.devices)
+            if penalty + aim.scale * least > ceiling:
+                return step, np.inf, peak, runtime
     return step, penalty + aim.scale * runtime, peak, runtime
 
 

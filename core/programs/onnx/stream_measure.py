@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import statistics
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -106,7 +108,8 @@ def _report(
         )
     waits = sum(sum(one["ways"][row.label]["waits"]) for row in rows for one in rounds)
     used = sum(one["used"] for one in rounds)
-    return StreamReport(graph, tuple(rows), hand_over, waits / (waits + used) if waits else 0.0)
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return StreamReport(graph, tuple(rows), hand_over, waits / (waits + used) if waits else 0.0, cores)
 
 
 def _median_spans(program: OnnxProgram, profiles: Sequence[Sequence[tuple[str, float, float]]]) -> Spans:

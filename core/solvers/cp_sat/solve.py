@@ -1,8 +1,8 @@
 """Constraint programming with OR-Tools' CP-SAT (REGAL A.10): order, tensor lifetimes and cumulative memory.
 
 The model is in `variables`, `constraints` and `objective`, its whole numbers in `units`, the schedule that it is hinted
-with in `hint`; that of recomputation is in `recompute`. What it proves, and when it is worth its time:
-`docs/methods/exact.md`.
+with in `hint`; that of recomputation is in `recompute`, that of machines in `machines`. What it proves, and when it is
+worth its time: `docs/methods/exact.md`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import SchedoptError
+from ...errors import SchedoptError, UsageError
 from ...problem import Problem
 from ...schedule import Schedule
 from ...search import parameters as base
@@ -21,6 +21,7 @@ from ...search.search import Search
 from .. import auto
 from .constraints import add_memory_constraints, add_time_constraints
 from .hint import improve
+from .machines import MachineModel
 from .objective import minimise_makespan, minimise_peak
 from .recompute import RetentionModel
 from .units import Units, units_of
@@ -36,6 +37,12 @@ class Parameters(base.Parameters):
     hint: int = parameter(1000, "evaluations of auto for the schedule to be hinted with; 0: the input order", low=0)
     copies: int = parameter(2, "how often an op may run, with --recompute", low=1, high=8)
     fixed: int = parameter(0, "1: first runs keep the input order, with --recompute", low=0, high=1)
+
+    def check(self, problem: Problem) -> None:
+        """Refuse the peak where devices, or what lies on them, differ."""
+        if problem.task == "memory" and not problem.is_plain:
+            what = "a machine" if problem.machine is not None else "weights that several devices read"
+            raise UsageError(f"method 'cp-sat' minimises the makespan alone with {what}; for the peak use auto")
 
 
 def parts(problem: Problem, is_counted: bool) -> list[str]:
@@ -68,6 +75,9 @@ def solve(search: Search, parameters: Parameters) -> None:
         if problem.recompute:
             _recompute(search, parameters)
             return
+        if not problem.is_plain:
+            _on_machine(search)
+            return
         if problem.task == "runtime" and search.best_fitness[0]:
             least = _minimise(search, "memory", problem.memory_limit)
             if problem.memory_limit is not None and least > problem.memory_limit:
@@ -91,6 +101,19 @@ def _minimise(search: Search, task: str, limit: int | None) -> float:
     if task == search.problem.task:
         search.raise_lower_bound(least)
     return least
+
+
+def _on_machine(search: Search) -> None:
+    """Minimise the makespan on different devices, and raise the bound to what holds whatever their memory."""
+    from ortools.sat.python import cp_model
+
+    if MachineModel.is_too_large(search.problem):
+        search.notes.append("the graph has too many tensors for cp-sat on so many devices")
+        return
+    model = MachineModel(search)
+    solver, status = _run(search, model)
+    is_possible = status != cp_model.INFEASIBLE
+    search.raise_lower_bound(model.bound(solver.best_objective_bound) if is_possible else math.inf)
 
 
 def _recompute(search: Search, parameters: Parameters) -> None:
@@ -123,13 +146,15 @@ def _build(search: Search, units: Units, task: str, limit: int | None) -> Variab
     return variables
 
 
-def _run(search: Search, variables: Variables | RetentionModel) -> tuple[Any, Any]:
+def _run(search: Search, variables: Variables | RetentionModel | MachineModel) -> tuple[Any, Any]:
     """Solve on another thread while this one offers what is found; return the solver and its status."""
     from ortools.sat.python import cp_model
 
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = search.jobs
     solver.parameters.interleave_search = True
+    if isinstance(variables, MachineModel):
+        solver.parameters.symmetry_level = 0  # else OR-Tools 9.15 fails on residents that do not fit
     solver.parameters.random_seed = int(search.rng.integers(2**31))
     if search.is_timed:
         solver.parameters.max_time_in_seconds = max(0.0, search.seconds_left())
@@ -140,14 +165,23 @@ def _run(search: Search, variables: Variables | RetentionModel) -> tuple[Any, An
             found.append(variables.schedule(self.value))
 
     outcome: list[Any] = []
-    worker = threading.Thread(target=lambda: outcome.append(solver.solve(variables.model, Collect())), daemon=True)
+
+    def work() -> None:
+        try:
+            outcome.append(solver.solve(variables.model, Collect()))
+        except (IndexError, RuntimeError) as error:
+            search.notes.append(f"cp-sat gave up: OR-Tools failed with {error}")
+
+    worker = threading.Thread(target=work, daemon=True)
     worker.start()
     while worker.is_alive():
         worker.join(POLL_SECONDS)
         _offer(search, found)
-        if is_over(search):
+        if is_over(search) or search.is_optimal:
             solver.stop_search()
     _offer(search, found)
+    if not outcome:
+        raise OutOfTimeError
     if outcome[0] == cp_model.MODEL_INVALID:
         reason = variables.model.validate()
         raise SchedoptError(f"{search.problem.graph.name}: cp-sat cannot take this model: {reason}")

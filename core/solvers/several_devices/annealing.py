@@ -18,6 +18,7 @@ from ...kernels.graph_arrays import graph_arrays
 from ...kernels.links import links_of
 from ...kernels.several_devices.lazy_decoder import new_lazy
 from ...kernels.several_devices.lazy_keys import anneal_keys, price_keys
+from ...kernels.several_devices.makespans import anneal_makespan, new_course
 from ...kernels.several_devices.random_keys import new_prices
 from ...kernels.several_devices.sequences import Aim, Walk, anneal_sequence, run_sequence
 from ...problem import Problem
@@ -33,6 +34,8 @@ from .peak_annealing import LeastPeak
 
 LARGEST_IMPATIENT = 10_000
 """Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
+PRICED_AGAIN = 4
+"""Of so many ops about one is priced again after a move, where the makespan alone counts."""
 HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
 
 
@@ -173,9 +176,13 @@ class _Annealing:
         position[order] = np.arange(self.ops)
         aim, energy = self._sequence_aim()
         self.state.placement[:] = self.placement
+        kernel: Callable[..., float] = anneal_sequence
+        scratch: Any = self.lazy.due
+        if not aim.memory:
+            kernel, scratch = anneal_makespan, new_course(self.arrays, self.problem.graph.input_order, self.links)
         while not search.must_stop() and (now := self.cooling.progress()) < 1.0:
             temperature = hot * (cold / hot) ** ((now - start) / (1.0 - start))
-            energy = self._anneal(5, anneal_sequence, (self.lazy.due, order, position, aim), temperature, energy)
+            energy = self._anneal(5, kernel, (scratch, order, position, aim), temperature, energy)
             if aim.memory and not search.must_stop():
                 aim, energy = self._reweigh(aim, order)
 
@@ -215,7 +222,7 @@ class _Annealing:
     ) -> float:
         """Make some moves at one temperature, offer the best, and return what the present schedule costs."""
         search = self.search
-        moves = self.cooling.moves(self.ops)
+        moves = self.cooling.moves(self.ops if kernel is not anneal_makespan else self.ops // PRICED_AGAIN)
         excess, value = search.best_fitness
         best = np.array([min(excess, 2**62), value], np.float64)
         before = best.copy()

@@ -8,7 +8,7 @@ import time
 from ...search.search import Search
 
 OPS_PER_CALL = 50_000
-MOST_MOVES_PER_CALL = 500
+MOST_MOVES_PER_CALL = 2000
 LEAST_CALLS = 20
 
 
@@ -40,4 +40,4 @@ class Cooling:
     def moves(self, ops: int) -> int:
         """Return how many moves the next call of a kernel makes, on a graph of so many ops."""
         few = max(1.0, self.evaluations / LEAST_CALLS)
-        return int(min(MOST_MOVES_PER_CALL, max(1, OPS_PER_CALL // ops), few, self.search.evaluations_left))
+        return int(min(MOST_MOVES_PER_CALL, max(1, OPS_PER_CALL // max(1, ops)), few, self.search.evaluations_left))

@@ -21,7 +21,7 @@ from ...search.search import Search
 from .annealing import HEAVIER, HEAVIEST, LIGHTER
 from .cooling import Cooling
 from .filled_devices import filled_placements
-from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule
+from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, bottom_levels
 from .op_groups import is_tied, no_groups, op_groups
 from .peak_annealing import POWER
 
@@ -82,7 +82,8 @@ class _Walk:
         self.power = POWER if is_peak else 1
         self.state = new_state(self.arrays, devices, self.aim.memory)
         sent = np.empty(self.graph.num_tensors, np.uint64)
-        self.scene = Scene(self.arrays, self.state, sent, links_of(self.problem))
+        tail, work = bottom_levels(self.graph) - self.graph.runtime, float(self.graph.runtime.sum())
+        self.scene = Scene(self.arrays, self.state, sent, links_of(self.problem), tail, work)
         self.present, self.other, self.best = (new_plan(self.arrays, devices) for _ in range(3))
         self.groups = op_groups(self.problem) if is_tied(self.problem) else no_groups()
         self.best_placement = np.empty(self.ops, np.int32)

@@ -96,29 +96,34 @@ def main() -> None:
     best = json.loads((arguments.folder / "best.json").read_text())
     checker = checker_of(arguments.folder)
     counts = dict.fromkeys(("above the peers", "below the peers", "possible below", "optima", "missed optima"), 0)
-    counts["heft above"] = counts["heft below"] = 0
-    print(f"{'workflow':42}{'their heft':>12}{'heft':>12}{'best peer':>12}{'known':>12}{'auto':>12}  status")
+    counts["proven here"] = counts["heft above"] = counts["heft below"] = 0
+    heads = "".join(f"{head:>12}" for head in ("their heft", "heft", "best peer", "known", "auto"))
+    print(f"{'workflow':42}{heads}{'proven':>8}  status")
     for name, known in best.items():
         path = arguments.folder / "graphs" / f"{name}.json"
         graph, machine = converted(json.loads(path.read_text()), name)
-        found = {
-            method: checked(checker, path, schedopt.solve(graph, method, task="runtime", machine=machine, **budget))
+        results = {
+            method: schedopt.solve(graph, method, task="runtime", machine=machine, **budget)
             for method, budget in (
                 ("heft", {}),
                 ("auto", {"time_limit": arguments.time_limit, "seed": arguments.seed}),
             )
         }
+        found = {method: checked(checker, path, result) for method, result in results.items()}
+        is_optimal = results["auto"].status == "optimal"
         peers, upper, auto = known["best_any_free_local"], known["known_upper_free_local"], found["auto"]
         counts["above the peers"] += auto > peers * (1 + CLOSE)
         counts["below the peers"] += auto < peers * (1 - CLOSE)
         counts["possible below"] += known["peer_best_can_be_beaten"]
         counts["optima"] += known["proven"]
+        counts["proven here"] += is_optimal
         counts["missed optima"] += known["proven"] and auto > upper * (1 + CLOSE)
         counts["heft above"] += found["heft"] > known["heft"] * (1 + CLOSE)
         counts["heft below"] += found["heft"] < known["heft"] * (1 - CLOSE)
         status = "above" if auto > peers * (1 + CLOSE) else "below" if auto < peers * (1 - CLOSE) else ""
         figures = (known["heft"], found["heft"], peers, upper, auto)
-        print(f"{name:42}{''.join(f'{value:12.5f}' for value in figures)}  {status}", flush=True)
+        cells = "".join(f"{value:12.5f}" for value in figures)
+        print(f"{name:42}{cells}{'yes' if is_optimal else '':>8}  {status}", flush=True)
     print("; ".join(f"{what}: {count}" for what, count in counts.items()))
 
 

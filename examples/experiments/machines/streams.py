@@ -32,6 +32,15 @@ COLUMNS = ("network", "turns", "nodes", "split", "planned", "predicted", "measur
 COLUMNS += ("x one stream", "x intra-op", "x ORT_PARALLEL", "equal")
 
 
+def plan_of(result, graph):
+    """Return the streams of a schedule, without the residents that have a home, which no node runs."""
+    from schedopt.core.programs.stream_plans import StreamPlan
+
+    order = [op for op in result.schedule.op_order().tolist() if op < graph.num_ops]
+    placement = result.schedule.placement(result.problem.graph)[: graph.num_ops]
+    return StreamPlan(tuple(order), tuple(placement.tolist()), result.runtime)
+
+
 def measured_turns(path, arguments):
     """Import, plan and run one network; return its graph, its plan and the turns, as runs and waits of each way."""
     from schedopt.core.problem import Problem
@@ -40,7 +49,6 @@ def measured_turns(path, arguments):
     from schedopt.core.programs.onnx.importer import graph_of
     from schedopt.core.programs.onnx.loading import load_program
     from schedopt.core.programs.onnx.stream_measure import measure_streams
-    from schedopt.core.programs.stream_plans import StreamPlan
     from schedopt.core.solve import solve
 
     program = load_program(str(path), {}, note)
@@ -48,8 +56,7 @@ def measured_turns(path, arguments):
     latency = ask("onnx.hand_over", {}, about=str(path))
     problem = Problem(graph, "runtime", devices=arguments.devices, latency=latency)
     result = solve(problem, time_limit=arguments.time_limit)
-    schedule = result.schedule
-    plan = StreamPlan(tuple(schedule.op_order().tolist()), tuple(schedule.placement(graph).tolist()), result.runtime)
+    plan = plan_of(result, graph)
     reports, turns = [], []
     while len(reports) < (20 if arguments.until else 1) and (
         not reports or sum(map(is_quiet, turns)) < arguments.until
@@ -72,7 +79,7 @@ def reserved_turns(path, arguments):
     from schedopt.core.programs.onnx.loading import load_program
     from schedopt.core.programs.onnx.run import digests
     from schedopt.core.programs.onnx.stream_run import ONE_STREAM, OWN_WAYS, StreamRunner
-    from schedopt.core.programs.stream_plans import StreamPlan, predict
+    from schedopt.core.programs.stream_plans import predict
     from schedopt.core.programs.stream_report import StreamReport, StreamRow
     from schedopt.core.solve import solve
 
@@ -84,9 +91,7 @@ def reserved_turns(path, arguments):
     hand_over = ask("onnx.hand_over", {}, about=str(path))
     problem = Problem(graph, "runtime", devices=arguments.devices, latency=hand_over)
     result = solve(problem, time_limit=arguments.time_limit)
-    plan = StreamPlan(
-        tuple(result.schedule.op_order().tolist()), tuple(result.schedule.placement(graph).tolist()), result.runtime
-    )
+    plan = plan_of(result, graph)
     streams.WORKERS_PER_STREAM = 16 // arguments.devices  # of which each has a share of 0.1
     with tempfile.TemporaryDirectory() as folder:
         asked = [(program.names[op], plan.stream_of[op]) for op in plan.order]
@@ -100,7 +105,7 @@ def reserved_turns(path, arguments):
     foreseen = predict(graph, plan, [statistics.median(times[name]) for name in program.names], hand_over)
     lengths = [[(max(s + d for _, s, d in run) - run[0][1], 0.0) for run in way] for way in runs.values()]
     row = StreamRow("plan", (), (), (), results[0] == results[1], plan, foreseen.makespan)
-    return graph, plan, [StreamReport(graph, (row,), hand_over, 0.0)], list(zip(*lengths, strict=True))
+    return graph, plan, [StreamReport(graph, (row,), hand_over, 0.0, os.cpu_count())], list(zip(*lengths, strict=True))
 
 
 def is_quiet(turn):

@@ -18,7 +18,7 @@ def report(diamond):
     own = StreamRow("one stream", (8000.0, 9000.0), ((8000.0,), (9000.0,)), ((0.0,), (0.0,)), True)
     own = dataclasses.replace(own, plan=StreamPlan(PLAN.order, (0,) * 6), predicted=8500.0)
     plan = dataclasses.replace(own, label="[p].json", microseconds=(4000.0, 4500.0), plan=PLAN, predicted=4250.0)
-    return StreamReport(diamond, (own, dataclasses.replace(plan, spans=spans, predicted_spans=spans)), 20.0, 0.01)
+    return StreamReport(diamond, (own, dataclasses.replace(plan, spans=spans, predicted_spans=spans)), 20.0, 0.01, 4)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from schedopt.core.kernels.several_devices.step_moves import (
 )
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
+from schedopt.core.solvers.several_devices.lazy_keys import bottom_levels
 
 SEEDS = seeds(20, quick=10)
 NO_EDIT = Edit(np.int64(-1), -1)
@@ -31,7 +32,9 @@ class PlanCase(SequenceCase):
     def __init__(self, seed, devices):
         super().__init__(seed, devices)
         self.placement, self.steps = naive.random_steps(self.rng, self.plain, devices)
-        self.scene = Scene(self.arrays, self.state, np.empty(self.graph.num_tensors, np.uint64), self.links)
+        sent, runtime = np.empty(self.graph.num_tensors, np.uint64), self.graph.runtime
+        tail = bottom_levels(self.graph) - runtime
+        self.scene = Scene(self.arrays, self.state, sent, self.links, tail, float(runtime.sum()))
         self.plans = new_plan(self.arrays, devices), new_plan(self.arrays, devices)
 
     def write(self, plan, steps, placement):

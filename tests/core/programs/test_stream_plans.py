@@ -89,7 +89,7 @@ def test_the_report_says_what_a_hand_over_costs_and_how_busy_the_machine_was(dia
     one = StreamRow("one stream", (100.0, 110.0), ((100.0,), (110.0,)), ((0.0,), (0.0,)), True)
     row = dataclasses.replace(one, label="plan.json", microseconds=(50.0, 55.0), plan=plan, predicted=60.0)
     assert row.error == pytest.approx(60 / 52.5 - 1)
-    said = stream_sentences(StreamReport(diamond, (one, row), hand_over=12.3, waited=0.4))
+    said = stream_sentences(StreamReport(diamond, (one, row), hand_over=12.3, waited=0.4, cores=3))
     assert said == [
         "Time of plan.json against one stream: 50% faster (95% interval -50% to -50%).",
         "plan.json was planned to take 6 us; 2 results cross streams.",
@@ -97,4 +97,8 @@ def test_the_report_says_what_a_hand_over_costs_and_how_busy_the_machine_was(dia
         "The machine is busy: threads waited for a core in 40% of their time, so that these times say little of an "
         "idle one.",
     ]
-    assert len(stream_sentences(StreamReport(diamond, (one, row), hand_over=12.3, waited=0.01))) == 3
+    assert len(stream_sentences(StreamReport(diamond, (one, row), hand_over=12.3, waited=0.01, cores=3))) == 3
+    assert stream_sentences(StreamReport(diamond, (one, row), hand_over=12.3, waited=0.4, cores=2))[-1] == (
+        "Threads waited for a core in 40% of their time: 2 streams and the thread that calls them want 3 cores, and "
+        "here are 2."
+    )

@@ -1,0 +1,39 @@
+"""Annealing for the makespan alone against its plain-Python twin, which prices every sequence from its beginning."""
+
+import naive
+import numpy as np
+import pytest
+from models.seeds import seeds
+from models.sequences import SequenceCase
+from schedopt.core.kernels.several_devices import makespans
+from schedopt.core.kernels.several_devices.makespans import anneal_makespan, new_course
+from schedopt.core.kernels.several_devices.sequences import Walk
+
+
+@pytest.mark.parametrize("seed", seeds(25, quick=12))
+@pytest.mark.parametrize("devices", [1, 2, 3, 5])
+@pytest.mark.parametrize("temperature", [0.5, 0.02])
+def test_annealing_for_the_makespan(seed, devices, temperature, monkeypatch):
+    monkeypatch.setattr(makespans, "MOST_CELLS", 40 if seed % 3 == 0 else 2**22)  # rows far apart, too
+    case = SequenceCase(seed, devices, most_ops=24)
+    aim = case.aim("makespan")
+    order, placement = case.random_sequence()
+    draws = case.rng.random((80, 5))
+    start = case.cost(aim)(order, placement)[0]
+    walk = naive.Walk(aim, case.cost(aim), start)
+    expected = naive.anneal_sequence(case.plain, walk, order, placement, devices, temperature, draws)
+
+    present, position = np.array(order, np.int32), np.empty(len(order), np.int32)
+    position[present] = np.arange(len(order))
+    case.state.placement[:] = placement
+    best, best_order, best_placement = np.full(2, np.inf), present.copy(), case.state.placement.copy()
+    course, energy = new_course(case.arrays, case.graph.input_order, case.links), start
+    for half in (draws[:50], draws[50:]):
+        moves = Walk(temperature, energy, half, best, best_order, best_placement)
+        energy = anneal_makespan(case.arrays, case.state, course, present, position, aim, case.links, moves)
+    assert (present.tolist(), case.state.placement.tolist()) == expected
+    assert position[present].tolist() == list(range(len(order)))
+    assert energy == pytest.approx(walk.energy, rel=1e-9)
+    if walk.best < (0, case.cost(aim)(order, placement)[2]):
+        assert tuple(best) == pytest.approx(walk.best, rel=1e-9)
+        assert (best_order.tolist(), best_placement.tolist()) == walk.found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Optional
 
 import typer
@@ -35,20 +37,31 @@ from .lazy_group import FlowingGroup
 class ErrorBoundary(FlowingGroup):
     """Prints a deliberate error as one sentence on standard error and leaves with its exit code."""
 
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        """Read the words of the command line, for which Typer loads more than half of itself."""
+        with _boundary():
+            return super().make_context(*given, **more)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the subcommand."""
-        try:
+        with _boundary():
             return super().invoke(ctx)
-        except SchedoptError as error:
-            kept = f"; a copy is in {copy}" if (copy := _copy_of(error)) else ""
-            complain(f"error: {error}{kept}")
-            raise typer.Exit(error.exit_code) from error
-        except BrokenPipeError:
-            sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - the reader of our pipe has left
-            raise typer.Exit(0) from None
-        except KeyboardInterrupt:
-            complain("interrupted")
-            raise typer.Exit(130) from None
+
+
+@contextmanager
+def _boundary() -> Iterator[None]:
+    try:
+        yield
+    except SchedoptError as error:
+        kept = f"; a copy is in {copy}" if (copy := _copy_of(error)) else ""
+        complain(f"error: {error}{kept}")
+        raise typer.Exit(error.exit_code) from error
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - the reader of our pipe has left
+        raise typer.Exit(0) from None
+    except KeyboardInterrupt:
+        complain("interrupted")
+        raise typer.Exit(130) from None
 
 
 def _copy_of(error: SchedoptError) -> str:

@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 AHEAD = 2
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 0.2
 _STOP_SECONDS = 0.1
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 

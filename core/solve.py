@@ -23,6 +23,7 @@ from .search.method_spec import MethodSpec, check_supported, parse_method
 from .search.registry import DEFAULT_METHOD, INPUT_METHOD, load
 from .search.search import Search, Watcher
 from .search.warm_up import warm_up
+from .solvers.several_devices.list_schedule import list_schedule, seconds_to_list
 
 RECOMPUTE_BOUND_SHARE = 0.1
 """Of the time, before the search and after it, to bound what recomputation costs."""
@@ -101,16 +102,34 @@ def _check_start(problem: Problem, initial: Schedule) -> None:
 
 
 def run(search: Search, spec: MethodSpec) -> None:
-    """Offer the schedule to start from, then what the method finds; the input order if it had no time for any."""
+    """Offer the schedule to start from, then what the method finds; a quick one if it had no time for any."""
     if search.initial is not None:
         search.working = "initial"
         search.evaluations += 1
         search.offer(search.initial)
     search.working = spec.name
+    search.kept_back = seconds_to_list(search.problem) if _is_listed(search.problem) else 0.0
     load(spec.name)(search, spec.parameters)
     if search.best is None:
-        search.working = INPUT_METHOD
-        search.offer_order(search.problem.graph.input_order)
+        _offer_at_once(search, spec)
+
+
+def _is_listed(problem: Problem) -> bool:
+    """Whether a list schedule takes the place of a method that had no time."""
+    return problem.is_plain and problem.devices > 1 and problem.task == "runtime" and problem.memory_limit is None
+
+
+def _offer_at_once(search: Search, spec: MethodSpec) -> None:
+    """Offer what takes least time instead of a method that had too little: a list schedule, or the input order."""
+    problem = search.problem
+    if _is_listed(problem):
+        schedule = list_schedule(problem, search.interrupt.is_set)
+        if schedule is not None:
+            search.notes.append(f"{problem.graph.name}: there was no time for {spec.name}; this is a list schedule")
+            search.offer(schedule)
+            return
+    search.working = INPUT_METHOD
+    search.offer_order(problem.graph.input_order)
 
 
 def strengthen_bound(search: Search) -> None:

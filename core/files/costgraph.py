@@ -191,6 +191,7 @@ def _parse_text(text: str, where: str) -> Any:
 def _reason(error: Exception) -> str:
     """Return what protobuf's text parser says, without the source line that it quotes."""
     text = str(error).replace('"tensorboard.', '"').splitlines()[0]
+    text = re.sub(r"\d{50,}", lambda number: f"a number of {len(number[0]):,} digits", text)
     return re.sub(r"^(\d+):(\d+) : (?:'.*': )?", r"line \1, column \2: ", text)
 
 

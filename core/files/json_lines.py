@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -33,6 +34,8 @@ class JsonLines:
         self.path, self._kind, self._remedy = Path(path), kind, remedy
         self.records: dict[str, dict[str, Any]] = {}
         try:
+            if self.path.exists() and not (self.path.is_file() or self.path.is_dir()):
+                raise FormatError(f"{path}: cannot be used to resume: it is no file")  # and may have no end
             data = self.path.read_bytes() if self.path.exists() else b""
             whole = data.rfind(b"\n") + 1
             if not (data[whole:].startswith(_LINE_START) or _LINE_START.startswith(data[whole:])):
@@ -69,5 +72,6 @@ class JsonLines:
             raise FormatError(f"{self.path}: cannot be written: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file; what could not be written to it has been told."""
+        with contextlib.suppress(OSError):
+            self._file.close()

@@ -13,7 +13,9 @@ from ..errors import FormatError
 from .atomic import write_atomically
 from .reading import read_bytes
 
-_MOST_VALUES, _DEEPEST = 1_000_000, 100
+_MOST_VALUES, _DEEPEST, _LONGEST_NUMBER = 1_000_000, 100, 100
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -39,7 +41,7 @@ def parse_yaml(text: str) -> Any:
         If it is not YAML, or grows without measure by its brackets or aliases.
     """
     _check_depth(text)
-    values = yaml.safe_load(text)
+    values = yaml.load(text, _Loader)
     _check_size(values)
     return values
 
@@ -51,6 +53,27 @@ def _check_depth(text: str) -> None:
         depth += 1 if bracket in "[{" else -1
         if depth > _DEEPEST:
             raise ValueError(f"brackets are nested more than {_DEEPEST} deep")
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values, but no numbers that take seconds and no `<<` that fills the memory."""
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        """Return the text of a value; of a number 1:1:1:... the parser would make one with as many digits, slowly."""
+        if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
+            raise ValueError(f"line {node.start_mark.line + 1} has a number of {len(node.value):,} letters")
+        return super().construct_scalar(node)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Copy what `<<` names into a mapping: each level of aliases may be many times the level before."""
+        for key, value in node.value:
+            parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            merged = [part for part in parts if key.tag == _MERGE and isinstance(part, yaml.MappingNode)]
+            for part in merged:
+                self.flatten_mapping(part)
+            if sum(len(part.value) for part in merged) > _MOST_VALUES:
+                raise ValueError(f"with what << names it stands for more than {_MOST_VALUES:,} values")
+        super().flatten_mapping(node)
 
 
 def _check_size(values: Any) -> None:

@@ -79,6 +79,9 @@ class Search:
 
     Attributes
     ----------
+    kept_back
+        Seconds of the time limit that are not for a method that has offered nothing yet, but for what is offered
+        instead.
     notes
         What the user should know of the run: a sentence each, of which none is needed when all goes well.
     """
@@ -104,6 +107,7 @@ class Search:
         self.interrupt, self.on_progress = watcher.interrupt, watcher.on_progress
         self.initial = initial
         self.lower_bound = lower_bound
+        self.kept_back = 0.0
         self.evaluations = 0.0
         self.best: Schedule | None = None
         self.best_simulation: Simulation | None = None
@@ -160,7 +164,7 @@ class Search:
         """Whether time or evaluations have run out, Ctrl-C was pressed, or the bound is met."""
         if self.on_progress:
             self.on_progress(self)
-        if time.monotonic() >= self.deadline:
+        if time.monotonic() >= self.deadline - (self.kept_back if self.best is None else 0.0):
             self.timed_out = True
         exhausted = self.evaluations_left < 1
         return self.timed_out or exhausted or self.interrupt.is_set() or self.is_optimal

@@ -15,7 +15,7 @@ import yaml
 
 from ..errors import UsageError
 from ..files.reading import shown
-from ..files.yaml_files import read_yaml, write_yaml
+from ..files.yaml_files import parse_yaml, read_yaml, write_yaml
 from .parameters import WANTED, types_of
 
 T = TypeVar("T")
@@ -120,11 +120,11 @@ def with_settings(values: dict[str, Any], settings: Iterable[str]) -> dict[str, 
             for name in parents:
                 within = within[name]
             within[last]  # a name that is not there must not be made
-            within[last] = yaml.safe_load(text)
+            within[last] = parse_yaml(text)
         except (KeyError, IndexError, TypeError) as error:
             raise UsageError(f"there is no setting '{path.strip()}'; config.yaml of a run shows them all") from error
-        except yaml.YAMLError as error:
-            raise UsageError(f"'{text}' in '{setting}' is not a value of YAML") from error
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise UsageError(f"{shown(text)} in {shown(setting)} is not a value of YAML") from error
     return changed
 
 

@@ -28,9 +28,11 @@ SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
 ENOUGH_IF_TINY = 20_000
 """Evaluations on machines before `cp-sat` has its try."""
 SHARE_IF_TINY, SHARE_IF_FREE, SHARE_OF_PROOFS = 0.1, 0.85, 0.6
-SHARES_OF_MELTING, SHARES_IF_TINY = (0.4, 0.55), (0.12, 0.12)
-"""Of the time left each time, for annealings of small graphs whose transfers are free, as hot as this:"""
-HOT, COLD = 0.01, 0.0003
+SHARES_IF_SMALL, SHARES_IF_TINY = (0.3, 0.4, 0.6), (0.08, 0.1, 0.12, 0.15)
+"""Of the time left each time, for annealings of small graphs whose transfers are free, which begin as hot as this:"""
+HOT, COLD = 0.005, 0.0002
+HOT_PEAK, COLD_PEAK = 0.02, 0.0005
+"""Of a second annealing of their peak: a few large weights are shared out by worse plans in between."""
 
 
 def _is_order_only(problem: Problem) -> bool:
@@ -135,10 +137,12 @@ def _search_placements(search: Search) -> None:
             _run(search, "annealing")
         return
     if proves and problem.task == "runtime" and not _is_tied(problem):
-        for share in SHARES_IF_TINY if is_tiny else SHARES_OF_MELTING:
-            _run_for(search, "annealing", share, hot=HOT, cold=COLD)
+        _melt(search, SHARES_IF_TINY if is_tiny else SHARES_IF_SMALL)
     else:
-        _run_for(search, "annealing", SHARE_IF_TINY if is_tiny else _share_of_annealing(problem))
+        share = SHARE_IF_TINY if is_tiny else _share_of_annealing(problem)
+        _run_for(search, "annealing", share)
+        if proves and problem.task == "memory":
+            _run_for(search, "annealing", share, memory_hot=HOT_PEAK, memory_cold=COLD_PEAK)
     if search.best_fitness[0] and not proves and not search.must_stop():
         _run(search, "annealing")
     if proves:
@@ -147,6 +151,15 @@ def _search_placements(search: Search) -> None:
             _run(search, PROVING, hint=0)
     if not search.must_stop():
         _run(search, "step-search")
+
+
+def _melt(search: Search, shares: tuple[float, ...]) -> None:
+    """Anneal again and again, each time anew; once more than twice only while that gains, if proofs are near."""
+    for number, share in enumerate(shares):
+        before = search.best_fitness
+        _run_for(search, "annealing", share, hot=HOT, cold=COLD)
+        if shares is SHARES_IF_TINY and number and search.best_fitness == before:
+            return
 
 
 def _share_of_annealing(problem: Problem) -> float:

@@ -11,13 +11,18 @@ from torch import nn
 from ...core.search.search import Search, Stopped
 
 
+def stop_if_due(search: Search) -> None:
+    """Raise `Stopped` once the search must stop."""
+    if search.must_stop():
+        raise Stopped
+
+
 @contextmanager
 def heeding(search: Search, network: nn.Module) -> Iterator[None]:
     """Let a network raise `Stopped` from within, at its next module, once the search must stop."""
 
     def check(module: nn.Module, inputs: Any) -> None:
-        if search.must_stop():
-            raise Stopped
+        stop_if_due(search)
 
     hooks = [module.register_forward_pre_hook(check) for module in network.modules()]
     try:

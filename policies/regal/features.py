@@ -12,7 +12,7 @@ from ...core.arrays import FloatArray, IndexArray, IntArray
 from ...core.graph import CostGraph
 from ...core.problem import Problem, Task
 from ...core.schedule import Schedule
-from ...core.search.search import Search
+from ...core.search.search import Search, Stopped
 from ...core.solvers.machines.chromosomes import MachineChromosomes
 from ...core.solvers.machines.ranks import mean_times
 from ...core.solvers.several_devices import brkga
@@ -88,10 +88,17 @@ def searched_graph(search: Search, evaluations: int = EVALUATIONS, until: float 
         Number of evaluations to spend at most, at least 1, of those that the search has left; 400 by default.
     until
         Value of `time.monotonic()` after which it ends with the generation that it is in; by default it does not.
+
+    Raises
+    ------
+    Stopped
+        After Ctrl-C, since nobody asks for the features any more.
     """
     before = search.evaluations
     with search.limited(evaluations, until):
         (evolved,) = evolve(search, brkga.Parameters(), GeneDistribution())
+    if search.interrupt.is_set():
+        raise Stopped
     population = evolved.priced()
     assert search.best is not None
     graph = search.problem.graph

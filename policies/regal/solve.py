@@ -131,7 +131,10 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
         return None
     network = _network(parameters.file(search.problem))
     evaluations = max(1.0, min(parameters.features, search.evaluations_left / 2))
-    graph = searched_graph(search, int(evaluations), search.share_of_time(0.5))
+    try:
+        graph = searched_graph(search, int(evaluations), search.share_of_time(0.5))
+    except Stopped:
+        return None
     name, edges = search.problem.graph.name, len(graph.edges)
     no_time = f"{name}: there was no time for {parameters.method}'s network; this is what plain brkga found"
     if search.must_stop():

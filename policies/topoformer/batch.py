@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,13 +39,13 @@ class EncodedGraph:
     before: BoolArray
 
 
-def encode(graph: CostGraph, eigenvectors: int = 20) -> EncodedGraph:
-    """Compute what a network sees of a graph (Topoformer 4.1, C.5)."""
+def encode(graph: CostGraph, eigenvectors: int = 20, look: Callable[[], None] = lambda: None) -> EncodedGraph:
+    """Compute what a network sees of a graph (Topoformer 4.1, C.5); `look` is called now and then, and may raise."""
     order = partial_order(graph)
+    look()
     before = dense(order.before, graph.num_ops)
-    return EncodedGraph(
-        graph, op_features(graph, eigenvectors=eigenvectors), order.reduction, order.other_edges, before
-    )
+    features = op_features(graph, eigenvectors=eigenvectors, look=look)
+    return EncodedGraph(graph, features, order.reduction, order.other_edges, before)
 
 
 class GraphBatch(NamedTuple):

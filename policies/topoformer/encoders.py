@@ -174,6 +174,7 @@ class TopologicalAttention(nn.Module):
         self.heads, self.head_width = heads, head_width
         self.query, self.key, self.value = (nn.Linear(width, sum(heads.sizes) * head_width) for _ in range(3))
         self.project = nn.Linear(sum(heads.counts) * head_width, width)
+        self.heard = nn.Identity()  # who listens to modules, as Ctrl-C does, can stop between relations
 
     def forward(self, embeddings: Tensor, relations: Sequence[Edges | Pairs | None]) -> Tensor:
         """Return the messages, shape `(graphs, ops, width)`, for embeddings of that shape.
@@ -185,7 +186,7 @@ class TopologicalAttention(nn.Module):
             for linear in (self.query, self.key, self.value)
         )
         heard = [
-            relation.attend(queries[group], keys[group], values[group])
+            self.heard(relation.attend(queries[group], keys[group], values[group]))
             for group, relation in zip(self.heads.groups, relations, strict=True)
             if relation is not None
         ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +15,7 @@ Features = NDArray[np.float32]
 NODE_FEATURES = 8
 
 
-def op_features(graph: CostGraph, *, eigenvectors: int = 20) -> Features:
+def op_features(graph: CostGraph, *, eigenvectors: int = 20, look: Callable[[], None] = lambda: None) -> Features:
     """Return the input features of every op, shape `(ops, NODE_FEATURES + eigenvectors)`.
 
     The first eight, each divided by its largest value in the graph (zeros stay zeros), are
@@ -34,6 +36,8 @@ def op_features(graph: CostGraph, *, eigenvectors: int = 20) -> Features:
         The graph, of any number of ops and components.
     eigenvectors
         Number of eigenvectors; 20 by default, as in the paper.
+    look
+        Called now and then, and may raise to end this; by default it does nothing.
     """
     sources, targets = graph.edges
     plain = np.column_stack(
@@ -47,7 +51,7 @@ def op_features(graph: CostGraph, *, eigenvectors: int = 20) -> Features:
         )
     )
     largest = plain.max(axis=0)
-    encoding = positional_encoding(graph, eigenvectors)
+    encoding = positional_encoding(graph, eigenvectors, look)
     return np.hstack((plain / np.where(largest > 0, largest, 1), encoding)).astype(np.float32)
 
 

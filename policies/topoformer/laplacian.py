@@ -21,7 +21,7 @@ RIPPLE = 1e-12
 SAME = 1e-6
 
 
-def positional_encoding(graph: CostGraph, count: int) -> FloatArray:
+def positional_encoding(graph: CostGraph, count: int, look: Callable[[], None] = lambda: None) -> FloatArray:
     """Return the smoothest eigenvectors of the normalised Laplacian, smoothest first, shape `(ops, count)`.
 
     The Laplacian is I - D^-1/2 A D^-1/2, where A joins ops by edges taken both ways. Each component of the graph
@@ -39,11 +39,13 @@ def positional_encoding(graph: CostGraph, count: int) -> FloatArray:
         The graph; its data and control edges count alike.
     count
         Number of columns.
+    look
+        Called now and then, and may raise to end this; by default it does nothing.
     """
     encoding = np.zeros((graph.num_ops, count))
     joined, ends = np.unique(np.concatenate(graph.edges), return_inverse=True)
     if count and len(joined):
-        vectors = _smoothest(len(joined), ends.reshape(2, -1), count)
+        vectors = _smoothest(len(joined), ends.reshape(2, -1), count, look)
         magnitude = np.abs(vectors)
         largest = np.argmax(magnitude >= (1 - SAME) * magnitude.max(axis=0), axis=0)
         signs = np.sign(vectors[largest, np.arange(vectors.shape[1])])
@@ -51,7 +53,7 @@ def positional_encoding(graph: CostGraph, count: int) -> FloatArray:
     return encoding
 
 
-def _smoothest(ops: int, edges: Any, count: int) -> Any:
+def _smoothest(ops: int, edges: Any, count: int, look: Callable[[], None]) -> Any:
     """Return up to `count` unit eigenvectors of the least eigenvalues that are not 0; every op has an edge."""
     from scipy.linalg import eigh
     from scipy.sparse import coo_array, csr_array, diags_array
@@ -68,7 +70,7 @@ def _smoothest(ops: int, edges: Any, count: int) -> Any:
     if ops > max(DENSE_OPS, 10 * count):
         for solver in (_by_products, _by_inverse):
             try:
-                return solver(laplacian, trivial, count)
+                return solver(laplacian, trivial, count, look)
             except (RuntimeError, MemoryError):  # not converged, or too much fill-in
                 continue
     # Eigenvalues are at most 2: the trivial ones become 3 instead of 0, the last of all.
@@ -77,19 +79,31 @@ def _smoothest(ops: int, edges: Any, count: int) -> Any:
     return eigh(raised, subset_by_index=(0, last), overwrite_a=True, check_finite=False)[1]
 
 
-def _by_products(laplacian: Any, trivial: Any, count: int) -> Any:
+def _by_products(laplacian: Any, trivial: Any, count: int, look: Callable[[], None]) -> Any:
     """Multiply only: fast where the spectrum has gaps, as in wide or random graphs; long ones do not converge."""
-    return _largest(lambda x: 3 * x - laplacian @ x, trivial, count, RESTARTS)
+
+    def apply(x: Any) -> Any:
+        look()
+        return 3 * x - laplacian @ x
+
+    return _largest(apply, trivial, count, RESTARTS)
 
 
-def _by_inverse(laplacian: Any, trivial: Any, count: int) -> Any:
+def _by_inverse(laplacian: Any, trivial: Any, count: int, look: Callable[[], None]) -> Any:
     """Factorise, then solve: few steps whatever the gaps, and long graphs, which need it, fill in little."""
     from scipy.sparse import diags_array
     from scipy.sparse.linalg import splu
 
     shifted = laplacian + diags_array(np.full(laplacian.shape[0], SHIFT))
     symmetric = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
-    return _largest(splu(shifted.tocsc(), **symmetric).solve, trivial, count, 10 * RESTARTS)
+    look()
+    factors = splu(shifted.tocsc(), **symmetric)
+
+    def apply(x: Any) -> Any:
+        look()
+        return factors.solve(x)
+
+    return _largest(apply, trivial, count, 10 * RESTARTS)
 
 
 def _largest(apply: Callable[[Any], Any], trivial: Any, count: int, restarts: int) -> Any:

@@ -6,6 +6,7 @@ The paper orders ops for one device. On several, `core.solvers.several_devices.p
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +134,7 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
     """Offer the best order on one device and return all, the best first, shape `(rows, ops)`; None with a note."""
     import torch
 
-    from ..networks.interrupts import heeding
+    from ..networks.interrupts import heeding, stop_if_due
     from .batch import encode
     from .network import load_network
 
@@ -149,7 +150,7 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
     try:
         if search.has_time_for(_seconds(network.parameters_, graph.num_ops)):
             with torch.inference_mode(), heeding(search, network):
-                policy = network([encode(graph, network.parameters_.eigenvectors)])
+                policy = network([encode(graph, network.parameters_.eigenvectors, partial(stop_if_due, search))])
                 return _decode(search, parameters, policy)
     except Stopped:
         instead = f"this is the order of {NEXT_BEST[-1]}"

@@ -1,5 +1,6 @@
 """What a command does where something around it is broken: outputs, streams, an exception that nobody foresaw."""
 
+import io
 import json
 import os
 import re
@@ -10,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+from schedopt.core.errors import FormatError
+from schedopt.core.files.json_lines import JsonLines
 
 PYTHON = [sys.executable, "-m", "schedopt"]
 
@@ -112,3 +115,28 @@ def test_ctrl_c_at_the_start_is_no_traceback(diamond_file, delay):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert "schedopt/" not in said
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_file_to_resume_from_that_cannot_be_written_is_named(run, diamond_file, tmp_path):
+    said = run("compare", diamond_file, "-m", "lpmf", "--resume", "/dev/full")
+    assert (said.exit_code, said.stderr.splitlines()[-1]) == (
+        2,
+        "error: /dev/full: cannot be used to resume: it is no file",
+    )
+    lines = JsonLines(path := tmp_path / "runs.jsonl", "runs", "delete it")
+    lines._file.close()
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        lines._file = io.BufferedWriter(full)
+        with pytest.raises(FormatError, match=f"^{path}: cannot be written: No space left on device$"):
+            lines.write("first", {"value": 1})
+        lines.close()
+
+
+def test_ctrl_c_while_words_are_read_is_told(run, diamond_file, monkeypatch):
+    def interrupt(*given, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.core.TyperGroup.parse_args", interrupt)
+    result = run("solve", diamond_file)
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")

@@ -188,15 +188,18 @@ class Walk:
         return True
 
 
-def anneal_sequence(plain, walk, order, placement, devices, temperature, draws):
-    """Moves of single ops: another device, another place, or both."""
+def anneal_sequence(plain, walk, order, placement, devices, temperature, draws, swapped=0.0):
+    """Moves of single ops: another device, another place, or both; some in place of the second swap two devices."""
     for row in draws:
         op = int(row[0] * len(order))
         kind = row[1] if devices > 1 else 1.0
         moved, placed = list(order), list(placement)
         if kind < 0.5:
             placed[op] = (placed[op] + 1 + int(row[2] * (devices - 1))) % devices
-        if kind >= 0.1:
+        if kind >= 0.5 and row[2] < swapped:
+            other = int(row[3] * len(order))
+            placed[op], placed[other] = placed[other], placed[op]
+        elif kind >= 0.1:
             first = max((order.index(v) + 1 for v in plain.before[op]), default=0)
             last = min((order.index(v) - 1 for v in plain.after[op]), default=len(order) - 1)
             moved.remove(op)

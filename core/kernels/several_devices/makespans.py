@@ -26,6 +26,8 @@ STRIDE = 4
 MOST_CELLS = 2**22
 """Numbers in all rows: beyond it they are farther apart."""
 ROUNDING = 1.0 + 1e-12
+SWAPPED = 0.3
+"""Of the moves that leave an op's device, where transfers are free: two ops swap theirs instead."""
 
 
 class Waits(NamedTuple):
@@ -226,7 +228,9 @@ def _first_change(w: Waits, q: Sequence, op: int, place: int) -> int:
 def anneal_makespan(
     g: GraphArrays, s: State, course: Course, order: Any, position: Any, aim: Aim, links: Links, walk: Walk
 ) -> float:
-    """Anneal over sequences by the moves of `anneal_sequence`, where memory is not counted.
+    """Anneal over sequences by the moves of `anneal_sequence`, and by swaps of devices, where memory is not counted.
+
+    Swaps are left out where transfers cost time: there they break up what belongs together.
 
     Returns
     -------
@@ -237,25 +241,31 @@ def anneal_makespan(
     q = Sequence(order, position, s.placement)
     draws, energy = walk.draws, walk.energy
     is_free = links.latency == 0.0 and links.microseconds_per_byte == 0.0
+    swapped = SWAPPED if is_free else 0.0
     _makespan_from(g, w, q, rows, 0, np.inf, links, is_free)
     _keep_rows(rows, 0)
     for move in range(draws.shape[0]):
         op = int(draws[move, 0] * order.size)
         before, here = q.placement[op], position[op]
-        there = here
+        other, there = op, here
         kind = draws[move, 1] if links.devices > 1 else 1.0
         if kind < 0.5:
             q.placement[op] = drawn_device(before, draws[move, 2], links.devices)
-        if kind >= 0.1:
+        if kind >= 0.5 and draws[move, 2] < swapped:
+            other = int(draws[move, 3] * order.size)
+            q.placement[op] = q.placement[other]
+            q.placement[other] = before
+        elif kind >= 0.1:
             there = _move_within(w, q, op, draws[move, 3])
         if there == here and q.placement[op] == before:
             continue
-        first = min(here, there)
+        first = min(here, there, position[other])
         if not is_free and q.placement[op] != before:
             first = _first_change(w, q, op, first)
         bar = energy * (1.0 - draws[move, 4]) ** -walk.temperature
         runtime = _makespan_from(g, w, q, rows, first, bar / aim.scale, links, is_free)
         if aim.scale * runtime > bar:
+            q.placement[other] = q.placement[op]
             q.placement[op] = before
             shift(order, position, there, here)
             continue

@@ -135,7 +135,7 @@ def _send(x: Scene, tensor: int, target: int, memory: bool) -> float:
     g, s = x.g, x.s
     source = s.placement[g.producer[tensor]]
     cost = x.links.latency + g.tensor_size[tensor] * x.links.microseconds_per_byte
-    lost = abs(s.clock[source] - s.clock[target]) + 2.0 * cost
+    lost: float = abs(s.clock[source] - s.clock[target]) + 2.0 * cost
     if memory:
         run_transfer(g, s, tensor, target, x.links, True)
     else:

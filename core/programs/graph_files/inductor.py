@@ -24,15 +24,16 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from ...errors import FormatError
-from ...files.reading import parse_json, read_json
+from ...files.reading import parse_json, read_json, shown
 from ...graph import CostGraph
 from ...graph_builder import GraphBuilder
 from ..options import ImportOptions
 
 _SUFFIX = "_fused"
+_Value = TypeVar("_Value", bool, int, list[Any])
 
 
 class _Buffer(NamedTuple):
@@ -260,17 +261,25 @@ def _wholes(nodes: Mapping[str, list[str]], buffers: Mapping[str, _Buffer], wher
     return wholes
 
 
+def _of_type(kind: type[_Value], entry: dict[str, Any], field: str) -> _Value:
+    """Return a field of a buffer: no number for a truth, no infinity for a size."""
+    value = entry[field]
+    if type(value) is not kind:
+        raise ValueError(f"{field} is {shown(value)}")
+    return value
+
+
 def _parsed(document: Any, where: str) -> tuple[dict[str, list[str]], dict[str, _Buffer]]:
     """Return the buffers that each node makes, by its name in the given order, and the buffers by name."""
     try:
         buffers = {
             str(entry["name"]): _Buffer(
                 str(entry["name"]),
-                int(entry["size_alloc"]),
-                int(entry["size_free"]),
-                bool(entry["is_input"]),
-                bool(entry["is_output"]),
-                tuple(map(str, entry["deps"])),
+                _of_type(int, entry, "size_alloc"),
+                _of_type(int, entry, "size_free"),
+                _of_type(bool, entry, "is_input"),
+                _of_type(bool, entry, "is_output"),
+                tuple(map(str, _of_type(list, entry, "deps"))),
             )
             for entry in document["buffers"]
         }

@@ -148,8 +148,8 @@ def _described(
     """Return a buffer as `buffer_graph` reads it."""
     return {
         "name": buffer.get_name(),
-        "size_alloc": allocated,
-        "size_free": buffer.mpi_buffer.size_free,
+        "size_alloc": int(allocated),
+        "size_free": int(buffer.mpi_buffer.size_free),
         "is_input": is_input,
         "is_output": buffer.get_name() in outputs,
         "deps": reads,

@@ -28,6 +28,8 @@ from .ranks import downward_ranks, upward_ranks
 
 def heft(search: Search, parameters: Parameters) -> None:
     """Offer what HEFT finds: by upward rank, each op where it ends first, in gaps, too."""
+    if search.must_stop():
+        return
     problem, edges = search.problem, EdgeCosts(search.problem)
     with suppress(Stopped):
         ranks = upward_ranks(problem, edges, search.heeding)
@@ -36,6 +38,8 @@ def heft(search: Search, parameters: Parameters) -> None:
 
 def peft(search: Search, parameters: Parameters) -> None:
     """Offer what PEFT finds: by mean optimistic cost, each op where its end and that cost are least together."""
+    if search.must_stop():
+        return
     problem, edges = search.problem, EdgeCosts(search.problem)
     with suppress(Stopped):
         ahead = optimistic_costs(problem, edges, mean=True, heed=search.heeding)
@@ -44,6 +48,8 @@ def peft(search: Search, parameters: Parameters) -> None:
 
 def cpop(search: Search, parameters: Parameters) -> None:
     """Offer what CPOP finds: the critical path on the device that is fastest for it, others where they end first."""
+    if search.must_stop():
+        return
     problem, edges = search.problem, EdgeCosts(search.problem)
     with suppress(Stopped):
         priority = upward_ranks(problem, edges, search.heeding) + downward_ranks(problem, edges, search.heeding)

@@ -53,6 +53,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     """
     if search.best is None:
         search.offer_order(search.problem.graph.input_order)
+    if search.must_stop():  # a million ops take a second to be cut
+        return
     stretches = _Stretches(search, is_proving=parameters.proofs > 0)
     while not (stretch := stretches.of_largest_peak()).must_stop:
         if not stretch.improve():

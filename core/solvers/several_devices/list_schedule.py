@@ -15,6 +15,12 @@ from .lazy_keys import as_schedule, bottom_levels
 
 CHUNK = 20_000
 """Ops between two looks at the clock."""
+_SECONDS_PER_READ = 2.5e-7
+
+
+def seconds_to_list(problem: Problem) -> float:
+    """Return about how long a list schedule takes to be made and priced."""
+    return _SECONDS_PER_READ * (problem.graph.num_ops + len(problem.graph.inputs[1]))
 
 
 def list_schedule(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Schedule | None:

@@ -103,8 +103,16 @@ class Chromosomes:
         self.search.evaluations += count
         best = int(ranked(fitness)[0])
         if self.problem.fitness(int(peaks[best]), float(runtimes[best])) < self.search.best_fitness:
-            self.search.offer(self.decode(population[best]))
+            self._offer(population[best])
         return fitness
+
+    def _offer(self, chromosome: NDArray[np.float32]) -> None:
+        """Offer the schedule of a chromosome; on large graphs, where that takes long, not after Ctrl-C."""
+        is_given_up = self.search.interrupt.is_set if self.rows_at_once == 1 else lambda: False
+        if not is_given_up():
+            schedule = self.decode(chromosome)
+            if not is_given_up():
+                self.search.offer(schedule)
 
     def decode(self, chromosome: NDArray[np.float32]) -> Schedule:
         """Return the schedule that a chromosome stands for."""

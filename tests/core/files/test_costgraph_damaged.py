@@ -56,6 +56,11 @@ WRONG = {
     "not UTF-8": (A.encode() + b'node { name: "\xff" }', FormatError, "UTF-8 text at byte"),
     "name that is not UTF-8": (node("\\377", 1), FormatError, "not a CostGraphDef"),
     "number too large": (node("a", 1, output(INT64_MAX + 1)), FormatError, str(INT64_MAX + 1)),
+    "number without end": (
+        node("a", 1, "compute_cost: " + "9" * 5000),
+        FormatError,
+        "integer: a number of 5,000 digits$",
+    ),
     "NaN": (node("a", 1, "compute_cost: nan"), FormatError, "nan"),
     "fraction": (node("a", 1, "compute_cost: 1.5"), FormatError, "1.5"),
     "repeated id": (node("a", 3) + node("b", 3), GraphError, "'a' and 'b' both have the id 3"),

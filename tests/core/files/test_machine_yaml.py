@@ -229,3 +229,32 @@ def test_aliases_that_grow_without_measure_are_refused(tmp_path):
     path.write_text("a: &a [1]\n" + "\n".join(lines))
     with pytest.raises(FormatError, match=r"bomb\.yaml: is not YAML: with its aliases it stands for more than"):
         read_machine(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a0: &a0 {x: 1, y: 2}\n" + "".join(f"a{n}: &a{n} {{<<: [{f'*a{n - 1}, ' * 9}]}}\n" for n in range(1, 12)),
+         "with what << names it stands for more than 1,000,000 values"),
+        (f"devices: {'9' * 5000}", "line 1 has a number of 5,000 letters"),
+        (f"devices:\n  - 1{':1' * 20_000}.5", "line 2 has a number of 40,003 letters"),
+    ],
+)  # fmt: skip
+def test_merges_and_numbers_without_measure_are_refused(tmp_path, text, reason):
+    path = tmp_path / "bomb.yaml"
+    path.write_text(text)
+    with pytest.raises(FormatError) as refused:
+        read_machine(path)
+    assert str(refused.value) == f"{path}: is not YAML: {reason}"
+
+
+def test_devices_may_share_values_by_merging(tmp_path):
+    text = BASE.replace("- {name: gpu0,", "- &gpu {name: gpu0,").replace(
+        "cpu0, kind: cpu, memory: 64GiB", "cpu0, <<: *gpu"
+    )
+    (tmp_path / "m.yaml").write_text(text)
+    machine = read_machine(tmp_path / "m.yaml")
+    assert [(device.name, device.memory, device.speed) for device in machine.devices] == [
+        ("gpu0", 2**34, 1.0),
+        ("cpu0", 2**34, 0.1),
+    ]

@@ -118,6 +118,8 @@ def test_settings_replace_single_values():
         ("rate.x=1", "no setting 'rate.x'"),
         ("name.0=b", "no setting 'name.0'"),
         ("rate=[", "'[' in 'rate=['"),
+        ("rate=" + "9" * 5000, "9... in 'rate=999"),
+        ("rate=2001-99-99", "'2001-99-99' in 'rate=2001-99-99' is not a value of YAML"),
     ],
 )
 def test_a_setting_that_there_is_not_is_refused(setting, words):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse.linalg
 from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.search.search import Stopped
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.topoformer import laplacian
 from schedopt.policies.topoformer.features import op_features
@@ -178,3 +179,21 @@ def test_features_are_costs_then_eigenvectors():
     assert (op_features(graph, eigenvectors=7)[:, 8:] == positional_encoding(graph, 7).astype(np.float32)).all()
     assert op_features(graph)[:, :8].max(axis=0).tolist() == [1] * 8
     assert op_features(graph)[:, :8].min() == 0
+
+
+@pytest.mark.parametrize("missing", [[], ["_by_products"]])
+def test_eigenvectors_are_given_up_from_within(monkeypatch, missing):
+    def refuse(*given):
+        raise RuntimeError
+
+    for name in missing:
+        monkeypatch.setattr(laplacian, name, refuse)
+    looks = iter(range(5))
+
+    def look():
+        if next(looks) == 3:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        positional_encoding(layered(600), 20, look)
+    assert list(looks) == [4]

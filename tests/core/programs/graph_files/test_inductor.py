@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from pathlib import Path
 
 import naive
@@ -261,3 +262,24 @@ def test_a_cycle_names_its_ops(tmp_path):
 def test_negative_sizes_are_refused(tmp_path):
     with pytest.raises(GraphError, match="op 'op1' has an output of -8 bytes"):
         read(written(tmp_path, changed(size_alloc=-8, size_free=-8)))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("size_alloc", float("inf"), "size_alloc is inf"),
+        ("size_free", 1.5, "size_free is 1.5"),
+        ("is_input", "false", "is_input is 'false'"),
+        ("is_output", float("inf"), "is_output is inf"),
+        ("deps", {"b": 1}, "deps is {'b': 1}"),
+        ("deps", "b", "deps is 'b'"),
+        ("deps", [["a"]], "buffer 'b' needs '['a']', which is not in the file"),
+    ],
+)
+def test_a_field_of_another_kind_is_refused(tmp_path, field, value, said):
+    buffer = {"name": "b", "size_alloc": 8, "size_free": 8, "is_input": False, "is_output": True, "deps": []}
+    document = {"nodes": [{"name": "n", "buffer_names": ["b"]}], "buffers": [buffer]}
+    assert read(written(tmp_path, document))[0].num_ops == 1
+    buffer[field] = value
+    with pytest.raises(FormatError, match=re.escape(said)):
+        read(written(tmp_path, document))

@@ -1,6 +1,7 @@
 """Orders of one device placed on several: by hand, against all schedules, and within the budget."""
 
 import math
+import time
 
 import naive
 import numpy as np
@@ -10,8 +11,9 @@ from schedopt.core.costs.verifier import verify
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
-from schedopt.core.search.search import Search
-from schedopt.core.solvers.several_devices import brkga, lazy_keys
+from schedopt.core.search.search import Search, Watcher
+from schedopt.core.solve import solve
+from schedopt.core.solvers.several_devices import brkga, lazy_keys, random_keys
 from schedopt.core.solvers.several_devices.placed_orders import place
 
 
@@ -134,3 +136,45 @@ def test_an_interrupt_leaves_the_order_on_device_0():
         place(search, order[None])
         assert search.evaluations == 1
         assert not search.best.targets.any()
+
+
+def test_a_method_without_time_gives_way_to_a_list_schedule():
+    problem = Problem(two_chains(40), "runtime", 2)
+    result = solve(problem, "gp-dfs", time_limit=1e-9)
+    assert result.notes == ("chains: there was no time for gp-dfs; this is a list schedule",)
+    assert result.simulation.runtime == 40 * 3.0
+    assert not result.is_repeatable
+    interrupted = Watcher()
+    interrupted.interrupt.set()
+    result = solve(problem, "gp-dfs", watcher=interrupted)
+    assert (result.found_by, result.status) == ("input", "interrupted")
+
+
+def test_time_is_kept_back_for_the_list_schedule_until_something_is_offered():
+    search = Search(Problem(two_chains(), "runtime", 2), deadline=time.monotonic() + 60)
+    assert not search.must_stop()
+    search.kept_back = 100.0
+    assert search.must_stop()
+    search = Search(search.problem, deadline=time.monotonic() + 60)
+    search.kept_back = 100.0
+    search.offer_order(np.arange(12))
+    assert not search.must_stop()
+
+
+def test_brkga_begins_no_chromosome_that_it_has_no_time_for(monkeypatch):
+    monkeypatch.setattr(brkga, "SECONDS_PER_READ", 1.0)
+    problem = Problem(two_chains(), "runtime", 2)
+    result = solve(problem, "brkga", time_limit=10, evaluations=20)
+    assert (result.evaluations, result.is_repeatable) == (0, False)
+    assert "no time for brkga" in result.notes[0]
+    assert solve(problem, "brkga", evaluations=20).evaluations == 20
+
+
+def test_after_ctrl_c_no_schedule_is_made_of_a_large_chromosome(monkeypatch):
+    for most, offered in ((10**6, True), (1, False)):
+        monkeypatch.setattr(random_keys, "_MOST_READS", most)
+        search = Search(Problem(two_chains(), "runtime", 2))
+        search.interrupt.set()
+        with random_keys.Chromosomes(search) as chromosomes:
+            chromosomes.price(np.zeros((1, chromosomes.genes), np.float32))
+        assert (search.best is not None) == offered

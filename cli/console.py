@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import textwrap
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 from .escapes import visible
+
+_USUAL_WIDTH = 80
 
 
 class Talk:
@@ -23,12 +27,12 @@ class Talk:
     def note(self, text: str) -> None:
         """Print a remark, unless quiet."""
         if not self.quiet:
-            self.console.print(visible(f"note: {text}"), style="dim", markup=False)
+            self.console.print(_fitted(f"note: {text}", sys.stderr), style="dim", markup=False)
 
     def say(self, text: str) -> None:
         """Print a line of progress, unless quiet."""
         if not self.quiet:
-            self.console.print(visible(text), markup=False)
+            self.console.print(_fitted(text, sys.stderr), markup=False)
 
     @property
     def shows_progress(self) -> bool:
@@ -59,6 +63,29 @@ class _Visible:
 
         for segment in console.render(self.renderable, options):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
+def tell(text: str) -> None:
+    """Print sentences to standard output, in lines that a terminal does not break within a word."""
+    write(_fitted(text, sys.stdout))
+
+
+def complain(text: str) -> None:
+    """Print what went wrong, or that it was interrupted, to standard error, likewise."""
+    print(_fitted(text, sys.stderr), file=sys.stderr)
+
+
+def _fitted(text: str, stream: TextIO) -> str:
+    """Return a text in lines that fit a terminal, or as it is where programs may read it; nothing commands either."""
+    text = visible(text)
+    if not stream.isatty():
+        return text
+    try:
+        width = os.get_terminal_size(stream.fileno()).columns or _USUAL_WIDTH
+    except OSError:
+        width = _USUAL_WIDTH
+    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)  # names and paths stay whole
+    return "\n".join(wrapper.fill(line) for line in text.split("\n"))
 
 
 def write(text: str) -> None:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import typer
-from typer.core import TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.main import get_group
 
 _VALUES = {
@@ -37,10 +37,23 @@ class FlowingGroup(TyperGroup):
                 _say_what_it_takes(param, ctx)
         return command
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of the group itself, with room beside its options."""
+        for param in self.get_params(ctx):
+            _say_what_it_takes(param, ctx)
+        super().format_help(ctx, formatter)
+
 
 def _say_what_it_takes(param: Any, ctx: Any) -> None:
-    """Write what an option takes as the pages do, so that its help has room; limits go into the help."""
-    if isinstance(param, TyperOption) and hasattr(param, "display_type"):  # which old versions of Typer lack
+    """Write what an option takes as the pages do, so that its help has room; limits go into the help.
+
+    An argument takes what its help says.
+    """
+    if not hasattr(param, "display_type"):  # which old versions of Typer lack
+        return
+    if isinstance(param, TyperArgument):
+        param.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
+    if isinstance(param, TyperOption):
         shown = param.display_type(ctx) if param.metavar is None else param.metavar
         kind, _, limits = shown.partition(" [")
         param.metavar = _VALUES.get(kind, kind.strip("<>"))

@@ -30,7 +30,7 @@ from .commands.show import show
 from .commands.solve import solve
 from .commands.train.group import train
 from .commands.warm_up import warm_up
-from .escapes import visible
+from .console import complain
 from .lazy_group import FlowingGroup
 
 
@@ -54,13 +54,13 @@ def _boundary() -> Iterator[None]:
         yield
     except SchedoptError as error:
         kept = f"; a copy is in {copy}" if (copy := _copy_of(error)) else ""
-        typer.echo(visible(f"error: {error}{kept}"), err=True)
+        complain(f"error: {error}{kept}")
         raise typer.Exit(error.exit_code) from error
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - the reader of our pipe has left
         raise typer.Exit(0) from None
     except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
+        complain("interrupted")
         raise typer.Exit(130) from None
 
 

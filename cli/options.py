@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ..core.names import task_of
-from ..core.search.registry import EXAMPLE, METHODS, listed, methods_where
+from ..core.search.registry import DEFAULT_METHOD, EXAMPLE, METHODS, listed, methods_where
 from ..core.units import parse_count
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ GraphsArgument = Annotated[
     list[str],
     typer.Argument(metavar="GRAPHS", help="CostGraphDef files, folders of them, and models as `import` reads them."),
 ]
+TASKS = ["memory", "runtime"]
+"""As shells complete them."""
 TaskOption = Annotated[
     str,
     typer.Option(
@@ -71,7 +73,7 @@ TaskOption = Annotated[
         help="What to minimise: memory (peak) or runtime (makespan).",
         parser=task_of,
         metavar="<str>",
-        autocompletion=lambda: ["memory", "runtime"],
+        autocompletion=lambda: TASKS,
     ),
 ]
 MethodOption = Annotated[
@@ -80,7 +82,7 @@ MethodOption = Annotated[
         "--method",
         "-m",
         help=f"One of `schedopt methods`, with parameters as in {EXAMPLE}.",
-        autocompletion=lambda incomplete: [name for name in METHODS if name.startswith(incomplete)],
+        autocompletion=lambda: list(METHODS),
     ),
 ]
 DevicesOption = Annotated[
@@ -130,27 +132,39 @@ LatencyOption = Annotated[
         rich_help_panel=DEVICES,
     ),
 ]
+_EVALUATIONS, _TIME_LIMIT = "Budget of complete schedules priced, e.g. 5000 or 1e4.", "Wall time per run, e.g. 10s."
 EvaluationsOption = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(
         "--evaluations",
         parser=_evaluations,
         metavar="<int>",
-        help="Budget of complete schedules priced, e.g. 5000 or 1e4. (default: the method's)",
+        help=f"{_EVALUATIONS} (default: the method's)",
     ),
+]
+SearchEvaluationsOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--evaluations", parser=_evaluations, metavar="<int>", help=f"{_EVALUATIONS} (default: no limit)"),
 ]
 TimeLimitOption = Annotated[
     Optional[str],  # noqa: UP045
+    typer.Option("--time-limit", "-t", help=f"{_TIME_LIMIT} (default: {_default_time_limits()}, else none)"),
+]
+SearchTimeOption = Annotated[
+    Optional[str],  # noqa: UP045
     typer.Option(
-        "--time-limit", "-t", help=f"Wall time per run, e.g. 10s. (default: {_default_time_limits()}, else none)"
+        "--time-limit",
+        "-t",
+        help=f"Wall time of each search, e.g. 10s. (default: {METHODS[DEFAULT_METHOD].default_seconds:g}s)",
     ),
 ]
+"""Of commands that choose the methods themselves, and search more than once."""
 MachineOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
         "--machine",
         metavar="FILE",
-        help="Machine file instead of --devices: different devices, their memory and links. (default: equal devices)",
+        help="Machine file: devices that differ, their memory and links. (default: equal devices)",
         rich_help_panel=DEVICES,
     ),
 ]

@@ -16,15 +16,20 @@ def task_of(name: str) -> str:
     return TASK_NAMES.get(name.strip().lower(), name)
 
 
-def unknown(what: str, given: str, names: Iterable[str]) -> UsageError:
-    """Return the error of a name that is none of those known: it asks for the nearest one, or shows all."""
+def unknown(what: str, given: str, names: Iterable[str], others: Iterable[str] = ()) -> UsageError:
+    """Return the error of a name that is none of those known: it asks for the nearest one, or shows all but others."""
     known = list(names)
-    near = nearest(given, known)
-    if near is not None:
-        return UsageError(f"unknown {what} '{given}'; did you mean {near}?")
+    if near := did_you_mean(given, [*known, *others]):
+        return UsageError(f"unknown {what} '{given}'{near}")
     return UsageError(
         f"unknown {what} '{given}'; choose {'from ' + ', '.join(known) if known[2:] else ' or '.join(known)}"
     )
+
+
+def did_you_mean(given: object, names: Iterable[str]) -> str:
+    """Return the end of an error, which asks for the nearest name, if any is near."""
+    near = nearest(str(given), names)
+    return "" if near is None else f"; did you mean {near}?"
 
 
 def nearest(given: str, names: Iterable[str]) -> str | None:

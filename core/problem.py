@@ -18,7 +18,7 @@ from .errors import UsageError
 from .graph import CostGraph
 from .homes import GraphWithHomes, model_of, with_homes
 from .machine import MAX_DEVICES, Machine
-from .names import unknown
+from .names import TASK_NAMES, unknown
 from .placement_rules import PlacementRules, placement_rules
 from .units import format_bytes, format_microseconds, format_runs
 
@@ -97,7 +97,7 @@ class Problem:
             if value is not None and type(value) not in (int, float):  # of NumPy, or a fraction, which JSON cannot hold
                 object.__setattr__(self, name, int(value) if isinstance(value, Integral) else float(value))
         if self.task not in get_args(Task):
-            raise unknown("task", self.task, get_args(Task))
+            raise unknown("task", self.task, get_args(Task), TASK_NAMES)
         if not 1 <= self.devices <= MAX_DEVICES:
             raise UsageError(f"devices must be from 1 to {MAX_DEVICES}, not {self.devices}")
         if self.memory_limit is not None and not 0 < self.memory_limit <= INT64_MAX:

@@ -26,7 +26,7 @@ def check(
     from ...core.problem_settings import OnMachine
     from ...core.programs.reading import read_any
     from ...core.units import format_bytes, format_microseconds
-    from ..console import Talk, write
+    from ..console import Talk, tell, write
 
     on = OnMachine(machine, op_times).read()
     loaded = read_schedule(schedule, read_any(graph, Talk(quiet).note), force=force, machine=on)
@@ -49,7 +49,7 @@ def check(
             )
         )
     else:
-        write(
+        tell(
             f"{schedule}: valid, {len(loaded.schedule):,} steps, peak {format_bytes(totals.peak)} "
             f"({totals.peak:,} bytes), makespan {format_microseconds(totals.runtime)}"
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ...core.search.registry import BUDGET_EXAMPLE
+from ...core.search.registry import BUDGET_EXAMPLE, METHODS
 from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ..options import (
     BandwidthOption,
@@ -39,12 +39,21 @@ _PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture"}
 _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
 
+def _one_more(incomplete: str) -> list[str]:
+    """Return what the last of several methods may become, for shells to complete."""
+    first, comma, _ = incomplete.rpartition(",")
+    return [f"{first}{comma}{name}" for name in METHODS]
+
+
 def compare(
     graphs: GraphsArgument,
     methods: Annotated[
         str,
         typer.Option(
-            "--methods", "-m", help=f"Methods, commas between, with parameters and budgets as in {BUDGET_EXAMPLE}."
+            "--methods",
+            "-m",
+            help=f"Methods, commas between, with parameters and budgets as in {BUDGET_EXAMPLE}.",
+            autocompletion=_one_more,
         ),
     ],
     reference: Annotated[
@@ -159,10 +168,12 @@ def compare(
 
 def _leave(comparison: Comparison, resume: str | None) -> None:
     """End with an exit code of its own if runs were interrupted, or none is feasible."""
+    from ..console import complain
+
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
         done = f"{len(comparison.cells)} of {comparison.planned} runs are done"
-        typer.echo(f"interrupted: {done} and {kept}", err=True)
+        complain(f"interrupted: {done} and {kept}")
         raise typer.Exit(130)
     if not any(cell.is_feasible for cell in comparison.cells):
         raise typer.Exit(1)

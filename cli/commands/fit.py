@@ -6,7 +6,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from ..options import JobsOption, JsonFlag, QuietFlag, SeedOption, TimeLimitOption
+from ..options import JobsOption, JsonFlag, QuietFlag, SearchTimeOption, SeedOption
 from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
 
 
@@ -38,7 +38,7 @@ def fit(
     training: TrainingOption = None,
     shape: ShapeOption = None,
     device: ProgramDeviceOption = None,
-    time_limit: TimeLimitOption = None,
+    time_limit: SearchTimeOption = None,
     seed: SeedOption = 0,
     jobs: JobsOption = 1,
     json: JsonFlag = False,
@@ -51,7 +51,7 @@ def fit(
     from contextlib import nullcontext
 
     from ...core.front_door.fitting import fit as fit_model
-    from ..console import Talk, show, write
+    from ..console import Talk, show, tell, write
 
     talk = Talk(quiet)
     options = given_options(training, shape, device)
@@ -73,7 +73,7 @@ def fit(
         write(answer.json())
     else:
         show(answer.table(), answer.title())
-        write(answer.sentence())
+        tell(answer.sentence())
     if not answer.fits:
         raise typer.Exit(1)
 

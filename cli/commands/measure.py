@@ -55,7 +55,7 @@ def measure(
     from ...core.programs.pipeline import measure as measure_schedules
     from ...core.programs.runners import runner_kind
     from ...core.programs.stream_report import StreamReport
-    from ..console import Talk, show, write
+    from ..console import Talk, complain, show, tell, write
     from ..progress import Stages
     from ..reports.measure import orders_document, table
 
@@ -82,11 +82,11 @@ def measure(
         runs = f"{repeats} run{'s' * (repeats > 1)} of each order" if done == wanted else f"{done} of {wanted} runs"
         show(table(rows), f"{model}: peak memory, {runs}, each in a new process")
         for row in rows[1:]:
-            write("\n".join((*limit_sentences(row), *time_sentences(row, rows[0]))))
+            tell("\n".join((*limit_sentences(row), *time_sentences(row, rows[0]))))
     if not all(row.is_equal for row in rows):
         raise typer.Exit(1)
     if done < wanted:
-        typer.echo(f"interrupted: {done} of {wanted} runs are done", err=True)
+        complain(f"interrupted: {done} of {wanted} runs are done")
         raise typer.Exit(130)
 
 
@@ -95,7 +95,7 @@ def _report_streams(talk: Talk, model: str, report: StreamReport, repeats: int, 
     from json import dumps
 
     from ...core.programs.stream_report import stream_sentences
-    from ..console import show, write
+    from ..console import complain, show, tell, write
     from ..reports.streams import streams_document, streams_table
 
     done = len(report.rows[0].microseconds)
@@ -105,7 +105,7 @@ def _report_streams(talk: Talk, model: str, report: StreamReport, repeats: int, 
         runs = sum(map(len, report.rows[0].runs))
         rounds = f"{done} round{'s' * (done != 1)}"
         show(streams_table(report), f"{model}: time, {runs} runs of each in turns, {rounds}, each in a new process")
-        write("\n".join(stream_sentences(report)))
+        tell("\n".join(stream_sentences(report)))
     if plot is not None:
         from ...core.files.atomic import write_atomically
         from ...core.plots.figures import render
@@ -116,5 +116,5 @@ def _report_streams(talk: Talk, model: str, report: StreamReport, repeats: int, 
     if not all(row.is_equal for row in report.rows if row.plan is not None):
         raise typer.Exit(1)
     if done < repeats:
-        typer.echo(f"interrupted: {done} of {repeats} rounds are done", err=True)
+        complain(f"interrupted: {done} of {repeats} rounds are done")
         raise typer.Exit(130)

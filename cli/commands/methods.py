@@ -6,13 +6,18 @@ from typing import Annotated, Optional
 
 import typer
 
+from ...core.search.registry import METHODS
 from ..options import JsonFlag, QuietFlag
 
 
 def methods(
     name: Annotated[
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
-        typer.Argument(metavar="NAME", help="One of the methods, to see what each of its parameters means."),
+        typer.Argument(
+            metavar="NAME",
+            help="One of the methods, to see what each of its parameters means.",
+            autocompletion=lambda: list(METHODS),
+        ),
     ] = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -23,7 +28,7 @@ def methods(
     from ...core.front_door.methods import methods
     from ...core.names import unknown
     from ...core.search.registry import EXAMPLE
-    from ..console import show, write
+    from ..console import show, tell, write
 
     known = methods()
     if name is None:
@@ -31,7 +36,7 @@ def methods(
             write(dumps(known.document(), indent=1))
             return
         show(known.table())
-        write(f"What the parameters of each mean: schedopt methods NAME. Set them as in --method {EXAMPLE}")
+        tell(f"What the parameters of each mean: schedopt methods NAME. Set them as in --method {EXAMPLE}")
         return
     method = next((method for method in known if method.name == name), None)
     if method is None:
@@ -43,6 +48,6 @@ def methods(
     if method.parameters:
         show(method.table())
         first, field = next(iter(method.parameters.items()))
-        write(f"Set them as in --method {method.name}:{first}={field.default}")
+        tell(f"Set them as in --method {method.name}:{first}={field.default or 'FILE'}")
     else:
-        write("It has no parameters.")
+        tell("It has no parameters.")

@@ -95,7 +95,7 @@ def optimize(
     from ...core.programs.range_pipeline import range_in
     from ...core.search.method_spec import check_supported, parse_method
     from ...core.units import parse_seconds
-    from ..console import Talk, write
+    from ..console import Talk, complain, write
     from ..progress import Stages, run_with_progress
     from ..reports.optimize import document, print_report
     from ..reports.solve import draw_result
@@ -136,7 +136,7 @@ def optimize(
         draw_result(optimized.result, plot)
         talk.note(f"wrote {plot}")
     if optimized.is_interrupted:
-        typer.echo("interrupted: the best order so far was taken, and what was measured is shown", err=True)
+        complain("interrupted: the best order so far was taken, and what was measured is shown")
         raise typer.Exit(130)
 
 

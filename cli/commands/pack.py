@@ -70,7 +70,7 @@ def _check(path: str, json: bool) -> None:
     from ...core.errors import FormatError
     from ...core.front_door.packing import verify_buffers
     from ...core.units import format_bytes
-    from ..console import write
+    from ..console import tell, write
 
     buffers = read_buffers(path)
     if buffers.offsets is None:
@@ -81,7 +81,7 @@ def _check(path: str, json: bool) -> None:
     if json:
         write(dumps({"buffers": len(buffers.ids), "valid": True, "arena": arena, "bound": known.live}))
     else:
-        write(
+        tell(
             f"{path}: valid, {len(buffers.ids):,} buffers in {format_bytes(arena)} ({arena:,} bytes); "
             f"{known.live:,} bytes live at once"
         )

@@ -9,7 +9,6 @@ import typer
 from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, workers_of
 from ..options import (
     BandwidthOption,
-    EvaluationsOption,
     GraphArgument,
     JobsOption,
     JsonFlag,
@@ -19,8 +18,9 @@ from ..options import (
     PinsOption,
     QuietFlag,
     ReplicateFlag,
+    SearchEvaluationsOption,
+    SearchTimeOption,
     SeedOption,
-    TimeLimitOption,
 )
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def pareto(
     op_times: OpTimesOption = None,
     pins: PinsOption = None,
     replicate: ReplicateFlag = False,
-    evaluations: EvaluationsOption = None,
-    time_limit: TimeLimitOption = None,
+    evaluations: SearchEvaluationsOption = None,
+    time_limit: SearchTimeOption = None,
     seed: SeedOption = 0,
     jobs: JobsOption = 1,
     backend: BackendOption = Backend.loky,
@@ -85,7 +85,7 @@ def pareto(
     from ...core.pareto.sweep import Sweep
     from ...core.plots.draw import check_target
     from ...core.problem_settings import OnMachine
-    from ..console import Talk, show, write
+    from ..console import Talk, complain, show, write
     from ..progress import compiling, interruptible, progress_bar
 
     talk = Talk(quiet)
@@ -120,7 +120,7 @@ def pareto(
         talk.note(f"wrote {text}")
     if not front.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
-        typer.echo(f"interrupted: {front.searches} of {front.planned} searches are done and {kept}", err=True)
+        complain(f"interrupted: {front.searches} of {front.planned} searches are done and {kept}")
         raise typer.Exit(130)
 
 

@@ -35,7 +35,11 @@ def plot(
     ] = None,
     kind: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--kind", help="Of picture: memory, gantt or arena. (default: gantt for several devices)"),
+        typer.Option(
+            "--kind",
+            help="Of picture: memory, gantt or arena. (default: gantt for several devices)",
+            autocompletion=lambda: ["memory", "gantt", "arena"],
+        ),
     ] = None,
     without_weights: Annotated[
         bool, typer.Option("--without-weights", help="Leave persistent bytes out, so that the rest fills the height.")
@@ -55,10 +59,10 @@ def plot(
     from ...core.plots.draw import check_target, draw
     from ...core.problem_settings import OnMachine
     from ...core.programs.reading import read_any
-    from ..console import Talk, write
+    from ..console import Talk, tell, write
 
     talk = Talk(quiet)
-    target = output or f"{graph_name(graph)}.png"
+    target = output or f"{graph_name(graph) or INPUT}.png"
     check_target(target)
     read = read_any(graph, talk.note)
     on = OnMachine(machine, op_times).read()
@@ -71,7 +75,7 @@ def plot(
         write(dumps({"graph": read.name, "output": target, "schedules": [_summary(t) for t in timelines]}))
         return
     for timeline in timelines:
-        write(_line(timeline))
+        tell(_line(timeline))
     talk.note(f"wrote {target}")
 
 

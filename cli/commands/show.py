@@ -163,7 +163,7 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
     from ...core.files.schedule_json import read_schedule
     from ...core.programs.reading import read_any
     from ...core.units import format_bytes
-    from ..console import show, write
+    from ..console import show, tell, write
     from ..reports.memory_shares import module_table, phase_table, role_table
 
     loaded = read_schedule(schedule_path, read_any(graph_path, talk.note), force=force)
@@ -182,7 +182,7 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
     show(_peak_table(peak, top), f"peak {format_bytes(peak.memory)} on {where}, running {peak.runs}{source}")
     for device, arena in enumerate(loaded.addresses.arenas if loaded.addresses else ()):
         above = "optimal for this order" if arena.is_optimal else f"{format_bytes(arena.bound)} alive at once"
-        write(f"arena of device {device}: {format_bytes(arena.size)} ({arena.size:,} bytes), {above}\n")
+        tell(f"arena of device {device}: {format_bytes(arena.size)} ({arena.size:,} bytes), {above}\n")
     if shares is not None:
         show(role_table(shares), "the peak by role")
         if known.modules:

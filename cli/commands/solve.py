@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ...core.search.registry import DEFAULT_METHOD, FLAGS
+from ...core.search.registry import DEFAULT_METHOD, FLAG_CHOICES, FLAGS
 from ..options import (
     AddressesFlag,
     AlignOption,
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 _LEARNED = "Parameters of some methods"
 
 
+def _choices(flag: str) -> Callable[[], list[str]]:
+    return lambda: list(FLAG_CHOICES[flag])
+
+
 class OutputFormat(str, enum.Enum):
     """What `solve` prints."""
 
@@ -55,11 +60,11 @@ def solve(
     method: MethodOption = DEFAULT_METHOD,
     decoder: Annotated[
         Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
-        typer.Option("--decoder", help=FLAGS["decoder"], rich_help_panel=_LEARNED),
+        typer.Option("--decoder", help=FLAGS["decoder"], rich_help_panel=_LEARNED, autocompletion=_choices("decoder")),
     ] = None,
     decode: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--decode", help=FLAGS["decode"], rich_help_panel=_LEARNED),
+        typer.Option("--decode", help=FLAGS["decode"], rich_help_panel=_LEARNED, autocompletion=_choices("decode")),
     ] = None,
     width: Annotated[
         Optional[int],  # noqa: UP045

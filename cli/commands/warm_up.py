@@ -13,7 +13,7 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     from ...core.kernels.compiling import compiling_tells
     from ...core.search.registry import METHODS
     from ...core.search.warm_up import warm_up_all
-    from ..console import Talk, write
+    from ..console import Talk, tell, write
     from ..progress import progress_bar
 
     kernels: list[str] = []
@@ -23,4 +23,4 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     if json:
         write(dumps({"compiled": len(kernels)}))
         return
-    write(f"compiled {len(kernels):,} kernels" if kernels else "all kernels are compiled already")
+    tell(f"compiled {len(kernels):,} kernels" if kernels else "all kernels are compiled already")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..console import show, write
+from ..console import show, tell
 from .measure import change, orders_document
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ def print_report(job: Job, optimized: Optimized) -> None:
     result, rows = optimized.result, optimized.rows
     show(_table(optimized), result.title())
     if explanation := result.explain():
-        write(explanation)
+        tell(explanation)
     if kept := limit_sentence(result):
-        write(kept)
+        tell(kept)
     for row in rows[1:]:
-        write("\n".join((*limit_sentences(row), *time_sentences(row, rows[0]))))
+        tell("\n".join((*limit_sentences(row), *time_sentences(row, rows[0]))))
 
 
 def _bound(result: Result) -> int:

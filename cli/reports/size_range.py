@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..console import show, write
+from ..console import show, tell
 from .measure import change, orders_document
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def print_range(job: Job, optimized: OptimizedRange) -> None:
         cells = (*peaks, memory(row.bound), f"{100 * row.gap:.2f}%", *([runs] if measures else []))
         table.add_row(str(row.size), *cells)
     show(table, f"{job.model}: one order for {plan.rows[0].size} to {plan.rows[-1].size}")
-    write(_sentence(optimized))
+    tell(_sentence(optimized))
 
 
 def _sentence(optimized: OptimizedRange) -> str:

@@ -135,7 +135,8 @@ def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: s
     for result in results:
         known = [value for method in methods if (value := result.value(method)) is not None]
         shown = known if result.bound is None else [*known, result.bound]
-        written = format_runs if result.counts_runs else (bytes_alike if task == "memory" else times_alike)(shown)
+        alike = bytes_alike if task == "memory" else times_alike
+        written = format_runs if task == "runtime" and result.counts_runs else alike(shown)
         bound = _NOTHING if result.bound is None else written(result.bound)
         values = [method_value(result, method, written) for method in methods]
         table.add_row(Text(result.graph), f"{result.ops:,}", bound, *values)

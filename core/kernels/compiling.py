@@ -16,13 +16,14 @@ class _Teller(event.Listener):  # type: ignore[misc]
     def on_start(self, event: Any) -> None:
         function = event.data["dispatcher"].py_func
         if not function.__module__.startswith("numba."):  # what it compiles of its own for a kernel
-            self.tell(function.__name__)
+            file, kernel = function.__module__.rpartition(".")[2], function.__name__.strip("_")
+            self.tell(f"{file}.{kernel}")
 
     def on_end(self, event: Any) -> None:
         pass
 
 
 def compiling_tells(tell: Callable[[str], None]) -> AbstractContextManager[Any]:
-    """Return a context in which a function is told the name of each kernel that is compiled, not of those kept."""
+    """Return a context in which a function is told file and name of each kernel that is compiled, not of those kept."""
     listening: AbstractContextManager[Any] = event.install_listener("numba:compile", _Teller(tell))
     return listening

@@ -10,13 +10,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from ..comparison.summaries import Cell, Estimate, GraphResults, by_graph, improvement_percent, summarise
 from .figures import new_figure, plain
 
 _TIE = 1e-9
 _LEAST_SECONDS = 1e-3
+_SHORT_AXIS = 100
+"""From the shortest to the longest time, up to which there is room for more labels than powers of ten."""
 _WIDE = 2.0
 LineStyle = Literal["-", "--", ":", "-."]
 _LINES: tuple[LineStyle, ...] = get_args(LineStyle)
@@ -179,5 +181,9 @@ def gap_against_time(
         )
     axes.axhline(0, color="black", linewidth=0.8, alpha=0.5)
     axes.set(xscale="log", xlabel="time, s")
+    shortest, longest = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if longest < _SHORT_AXIS * shortest else (1,)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.3)
     return handles

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ..errors import UsageError
-from ..names import nearest
+from ..names import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -42,7 +42,9 @@ class Parameters:
         for field in dataclasses.fields(self):
             value, kind = getattr(self, field.name), types[field.name]
             if get_origin(kind) is Literal and value not in get_args(kind):
-                raise UsageError(f"{field.name} must be one of {', '.join(map(str, get_args(kind)))}, not {value!r}")
+                choices = [str(choice) for choice in get_args(kind)]
+                near = did_you_mean(value, choices)
+                raise UsageError(f"{field.name} must be one of {', '.join(choices)}, not {value!r}{near}")
             low, high = field.metadata.get("low"), field.metadata.get("high")
             if (low is not None and not value >= low) or (high is not None and not value <= high):
                 wanted = f"at least {low}" if high is None else f"from {low} to {high}"

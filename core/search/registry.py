@@ -242,7 +242,7 @@ METHODS: dict[str, Method] = {
     ),
     "brkga-tuned": Method(
         f"{_SOLVERS}.several_devices.brkga_tuned:solve",
-        "brkga with the parameters that a grid search chose for the task (schedopt train brkga)",
+        "brkga with the parameters that a grid search chose for the task, by schedopt train brkga",
         "REGAL A.10",
         default_evaluations=5000,
     ),
@@ -296,11 +296,13 @@ METHODS: dict[str, Method] = {
 
 FLAGS = {
     "decoder": "How brkga makes a schedule of its keys: queue (the paper's) or lazy.",
-    "decode": "How topoformer and direct decode priorities: greedy, sample or (topoformer) beam or two-way.",
-    "width": "What topoformer and direct draw, or partial orders in topoformer's first beam.",
+    "decode": "How topoformer (greedy, sample, beam or two-way) and direct (greedy, sample or rule) decode priorities.",
+    "width": "Orders that topoformer and direct draw, or partial orders in topoformer's first beam.",
     "weights": "Weights for topoformer, regal, gas, idrs or direct. (default: those shipped)",
 }
 """Help of each parameter that `solve` has an option for."""
+FLAG_CHOICES = {"decoder": ("queue", "lazy"), "decode": ("greedy", "sample", "beam", "two-way", "rule")}
+"""Values of those that are words, for shells to complete."""
 
 
 def methods_where(condition: Callable[[Method], object]) -> list[str]:

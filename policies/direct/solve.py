@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.errors import UsageError
+from ...core.names import did_you_mean
 from ...core.problem import Problem
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
@@ -42,7 +43,9 @@ class Parameters(base.Parameters):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.decode not in DECODERS:
-            raise UsageError(f"decode must be greedy, sample or rule, not '{self.decode}'")
+            raise UsageError(
+                f"decode must be greedy, sample or rule, not '{self.decode}'{did_you_mean(self.decode, DECODERS)}"
+            )
         files = weights_of("direct", self.weights)
         if self.weights:
             _network(files[0])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ...core.errors import FormatError, UsageError
+from ...core.names import did_you_mean
 
 Network = TypeVar("Network")
 WEIGHTS = Path(__file__).parents[1] / "weights"
@@ -41,12 +42,14 @@ def weights_file(name: str) -> Path:
     FormatError
         If there is neither.
     """
-    file = {file.stem: file for file in WEIGHTS.glob("*.safetensors")}.get(name, Path(name))
+    known = {file.stem: file for file in WEIGHTS.glob("*.safetensors")}
+    file = known.get(name, Path(name))
     if file.is_dir():
         raise FormatError(f"{name}: is a folder; name the weights in it, as {file / 'weights.safetensors'}")
     if file.exists():
         return file
-    raise FormatError(f"{name}: cannot be read: no such file, and no weights of this name come with the package")
+    near = did_you_mean(name, known)
+    raise FormatError(f"{name}: cannot be read: no such file, and no weights of this name come with the package{near}")
 
 
 def weights_of(method: str, name: str) -> list[Path]:

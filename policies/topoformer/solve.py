@@ -16,6 +16,7 @@ from ...core.arrays import IndexArray
 from ...core.costs.graph_summary import levels
 from ...core.errors import UsageError
 from ...core.graph import CostGraph
+from ...core.names import did_you_mean
 from ...core.schedule import Schedule
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
@@ -53,7 +54,10 @@ class Parameters(base.Parameters):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.decode not in DECODERS:
-            raise UsageError(f"decode must be greedy, sample, beam or two-way, not '{self.decode}'")
+            raise UsageError(
+                f"decode must be greedy, sample, beam or two-way, not '{self.decode}'"
+                f"{did_you_mean(self.decode, DECODERS)}"
+            )
         if self.weights:
             from .network import load_network
 

@@ -3,12 +3,16 @@
 import os
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 import typer
 from schedopt import __version__
 from schedopt.cli.main import app
 from schedopt.core.search.registry import METHODS
+from schedopt.core.solvers.several_devices import brkga
+from schedopt.policies.direct import solve as direct
+from schedopt.policies.topoformer import solve as topoformer
 
 
 def walk(group, words=()):
@@ -40,8 +44,7 @@ def test_every_subcommand_has_help(run, words):
     assert f"Usage: schedopt {' '.join(words)} " in result.stdout
     narrow = run(*words, "--help", env={"COLUMNS": "80"}).stdout
     assert "…" not in narrow  # cut off
-    assert "<bool>" not in narrow
-    assert "[[" not in narrow
+    assert not {"<bool>", "<str>", "<list[str]>", "[["} & set(narrow.replace("│", " ").split())
 
 
 def test_groups_have_a_subcommand_for_every_generator_and_trainable_method():
@@ -55,6 +58,7 @@ def test_the_first_help_names_every_subcommand_under_a_heading(run):
     text = run("--help", env={"COLUMNS": "120"}).stdout
     for words in SUBCOMMANDS:
         assert len(words) > 1 or f"│ {words[0]} " in text
+    assert "<" not in text  # as in <bool>
     headings = [text.index(f"─ {heading} ─") for heading in HEADINGS]
     assert headings == sorted(headings)
 
@@ -70,12 +74,38 @@ def test_python_m_is_the_command_under_its_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("typed", "completed"), [("meth", "methods"), ("gen lay", "layered"), ("train local", "local-")]
+    ("typed", "completed"),
+    [
+        ("meth", "methods"),
+        ("gen lay", "layered"),
+        ("train local", "local-"),
+        pytest.param("compare graph --methods auto,topo", "auto,topoformer", marks=pytest.mark.slow),
+        pytest.param("train regal --task r", "runtime", marks=pytest.mark.slow),
+        pytest.param("methods order", "order-search", marks=pytest.mark.slow),
+    ],
 )
-def test_shells_complete_subcommands_of_groups_too(typed, completed):
+def test_shells_complete_what_can_be_known(typed, completed):
     words = f"schedopt {typed}"
     done = start(_SCHEDOPT_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1))
     assert done.stdout.startswith(completed)
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "typed", "completed"),
+    [
+        ("solve", "method", "topo", {"topoformer"}),
+        ("solve", "task", "r", {"runtime"}),
+        ("solve", "decoder", "", set(get_args(brkga.Decoder))),
+        ("solve", "decode", "", {*topoformer.DECODERS, *direct.DECODERS}),
+        ("compare", "methods", "auto,df", {"auto,dfs", "auto,dfs-postorder"}),
+        ("methods", "name", "gp", {"gp-dfs"}),
+        ("plot", "kind", "g", {"gantt"}),
+    ],
+)
+def test_parameters_complete(words, option, typed, completed):
+    context = typer.Context(typer.main.get_command(app).get_command(None, words))
+    (parameter,) = (one for one in context.command.params if one.name == option)
+    assert {item.value for item in parameter.shell_complete(context, typed)} == completed
 
 
 def test_a_typing_error_in_a_group_is_guessed(run):

@@ -7,6 +7,7 @@ from typing import Annotated, Optional
 import typer
 
 from ...default_output import HELP
+from ...options import TASKS
 
 OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
@@ -32,4 +33,6 @@ DedupOption = Annotated[str, typer.Option(help="What makes duplicates: equal top
 FormatOption = Annotated[OptionalText, typer.Option("--format", help=_FORMAT_HELP)]
 OverwriteFlag = Annotated[bool, typer.Option("--overwrite", help="Replace the data set in the folder.")]
 RoomDevicesOption = Annotated[Optional[int], typer.Option("--devices", "-d", help=_DEVICES_HELP)]  # noqa: UP045
-ImprovableOption = Annotated[OptionalText, typer.Option(metavar="TASK", help=_IMPROVABLE_HELP)]
+ImprovableOption = Annotated[
+    OptionalText, typer.Option(metavar="TASK", help=_IMPROVABLE_HELP, autocompletion=lambda: TASKS)
+]

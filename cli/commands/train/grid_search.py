@@ -145,6 +145,7 @@ class _Runner:
 
     def __call__(self, experiment: Experiment) -> Comparison:
         """Do the runs of an experiment."""
+        from ...console import complain
         from ...progress import compiling
 
         file = self.file
@@ -160,7 +161,7 @@ class _Runner:
         )
         if not comparison.is_complete:
             kept = f"kept in {file.path}; the same command goes on from there" if file else "lost; --resume keeps them"
-            typer.echo(f"interrupted: the runs done so far are {kept}", err=True)
+            complain(f"interrupted: the runs done so far are {kept}")
             raise typer.Exit(130)
         return comparison
 

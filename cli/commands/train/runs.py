@@ -132,7 +132,9 @@ def workers_words(backend: str, address: str | None, jobs: int | None) -> list[s
 
 def leave(output: str, again: str) -> NoReturn:
     """End an interrupted run, saying how to go on."""
-    typer.echo(f"interrupted: {how_to_go_on(output, again)}", err=True)
+    from ...console import complain
+
+    complain(f"interrupted: {how_to_go_on(output, again)}")
     raise typer.Exit(130)
 
 

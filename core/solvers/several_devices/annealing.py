@@ -51,14 +51,21 @@ SECONDS_TO_MERGE = 2e-5
 class Parameters(base.Parameters):
     """Temperatures are relative: at 0.001 a schedule 0.1% worse is accepted with probability 1/e."""
 
-    keys: float = parameter(0.2, "share of the budget spent on keys, for the runtime task", low=0.0, high=1.0)
-    fitting: float = parameter(
-        0.7, "most of the budget spent to keep the limit, for the runtime task", low=0.0, high=1.0
+    keys: float = parameter(
+        0.2, "share of the budget spent on the lazy decoder's keys, for the runtime task", low=0.0, high=1.0
     )
-    hot: float = parameter(5e-4, "first temperature, for the runtime task", low=1e-9, high=1.0)
-    cold: float = parameter(5e-5, "last temperature, for the runtime task", low=1e-9, high=1.0)
-    memory_hot: float = parameter(1e-3, "first temperature, for the memory task", low=1e-9, high=1.0)
-    memory_cold: float = parameter(3e-5, "last temperature, for the memory task", low=1e-9, high=1.0)
+    fitting: float = parameter(
+        0.7, "largest share of the budget spent to keep the memory limit, for the runtime task", low=0.0, high=1.0
+    )
+    hot: float = parameter(
+        5e-4,
+        "first temperature, for the runtime task; at 0.001 a schedule 0.1% worse is taken with probability 1/e",
+        low=1e-9,
+        high=1.0,
+    )
+    cold: float = parameter(5e-5, "last temperature, for the runtime task, likewise", low=1e-9, high=1.0)
+    memory_hot: float = parameter(1e-3, "first temperature, for the memory task, likewise", low=1e-9, high=1.0)
+    memory_cold: float = parameter(3e-5, "last temperature, for the memory task, likewise", low=1e-9, high=1.0)
 
 
 def solve(search: Search, parameters: Parameters) -> None:

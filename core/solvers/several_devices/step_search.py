@@ -34,8 +34,13 @@ SHARE_OF_GROUPS = 0.2
 class Parameters(base.Parameters):
     """Temperatures are relative: at 0.01 a schedule 1% worse is accepted with probability 1/e."""
 
-    hot: float = parameter(5e-3, "first temperature of a cycle", low=1e-9, high=1.0)
-    cold: float = parameter(2e-4, "last temperature of a cycle", low=1e-9, high=1.0)
+    hot: float = parameter(
+        5e-3,
+        "first temperature of a cycle; at 0.01 a schedule 1% worse is taken with probability 1/e",
+        low=1e-9,
+        high=1.0,
+    )
+    cold: float = parameter(2e-4, "last temperature of a cycle, likewise", low=1e-9, high=1.0)
     cycle: int = parameter(200, "moves of the first cycle, times the ops", low=1)
     growth: float = parameter(1.5, "how much longer each next cycle is", low=1.0, high=100.0)
 

@@ -1,7 +1,9 @@
 """`schedopt methods`: all of the registry, with parameters."""
 
 import json
+import re
 
+import pytest
 from schedopt.core.search.registry import EXAMPLE, METHODS
 
 
@@ -21,6 +23,12 @@ def test_one_method_with_what_each_parameter_means(run):
     for name, field in document["parameters"].items():
         assert f"{name} │ {field['default']} │ {field['help']}" in printed
     assert "no parameters" in run("methods", "input").stdout
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_each_method_has_an_example_that_says_a_value(run, name):
+    *_, last = run("methods", name).stdout.splitlines()
+    assert last == "It has no parameters." or re.fullmatch(rf"Set them as in --method {name}:\w+=\S+", last)
 
 
 def test_a_method_that_is_none(run):

@@ -221,3 +221,9 @@ def test_weights_may_be_left_out(run, tmp_path):
     picture = (tmp_path / "x.svg").read_text()
     assert "net: input, without weights" in picture
     assert "persistent" not in picture
+
+
+def test_a_folder_is_told_by_its_name(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("plot", ".")
+    assert (result.exit_code, result.stderr) == (2, "error: .: cannot be read: Is a directory\n")

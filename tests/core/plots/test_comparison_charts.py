@@ -1,5 +1,6 @@
 """The charts of a comparison, by hand: profiles count what failed, improvements what is the same."""
 
+import itertools
 import math
 
 import pytest
@@ -96,6 +97,23 @@ def test_quality_against_time_keeps_styles_over_panels():
     point = handles["b"].lines[0]
     assert (point.get_xdata()[0], point.get_ydata()[0]) == (1e-3, 5.0)
     assert point.get_color() == method_style(1)[0]
+
+
+@pytest.mark.parametrize(("longest", "fewest"), [(0.003, 2), (0.05, 4), (100.0, 4)])
+def test_labels_of_times_do_not_overlap(longest, fewest):
+    figure = Figure(figsize=(5, 4))
+    axes = figure.subplots()
+    times = {"a": 0.002, "b": longest}
+    gap_against_time(
+        axes, {name: (Estimate(5.0, 1.0, 2.0, 3), Estimate(time, None, None, 3)) for name, time in times.items()}, []
+    )
+    figure.draw_without_rendering()
+    left, right = axes.get_window_extent().intervalx
+    labels = [*axes.xaxis.get_ticklabels(), *axes.xaxis.get_ticklabels(minor=True)]
+    boxes = sorted(label.get_window_extent().intervalx.tolist() for label in labels if label.get_text())
+    seen = [box for box in boxes if left <= sum(box) / 2 <= right]
+    assert len(seen) >= fewest
+    assert all(box[1] < after[0] for box, after in itertools.pairwise(seen))
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def diameter(graph: CostGraph) -> int:
     undirected.add_nodes_from(range(graph.num_ops))
     undirected.add_edges_from(zip(*(ends.tolist() for ends in graph.edges), strict=True))
     largest = max(nx.connected_components(undirected), key=len)
-    return int(nx.diameter(undirected.subgraph(largest), usebounds=True))
+    return int(nx.diameter(undirected.subgraph(largest).copy(), usebounds=True))
 
 
 def log_histogram(values: list[int]) -> list[tuple[int, int, int]]:

@@ -225,7 +225,9 @@ class MachineModel:
         self.model.add_bool_or([*here.values(), ~sent])
         for literal in here.values():
             self.model.add_bool_or([~literal, sent, *([] if at_home is None else [at_home])])
+        lasts = max(1, sending[made_at]) if start is not None else 0
         begin = self.transfers[tensor, device] = self._moment(start or 0)
+        end = self._moment((start or 0) + lasts)
         self.model.add(begin >= self._made(tensor)).only_enforce_if(sent)
         for source, literal in made_on.items():
             takes = sending[source]
@@ -236,8 +238,9 @@ class MachineModel:
                 continue
             is_link = sent if len(made_on) == 1 else self._both(sent, literal, start is not None and made_at == source)
             self.busy.append((source, device, is_link, begin, takes))
-            for reader, is_here in here.items():
-                self.model.add(self.ops[reader].start >= begin + takes).only_enforce_if([is_link, is_here])
+            self.model.add(end == begin + takes).only_enforce_if(is_link)
+        for reader, is_here in here.items():
+            self.model.add(self.ops[reader].start >= end).only_enforce_if([sent, is_here])
 
     def _both(self, one: Any, other: Any, hint: bool) -> Any:
         both = self._literal(hint)

@@ -173,7 +173,7 @@ def _add_devices(table: Table, result: Found, memory: Written, time: Written) ->
         busy = time(float(times[ops, device].sum()))
         name = result.problem.device_names[device]
         limit = None if result.problem.machine is None else result.problem.memory_limits[device]
-        room = "" if limit is None else f" of {memory(limit)}"
+        room = "" if limit is None else f" of {format_bytes(limit)}"
         table.add_row(f"{name}: {len(ops):,} op{'s' * (len(ops) != 1)}", f"{memory(peak)}{room}", f"busy {busy}")
     moved = schedule.items[schedule.items < 0]
     if len(moved):

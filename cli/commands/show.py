@@ -199,15 +199,16 @@ def _peak_table(peak: Peak, top: int) -> Table:
 
     has_addresses = any(holder.offset is not None for holder in peak.holders)
     named = any(holder.role or holder.source for holder in peak.holders)
-    table = Table("held by")
+    table = Table()
+    table.add_column("held by", overflow="fold")
     table.add_column("bytes", justify="right")
     table.add_column("share", justify="right")
     if has_addresses:
         table.add_column("address", justify="right")
     if named:
         table.add_column("what")
-        table.add_column("made by")
-    table.add_column("until")
+        table.add_column("made by", overflow="fold")
+    table.add_column("until", overflow="fold")
 
     rest = peak.holders[top:]
     shown = [*(holder.size for holder in peak.holders[:top]), sum(holder.size for holder in rest)]

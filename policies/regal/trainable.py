@@ -25,8 +25,8 @@ class _ChoosesDistributions(Trainable):
         "tenth of those is set aside to validate on, unless --validation names others; of fewer than ten, none is. "
         "What plain BRKGA finds on a graph is searched once and kept in the folder.\n\n"
         "Each epoch ends with a validation: how much better BRKGA is with the network's choices than without, at the "
-        "same evaluations. The weights with the largest improvement are kept, by the actions that the network takes or "
-        "by those of the setting keep. Settings are those of --config, or else of the shipped weights, or else the "
+        "same evaluations. The weights that improve most are kept; the setting keep says by which of the network's "
+        "actions that is measured. Settings are those of --config, or else of the shipped weights, or else the "
         "paper's; options win over all, and config.yaml in the folder shows them. Ctrl-C "
         "leaves a checkpoint; the same command with --resume goes on as if nothing had happened."
     )

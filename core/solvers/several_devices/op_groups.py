@@ -15,6 +15,8 @@ from ...problem import Problem
 
 LARGEST_GROUP = 0.6
 """Of all ops: larger groups are no use elsewhere."""
+MOST_READS = 500_000
+"""Of more, what ops exchange alone takes seconds to add up."""
 
 
 def is_tied(problem: Problem) -> bool:
@@ -46,7 +48,7 @@ def hierarchy(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Hie
 
     An exchange is what the transfers between two groups would cost, on a machine over the mean of its links:
     microseconds or, where they are free, bytes. What a tensor costs is shared out among its readers. Once `stop` says
-    so no more are merged: in dense graphs of 10,000 ops all take a minute.
+    so no more are merged: in dense graphs of 10,000 ops all take a minute. Of more than `MOST_READS` none are.
     """
     parent, children, exchange = _merged(problem, stop)
     ops = problem.graph.num_ops
@@ -108,6 +110,8 @@ def _exchanges(problem: Problem) -> list[dict[int, float]]:
 
 def _merged(problem: Problem, stop: Callable[[], bool]) -> tuple[list[int], list[tuple[int, int]], list[float]]:
     """Return each group's parent, -1 for none, ops first, the two children of each group made, and all exchanges."""
+    if len(problem.graph.inputs[1]) > MOST_READS:
+        return [-1] * problem.graph.num_ops, [], [0.0] * problem.graph.num_ops
     between = _exchanges(problem)
     ops = len(between)
     size, parent, children = [1] * ops, [-1] * ops, []

@@ -152,5 +152,5 @@ def _described(
         "size_free": int(buffer.mpi_buffer.size_free),
         "is_input": is_input,
         "is_output": buffer.get_name() in outputs,
-        "deps": reads,
+        "deps": list(reads),
     }

@@ -113,12 +113,12 @@ class Evolved:
 def solve(search: Search, parameters: Parameters) -> None:
     """Evolve uniform or beta mutants until the budget ends; lazy keys start from bottom levels.
 
-    Where these take too long to decode, because very many ops wait at once, the queue takes their place, with a note.
+    Where these take too long to decode, the queue takes their place, with a note.
     """
     problem = search.problem
     known = start_keys(problem) if parameters.decoder == "lazy" else None
-    if known is not None and problem.is_plain and seconds_to_decode(problem.graph) > LONGEST_DECODING:
-        search.notes.append(f"{problem.graph.name}: too many ops wait at once for decoder=lazy; decoder=queue was used")
+    if known is not None and problem.is_plain and seconds_to_decode(problem) > LONGEST_DECODING:
+        search.notes.append(f"{problem.graph.name}: decoder=lazy would take too long; decoder=queue was used")
         parameters, known = replace(parameters, decoder="queue"), None
     seconds = _seconds_for_one(problem) if known is None and problem.is_plain else 0.0
     if seconds > NOTICED and not search.has_time_for(seconds):

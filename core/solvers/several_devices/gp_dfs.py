@@ -23,6 +23,8 @@ def solve(search: Search, parameters: Parameters) -> None:
 
     The random start of the partition is drawn from the run's generator, so `--seed` gives others.
     """
+    if search.must_stop():
+        return
     problem = search.problem
     with suppress(Stopped):
         placement = partition(problem.graph, problem.devices, search.rng, search.must_stop, search.heeding)

@@ -134,10 +134,11 @@ def measured(problem, spec, limit):
     """Return the figures of a case."""
     row = run(problem, spec, limit, 0)
     row["interrupted"] = 0.0
-    for pressed in PRESSED:
-        if "refused" not in row and row["seconds"] >= pressed:
-            seconds = run(problem, spec, 10.0**6, pressed).get("seconds", 0.0)
-            row["interrupted"] = max(row["interrupted"], seconds - pressed)
+    for pressed in () if "refused" in row else PRESSED:
+        after = run(problem, spec, 10.0**6, pressed).get("seconds", 0.0) - pressed
+        if after < 0:  # it ends by itself before
+            break
+        row["interrupted"] = max(row["interrupted"], after)
     return row
 
 

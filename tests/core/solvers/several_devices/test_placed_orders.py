@@ -13,7 +13,7 @@ from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from schedopt.core.search.search import Search, Watcher
 from schedopt.core.solve import solve
-from schedopt.core.solvers.several_devices import brkga, lazy_keys, random_keys
+from schedopt.core.solvers.several_devices import brkga, lazy_keys, random_keys, random_schedules
 from schedopt.core.solvers.several_devices.placed_orders import place
 
 
@@ -161,13 +161,14 @@ def test_time_is_kept_back_for_the_list_schedule_until_something_is_offered():
     assert not search.must_stop()
 
 
-def test_brkga_begins_no_chromosome_that_it_has_no_time_for(monkeypatch):
-    monkeypatch.setattr(brkga, "SECONDS_PER_READ", 1.0)
+@pytest.mark.parametrize("method", ["brkga", "random"])
+def test_no_random_keys_are_drawn_that_there_is_no_time_for(monkeypatch, method):
+    monkeypatch.setattr(random_keys, "_SECONDS_PER_READ", 1.0)
     problem = Problem(two_chains(), "runtime", 2)
-    result = solve(problem, "brkga", time_limit=10, evaluations=20)
+    result = solve(problem, method, time_limit=10, evaluations=20)
     assert (result.evaluations, result.is_repeatable) == (0, False)
-    assert "no time for brkga" in result.notes[0]
-    assert solve(problem, "brkga", evaluations=20).evaluations == 20
+    assert f"no time for {method}" in result.notes[0]
+    assert solve(problem, method, evaluations=20).evaluations == 20
 
 
 def test_after_ctrl_c_no_schedule_is_made_of_a_large_chromosome(monkeypatch):
@@ -178,3 +179,12 @@ def test_after_ctrl_c_no_schedule_is_made_of_a_large_chromosome(monkeypatch):
         with random_keys.Chromosomes(search) as chromosomes:
             chromosomes.price(np.zeros((1, chromosomes.genes), np.float32))
         assert (search.best is not None) == offered
+
+
+def test_random_keys_that_are_drawn_in_parts_are_those_that_are_drawn_at_once(monkeypatch):
+    problem = Problem(two_chains(), "runtime", 2)
+    at_once = solve(problem, "random", evaluations=5, seed=1)
+    monkeypatch.setattr(random_schedules, "_MOST_GENES", 7)
+    in_parts = solve(problem, "random", evaluations=5, seed=1)
+    assert in_parts.simulation.runtime == at_once.simulation.runtime
+    assert in_parts.schedule.items.tolist() == at_once.schedule.items.tolist()

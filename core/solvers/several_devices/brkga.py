@@ -117,7 +117,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     if known is not None and problem.is_plain and seconds_to_decode(problem) > LONGEST_DECODING:
         search.notes.append(f"{problem.graph.name}: decoder=lazy would take too long; decoder=queue was used")
         parameters, known = replace(parameters, decoder="queue"), None
-    if known is None and problem.is_plain and not has_time_for_one(search):
+    if search.must_stop() or (known is None and problem.is_plain and not has_time_for_one(search)):
         return
     evolve(search, parameters, GeneDistribution(parameters.alpha, parameters.beta, parameters.bias), known)
 

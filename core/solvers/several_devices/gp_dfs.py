@@ -103,7 +103,7 @@ def _split(
     while 0 < cut < len(ops) and not stop() and _improve(network, side, heed):
         pass
     for number, part in enumerate(((first, left), (first + left, devices - left))):
-        _split(network, [op for op in ops if side[op] == number], *part, placement, stop, heed)
+        _split(network, [op for op in heed(ops) if side[op] == number], *part, placement, stop, heed)
 
 
 def _improve(network: Network, side: dict[int, int], heed: Heed) -> bool:

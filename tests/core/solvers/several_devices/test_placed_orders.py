@@ -13,6 +13,7 @@ from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from schedopt.core.search.search import Search, Watcher
 from schedopt.core.solve import solve
+from schedopt.core.solvers.machines import list_schedulers
 from schedopt.core.solvers.several_devices import brkga, lazy_keys, random_keys, random_schedules
 from schedopt.core.solvers.several_devices.placed_orders import place
 
@@ -188,3 +189,27 @@ def test_random_keys_that_are_drawn_in_parts_are_those_that_are_drawn_at_once(mo
     in_parts = solve(problem, "random", evaluations=5, seed=1)
     assert in_parts.simulation.runtime == at_once.simulation.runtime
     assert in_parts.schedule.items.tolist() == at_once.schedule.items.tolist()
+
+
+@pytest.mark.parametrize("method", ["heft", "peft", "cpop"])
+def test_a_table_of_ops_and_devices_that_is_too_large_gives_way_to_a_list_schedule(monkeypatch, method):
+    problem = Problem(two_chains(), "runtime", 2)
+    assert solve(problem, method).notes == ()
+    monkeypatch.setattr(list_schedulers, "MOST_CELLS", 23)
+    result = solve(problem, method)
+    assert "this is a list schedule" in result.notes[0]
+    assert result.simulation.runtime == 6 * 3.0
+
+
+def test_how_long_keys_take_to_decode_grows_with_devices_and_reads():
+    def dense(reads):
+        builder = GraphBuilder("dense")
+        for op in range(200):
+            layer = op // 20
+            inputs = [(20 * (layer - 1) + read, 0) for read in range(reads)] if layer else []
+            builder.add_op(f"op{op}", inputs=inputs, outputs=[8])
+        return builder.build()
+
+    seconds = [lazy_keys.seconds_to_decode(Problem(dense(reads), "runtime", d)) for reads in (2, 12) for d in (2, 64)]
+    assert seconds[0] < seconds[1] < seconds[3]
+    assert seconds[0] < seconds[2] < seconds[3]

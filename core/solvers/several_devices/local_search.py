@@ -54,6 +54,8 @@ def solve(search: Search, parameters: Parameters) -> None:
         else:
             walk.start_from(start)
             start = None
+        if search.must_stop():  # a million ops take half a second each to be ordered, priced and offered
+            return
         current, failures = walk.price(), 0
         while failures < patience and not search.must_stop():
             undo = walk.move()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...search.parameters import Parameters
 from ...search.search import Search
 from ..machines.chromosomes import MachineChromosomes
 from .random_keys import Chromosomes, has_time_for_one
 
 _BATCH, _MOST_GENES = 64, 10**7
-"""Schedules drawn at once, and the random numbers that they may take together, or between two looks at the clock."""
+"""Schedules drawn at once, and the random numbers that they may take together."""
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -27,10 +25,4 @@ def solve(search: Search, parameters: Parameters) -> None:
         while not search.must_stop():
             rows = max(1, min(_BATCH, _MOST_GENES // chromosomes.genes))
             count = int(min(rows, search.evaluations_left))
-            drawn = np.empty((count, chromosomes.genes), np.float32)
-            flat = drawn.reshape(-1)
-            for first in range(0, len(flat), _MOST_GENES):
-                if search.must_stop():
-                    return
-                search.rng.random(dtype=np.float32, out=flat[first : first + _MOST_GENES])
-            chromosomes.price(drawn)
+            chromosomes.price(search.rng.random((count, chromosomes.genes), dtype="float32"))

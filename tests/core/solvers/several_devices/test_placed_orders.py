@@ -14,7 +14,7 @@ from schedopt.core.schedule import Schedule
 from schedopt.core.search.search import Search, Watcher
 from schedopt.core.solve import solve
 from schedopt.core.solvers.machines import list_schedulers
-from schedopt.core.solvers.several_devices import brkga, lazy_keys, random_keys, random_schedules
+from schedopt.core.solvers.several_devices import brkga, lazy_keys, random_keys
 from schedopt.core.solvers.several_devices.placed_orders import place
 
 
@@ -170,6 +170,8 @@ def test_no_random_keys_are_drawn_that_there_is_no_time_for(monkeypatch, method)
     assert (result.evaluations, result.is_repeatable) == (0, False)
     assert f"no time for {method}" in result.notes[0]
     assert solve(problem, method, evaluations=20).evaluations == 20
+    monkeypatch.setattr(random_keys, "_MOST_GENES", 50)
+    assert "this is a list schedule" in solve(problem, method, evaluations=20).notes[0]
 
 
 def test_after_ctrl_c_no_schedule_is_made_of_a_large_chromosome(monkeypatch):
@@ -180,15 +182,6 @@ def test_after_ctrl_c_no_schedule_is_made_of_a_large_chromosome(monkeypatch):
         with random_keys.Chromosomes(search) as chromosomes:
             chromosomes.price(np.zeros((1, chromosomes.genes), np.float32))
         assert (search.best is not None) == offered
-
-
-def test_random_keys_that_are_drawn_in_parts_are_those_that_are_drawn_at_once(monkeypatch):
-    problem = Problem(two_chains(), "runtime", 2)
-    at_once = solve(problem, "random", evaluations=5, seed=1)
-    monkeypatch.setattr(random_schedules, "_MOST_GENES", 7)
-    in_parts = solve(problem, "random", evaluations=5, seed=1)
-    assert in_parts.simulation.runtime == at_once.simulation.runtime
-    assert in_parts.schedule.items.tolist() == at_once.schedule.items.tolist()
 
 
 @pytest.mark.parametrize("method", ["heft", "peft", "cpop"])

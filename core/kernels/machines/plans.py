@@ -16,11 +16,12 @@ from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..several_devices.sequences import peak_penalty, shift, shift_within
 from ..several_devices.step_moves import Groups
-from .model import MachineArrays, Scratch, Steps, _sort, account, begin, time_op, time_transfer
+from .model import MachineArrays, Scratch, Steps, account, begin, note_rows, time_op, time_transfer
+from .moments import sort_moments
 
 EARLY, NEXT, LATE = 0, 1, 2
-SHARE_OF_LEADS, SHARE_OF_GROUPS = 0.15, 0.4
-"""Of the moves: those that change a lead, and those of a whole group of the hierarchy."""
+SHARE_OF_LEADS, SHARE_OF_GROUPS, SHARE_OF_RETURNS = 0.05, 0.7, 0.3
+"""Of the moves: those that change a lead, and those of a whole group of the hierarchy; of these, returns."""
 
 
 class Plan(NamedTuple):
@@ -105,9 +106,11 @@ def sort_steps(m: MachineArrays, s: Scratch, steps: Steps, count: int, sorted_st
 
     Ops go by their ends and transfers by their starts; the times of the steps remain what they are.
     """
-    for step in range(count):
-        s.moments[step] = steps.start[step] if steps.items[step] < 0 else steps.end[step]
-    _sort(s.moments, s.order, s.merged, count)
+    if m.beside:
+        for step in range(count):
+            s.moments[step] = steps.start[step] if steps.items[step] < 0 else steps.end[step]
+        note_rows(m, s, steps, count)
+        sort_moments(s.moments[:count], s.order, s.merged, s.ends, s.row[:count])
     for at in range(count):
         step = s.order[at] if m.beside else at
         sorted_steps.items[at] = steps.items[step]
@@ -169,6 +172,15 @@ class Places(NamedTuple):
     groups: Groups
 
 
+class Returns(NamedTuple):
+    """Groups of ops some of which are on a slower device than need be: shape `(returns,)` each, the group's first and
+    last place among `Groups.ops`, and the device on which those are fastest."""
+
+    first: IndexArray
+    last: IndexArray
+    device: IndexArray
+
+
 class PlanWalk(NamedTuple):
     """Moves of an annealing over plans, and the best that it meets.
 
@@ -184,6 +196,8 @@ class PlanWalk(NamedTuple):
         Shape `(ops,)`: the plan to which `best` belongs.
     leads
         Whether leads are changed, too.
+    returns
+        Groups that had better be elsewhere.
     before
         Scratch, shape `(ops,)`.
     """
@@ -196,6 +210,7 @@ class PlanWalk(NamedTuple):
     best_placement: IndexArray
     best_lead: IndexArray
     leads: bool
+    returns: Returns
     before: IndexArray
 
 
@@ -212,15 +227,26 @@ def _copy(source: Any, target: Any) -> None:
 
 
 @inlined
-def _move_group(s: Scratch, places: Places, number: int, device: int) -> bool:
+def _move_group(s: Scratch, places: Places, first: int, last: int, device: int) -> bool:
     """Place a group of the hierarchy, as far as its ops may be there; returns whether any was elsewhere."""
     moved = False
-    for at in range(places.groups.first[number], places.groups.last[number]):
+    for at in range(first, last):
         op = places.groups.ops[at]
         if s.placement[op] != device and places.allowed[op, device]:
             _place_group(s, places, places.group[op], device)
             moved = True
     return moved
+
+
+@inlined
+def _move_bunch(s: Scratch, places: Places, returns: Returns, draws: Any) -> bool:
+    """Place a group that is drawn, one that had better be elsewhere or any; returns whether an op moved."""
+    if returns.device.size and draws[1] < SHARE_OF_RETURNS:
+        number = int(draws[0] * returns.device.size)
+        return _move_group(s, places, returns.first[number], returns.last[number], returns.device[number])
+    number = int(draws[0] * places.groups.first.size)
+    first, last = places.groups.first[number], places.groups.last[number]
+    return _move_group(s, places, first, last, int(draws[2] * s.clock.size))
 
 
 @inlined
@@ -265,7 +291,7 @@ def anneal_plan(
             kind = 0.0
         if is_bunch:
             _copy(s.placement, walk.before)
-            if not _move_group(s, places, int(draws[move, 0] * bunches), int(draws[move, 2] * s.clock.size)):
+            if not _move_bunch(s, places, walk.returns, draws[move]):
                 continue
         elif walk.leads and draws[move, 5] < SHARE_OF_LEADS:
             plan.lead[op] = (lead + 1 + int(draws[move, 2] * 2)) % 3

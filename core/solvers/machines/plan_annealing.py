@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays import IndexArray
 from ...costs.machine_bounds import EdgeCosts
-from ...kernels.machines.plans import EARLY, LATE, Cost, MachineAim, Plan, PlanWalk, anneal_plan
+from ...kernels.machines.plans import EARLY, LATE, Cost, MachineAim, Plan, PlanWalk, Returns, anneal_plan
 from ...search.parameters import Parameters
 from ...search.plans import EXCESS_WEIGHT, Plans
 from ...search.search import Search
@@ -218,7 +218,9 @@ class _Annealing:
         leads = bool(aim.memory and plans.machine.beside)
         draws = search.rng.random((moves, 6))
         kept = self.best_order, self.best_placement, self.best_lead
-        walk = PlanWalk(temperature, energy, draws, best, *kept, leads, np.empty(self.ops, np.int32))
+        walk = PlanWalk(
+            temperature, energy, draws, best, *kept, leads, self._returns(), np.empty(self.ops, np.int32)
+        )
         energy = anneal_plan(plans.arrays, plans.machine, plans.scratch, plan, plans.steps, self.places, aim, walk)
         search.evaluations += moves
         if tuple(best) < tuple(before):
@@ -226,6 +228,23 @@ class _Annealing:
             self._offer(plans.plan(self.best_order, self.best_lead), self.best_placement, counted=True)
             plans.scratch.placement[:] = present
         return energy
+
+    def _returns(self) -> Returns:
+        """Return the groups that hold ops on slower devices than need be, once per device that these should be on."""
+        empty = np.empty(0, np.int32)
+        if self.groups is None:
+            return Returns(empty, empty, empty)
+        rules, groups, placement = self.search.problem.rules, self.groups, self.plans.scratch.placement
+        every = np.arange(self.ops)
+        times = np.where(rules.allowed[rules.group], rules.times, np.inf)
+        fastest = times.argmin(axis=1)
+        slow = times[every, placement] > times[every, fastest]
+        found = []
+        for device in range(times.shape[1]):
+            held = np.concatenate(([0], np.cumsum((slow & (fastest == device))[groups.ops])))
+            at = np.flatnonzero((held[groups.last] > held[groups.first]) & (groups.last - groups.first <= 0.6 * self.ops))
+            found.append((groups.first[at], groups.last[at], np.full(len(at), device, np.int32)))
+        return Returns(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
     def _offer(self, plan: Plan, placement: Any, *, counted: bool = False) -> None:
         schedule = self.plans.schedule(plan, placement)

@@ -20,8 +20,8 @@ from .model import MachineArrays, Scratch, Steps, account, begin, note_rows, tim
 from .moments import sort_moments
 
 EARLY, NEXT, LATE = 0, 1, 2
-SHARE_OF_LEADS, SHARE_OF_GROUPS, SHARE_OF_RETURNS = 0.05, 0.7, 0.3
-"""Of the moves: those that change a lead, and those of a whole group of the hierarchy; of these, returns."""
+SHARE_OF_LEADS, SHARE_OF_GROUPS, SHARE_OF_RETURNS = 0.15, 0.7, 0.3
+"""Moves of a whole group of the hierarchy, and of these, returns; of all others, those that change a lead."""
 
 
 class Plan(NamedTuple):
@@ -277,7 +277,7 @@ def anneal_plan(
     or a group of ops another device; or it changes how early an op is sent what it lacks.
     """
     draws, energy = walk.draws, walk.energy
-    bunches = places.groups.first.size
+    single = 1.0 - SHARE_OF_GROUPS if places.groups.first.size else 1.0
     for move in range(draws.shape[0]):
         op = int(draws[move, 0] * plan.order.size)
         group = places.group[op]
@@ -286,14 +286,14 @@ def anneal_plan(
         first = places.device_ptr[group]
         choices = places.device_ptr[group + 1] - first
         kind = draws[move, 1] if choices > 1 else 1.0
-        is_bunch = bunches > 0 and draws[move, 5] >= 1.0 - SHARE_OF_GROUPS
+        is_bunch = draws[move, 5] >= single
         if op >= m.first_home:
             kind = 0.0
         if is_bunch:
             _copy(s.placement, walk.before)
             if not _move_bunch(s, places, walk.returns, draws[move]):
                 continue
-        elif walk.leads and draws[move, 5] < SHARE_OF_LEADS:
+        elif walk.leads and draws[move, 5] < SHARE_OF_LEADS * single:
             plan.lead[op] = (lead + 1 + int(draws[move, 2] * 2)) % 3
         else:
             if kind < 0.5 and choices > 1:

@@ -173,8 +173,10 @@ class Places(NamedTuple):
 
 
 class Returns(NamedTuple):
-    """Groups of ops some of which are on a slower device than need be: shape `(returns,)` each, the group's first and
-    last place among `Groups.ops`, and the device on which those are fastest."""
+    """Groups some of whose ops are on a slower device than need be, once per device on which such are fastest.
+
+    Shape `(returns,)` each: the first and the last place of a group among `Groups.ops`, and that device.
+    """
 
     first: IndexArray
     last: IndexArray

@@ -9,7 +9,7 @@ import numpy as np
 from ..graph import CostGraph
 from ..problem import Problem
 from ..schedule import Schedule
-from .bounds import memory_bound, min_cut_bound, runtime_bound
+from .bounds import critical_path, memory_bound, min_cut_bound
 from .simulator import simulate
 
 
@@ -62,7 +62,7 @@ def summarise(graph: CostGraph) -> GraphSummary:
         width=width(graph),
         input_peak=simulation.peak,
         memory_bound=bound,
-        critical_path=runtime_bound(Problem(graph, "runtime", 64)),
+        critical_path=critical_path(graph),
     )
 
 

@@ -19,6 +19,7 @@ from schedopt.core.costs.bounds import (
 )
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.machine import Device, Machine
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from schedopt.core.solve import solve
@@ -71,6 +72,21 @@ def test_runtime_bound_by_hand():
     graph = builder.build()
     assert critical_path(graph) == 20.0
     assert [runtime_bound(Problem(graph, "runtime", d)) for d in (1, 2, 4)] == [50.0, 25.0, 20.0]
+
+
+@pytest.mark.parametrize("ops", [4, 2_400])
+@pytest.mark.parametrize("machine", [None, "equal", "one is slower"])
+def test_what_waits_for_an_op_shares_the_devices_after_it(ops, machine):
+    """An op of as long as all its readers together, which neither the path nor the work alone bounds; any size."""
+    builder = GraphBuilder("fan")
+    builder.add_op("first", outputs=[1], runtime=float(ops))
+    for reader in range(ops):
+        builder.add_op(f"reader{reader}", inputs=[(0, 0)], runtime=1.0)
+    is_slower = machine == "one is slower"
+    devices = Device("a"), Device("b", speed=1 / 3 if is_slower else 1.0)
+    where = {"machine": Machine(devices, np.inf, 0.0)} if machine else {"devices": 2}
+    bound = lower_bound(Problem(builder.build(), "runtime", **where))
+    assert bound == pytest.approx(ops * (1.75 if is_slower else 1.5), rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", seeds(40, quick=13))

@@ -11,15 +11,11 @@ from numpy.typing import NDArray
 from ..arrays import IndexArray, IntArray, csr
 from ..buffers import Buffers
 
+Look = Callable[[], None]
+
 
 def stretch_of(
-    b: Buffers,
-    order: IndexArray,
-    place: IntArray,
-    memory: IntArray,
-    first: int,
-    last: int,
-    look: Callable[[], None] = lambda: None,
+    b: Buffers, order: IndexArray, place: IntArray, memory: IntArray, first: int, last: int, look: Look = lambda: None
 ) -> tuple[Buffers, int]:
     """Return the problem of reordering the steps `first` to `last - 1`, and the bytes that are there throughout.
 
@@ -56,30 +52,32 @@ def stretch_of(
     used = number[np.searchsorted(buffers, read)]
     reader, used = reading[used >= 0] + 1, used[used >= 0]
 
-    look()
     ops, chosen = len(inside) + 1, buffers[kept][by_producer]
     waiting, awaited = _precedences(b, inside, place - first + 1)
-    groups = []
-    for pairs in ((used, reader, len(chosen)), (reader, used, ops), (waiting, awaited, ops), (awaited, waiting, ops)):
-        look()
-        groups.append(csr(*pairs))
+    wanted = ((used, reader, len(chosen)), (reader, used, ops), (waiting, awaited, ops), (awaited, waiting, ops))
+    users, uses, before, after = (_group(look, *pairs) for pairs in wanted)
     entering = int(b.size[buffers[comes_in]].sum())
     stretch = Buffers(
         b.size[chosen],
         producer[by_producer].astype(np.int32),
         stays[kept][by_producer],
-        *groups[0],
-        *groups[1],
+        *users,
+        *uses,
         np.searchsorted(producer[by_producer], np.arange(ops + 1)).astype(np.int32),
         np.concatenate(([entering], b.own[inside])),
         np.concatenate(([0], b.workspace[inside])),
-        *groups[2],
-        *groups[3],
+        *before,
+        *after,
     )
     for array in stretch:
         array.setflags(write=False)
     resident = int(memory[first] - b.own[inside[0]] - b.workspace[inside[0]])
     return stretch, resident - entering
+
+
+def _group(look: Look, rows: IntArray, columns: IntArray, count: int) -> tuple[IndexArray, IndexArray]:
+    look()
+    return csr(rows, columns, count)
 
 
 def _precedences(b: Buffers, inside: IndexArray, place: IntArray) -> tuple[IntArray, IntArray]:

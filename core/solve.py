@@ -122,7 +122,7 @@ def _is_listed(problem: Problem) -> bool:
 def _offer_at_once(search: Search, spec: MethodSpec) -> None:
     """Offer what takes least time instead of a method that had too little: a list schedule, or the input order."""
     problem = search.problem
-    if _is_listed(problem):
+    if _is_listed(problem) and not search.interrupt.is_set():
         schedule = list_schedule(problem, search.interrupt.is_set)
         if schedule is not None:
             search.notes.append(f"{problem.graph.name}: there was no time for {spec.name}; this is a list schedule")

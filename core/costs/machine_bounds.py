@@ -109,13 +109,13 @@ def optimistic_costs(
     """Return the least time from the end of each op on each device to the end of all (PEFT eq. 5); `(ops, devices)`.
 
     Every later op is on its best device. A transfer costs what the mean link takes, as in the paper, or with
-    `mean` false what its own takes: no schedule is faster then. `heed` goes through the ops, and may raise.
+    `mean` false what its own takes: no schedule is faster then. `heed` goes through ops and edges, and may raise.
     """
     graph, times = problem.graph, possible_times(problem)
     apart = ~np.eye(problem.devices, dtype=bool)
     cost, leaving = np.zeros((graph.num_ops, problem.devices)), edges.grouped(edges.sources, graph.num_ops)
     for op in heed(graph.input_order[::-1].tolist()):
-        for e in leaving[op]:
+        for e in heed(leaving[op]):  # one op may be read by all others
             target = edges.targets[e]
             sent = edges.mean[e] * apart if mean else edges.between(e)
             np.maximum(cost[op], (sent + (times[target] + cost[target])[None, :]).min(axis=1), out=cost[op])

@@ -140,7 +140,7 @@ class _Annealing:
         self.keys = np.empty(0, np.float32)
         self.steps = new_steps(self.arrays, devices)
         self.cooling = Cooling(search)
-        self.seconds_to_decode = seconds_to_decode(graph)
+        self.seconds_to_decode = seconds_to_decode(self.problem)
         self.start_from_best()
 
     def start_from_best(self) -> None:

@@ -28,9 +28,7 @@ SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
 ENOUGH_IF_TINY = 20_000
 """Evaluations on machines before `cp-sat` has its try."""
 SHARE_IF_TINY, SHARE_IF_FREE, SHARE_OF_PROOFS = 0.1, 0.85, 0.6
-SHARES_IF_SMALL, SHARES_IF_TINY = (0.3, 0.4, 0.6), (0.08, 0.1, 0.12, 0.15)
-"""Of the time left each time, for annealings of small graphs whose transfers are free, which begin as hot as this:"""
-HOT, COLD = 0.005, 0.0002
+SHARE_IF_SMALL, SHARE_IF_TINY_FREE = 0.9, 0.15
 HOT_PEAK, COLD_PEAK = 0.02, 0.0005
 """Of a second annealing of their peak: a few large weights are shared out by worse plans in between."""
 
@@ -137,7 +135,7 @@ def _search_placements(search: Search) -> None:
             _run(search, "annealing")
         return
     if proves and problem.task == "runtime" and not _is_tied(problem):
-        _melt(search, SHARES_IF_TINY if is_tiny else SHARES_IF_SMALL)
+        _run_for(search, "annealing", SHARE_IF_TINY_FREE if is_tiny else SHARE_IF_SMALL)
     else:
         share = SHARE_IF_TINY if is_tiny else _share_of_annealing(problem)
         _run_for(search, "annealing", share)
@@ -151,15 +149,6 @@ def _search_placements(search: Search) -> None:
             _run(search, PROVING, hint=0)
     if not search.must_stop():
         _run(search, "step-search")
-
-
-def _melt(search: Search, shares: tuple[float, ...]) -> None:
-    """Anneal again and again, each time anew; once more than twice only while that gains, if proofs are near."""
-    for number, share in enumerate(shares):
-        before = search.best_fitness
-        _run_for(search, "annealing", share, hot=HOT, cold=COLD)
-        if shares is SHARES_IF_TINY and number and search.best_fitness == before:
-            return
 
 
 def _share_of_annealing(problem: Problem) -> float:

@@ -7,9 +7,11 @@ single ops then refine what no keys decode to. The decoders, and what each part 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -44,6 +46,9 @@ OPS_PER_WINDOW = (36, 108)
 SHARE_OF_TRIES, SHARE_OF_CUTS = 0.05, 0.2
 """Of the budget left: each size of window is tried, and once more for longer if that is clearly better."""
 CLEARLY_BETTER = 0.95
+LARGEST_MELTED, KEYS_PER_OP = 64, 40
+MOVES_PER_OP, LONGER, HOTTER = 4000, 1.3, (10.0, 1.0)
+"""Of small graphs: how long a first cycle is, how much longer each next one, and how much hotter they begin in turn."""
 SECONDS_TO_MERGE = 2e-5
 
 
@@ -73,6 +78,8 @@ def solve(search: Search, parameters: Parameters) -> None:
 
     Makespan: keys, then, if the best exceeds the memory limit, the search for the least peak until a schedule
     fits, then sequences. Temperatures fall with the evaluations spent if these are limited, else with the time.
+    Where a small graph's transfers are free and time alone is limited, they fall with the evaluations of cycles, of
+    which there are more in more time: a search that goes on afterwards, as `auto` does, misses only the last of them.
     """
     p = parameters
     problem = search.problem
@@ -103,6 +110,12 @@ def is_paid(problem: Problem) -> bool:
     return problem.devices > 1 and (problem.latency > 0 or problem.microseconds_per_byte > 0)
 
 
+def _is_melted(search: Search) -> bool:
+    problem, is_counted = search.problem, search.evaluations_left < math.inf
+    is_free = problem.devices > 1 and problem.memory_limit is None and not is_paid(problem)
+    return is_free and problem.graph.num_ops <= LARGEST_MELTED and search.is_timed and not is_counted
+
+
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
     if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT:
         schedule = list_schedule(search.problem, search.must_stop)  # where there may be no time to decode any keys
@@ -117,6 +130,9 @@ def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, flo
         annealing.price_starts(starts[:-1])
     elif annealing.price_starts(starts):
         annealing.over_cuts()
+        if _is_melted(search):
+            annealing.over_cycles(p.hot, p.cold)
+            return
         annealing.over_keys(p.keys, p.hot, p.cold)
     if search.best_fitness[0] > 0:
         assert search.problem.memory_limit is not None
@@ -209,6 +225,21 @@ class _Annealing:
                 return
             first = hot * (cold / hot) ** (now / share)
             energy = self._anneal(6, anneal_keys, (self.lazy, self.keys, aim), first, energy)
+
+    def over_cycles(self, hot: float, cold: float) -> None:
+        """Anneal some keys, then the sequence of the best schedule anew, for longer each time, until time ends."""
+        search, moves = self.search, float(MOVES_PER_OP * self.ops)
+        with search.limited(KEYS_PER_OP * self.ops):
+            self.cooling = Cooling(search)
+            self.over_keys(1.0, hot, cold)
+        for hotter in cycle(HOTTER):
+            if search.must_stop():
+                return
+            with search.limited(int(moves)):
+                self.cooling = Cooling(search)
+                self.start_from_best()
+                self.over_sequences(hotter * hot, cold)
+            moves *= LONGER
 
     def over_sequences(self, hot: float, cold: float) -> None:
         """Anneal the sequence of the best schedule until the budget ends."""

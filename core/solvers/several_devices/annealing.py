@@ -35,7 +35,7 @@ from .cooling import Cooling
 from .gp_dfs import merge
 from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, has_time_to_decode, seconds_to_decode, start_keys
 from .list_schedule import list_schedule
-from .peak_annealing import LeastPeak
+from .peak_annealing import POWER, LeastPeak
 
 LARGEST_IMPATIENT = 10_000
 """Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
@@ -47,8 +47,11 @@ SHARE_OF_TRIES, SHARE_OF_CUTS = 0.05, 0.2
 """Of the budget left: each size of window is tried, and once more for longer if that is clearly better."""
 CLEARLY_BETTER = 0.95
 LARGEST_MELTED, KEYS_PER_OP = 64, 40
-MOVES_PER_OP, LONGER, HOTTER = 4000, 1.3, (10.0, 1.0)
-"""Of small graphs: how long a first cycle is, how much longer each next one, and how much hotter they begin in turn."""
+MOVES_PER_OP, LONGER, HOTTER, HOTTER_PEAK = 4000, 1.3, (10.0, 1.0), (1.0, 20.0)
+"""Of small graphs: how long a first cycle is, how much longer each next one, and how much hotter they begin in turn.
+
+What is much hotter shares out a few large weights, by worse plans in between.
+"""
 SECONDS_TO_MERGE = 2e-5
 
 
@@ -90,7 +93,10 @@ def solve(search: Search, parameters: Parameters) -> None:
         search.offer_order(problem.graph.input_order)
     for_peak = p.memory_hot, p.memory_cold
     if problem.task == "memory":
-        LeastPeak(search, int(search.lower_bound)).run(*for_peak)
+        if _is_melted(search):
+            _minimise_peak_in_cycles(search, *for_peak)
+        else:
+            LeastPeak(search, int(search.lower_bound)).run(*for_peak)
     else:
         _minimise_makespan(search, p, for_peak)
     search.must_stop()  # a clock of its own may have seen first that time is up
@@ -111,9 +117,26 @@ def is_paid(problem: Problem) -> bool:
 
 
 def _is_melted(search: Search) -> bool:
+    """Whether a small graph is annealed in cycles: transfers are free, and time alone is limited."""
     problem, is_counted = search.problem, search.evaluations_left < math.inf
-    is_free = problem.devices > 1 and problem.memory_limit is None and not is_paid(problem)
-    return is_free and problem.graph.num_ops <= LARGEST_MELTED and search.is_timed and not is_counted
+    is_free = problem.task == "memory" or (problem.memory_limit is None and not is_paid(problem))
+    is_small = problem.devices > 1 and problem.graph.num_ops <= LARGEST_MELTED
+    return is_small and is_free and search.is_timed and not is_counted
+
+
+def _minimise_peak_in_cycles(search: Search, hot: float, cold: float) -> None:
+    """Search for the least peak, then anneal it anew, for longer each time, until time ends."""
+    moves = float(MOVES_PER_OP * search.problem.graph.num_ops)
+    for number, hotter in enumerate(cycle(HOTTER_PEAK)):
+        if search.must_stop():
+            return
+        with search.limited(int(moves)):
+            peaks = LeastPeak(search, int(search.lower_bound))
+            if number == 0:
+                peaks.run(hot, cold)
+            else:
+                peaks.anneal(hotter * hot * POWER, hotter * cold * POWER)
+        moves *= LONGER
 
 
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:

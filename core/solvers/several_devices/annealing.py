@@ -46,7 +46,7 @@ OPS_PER_WINDOW = (36, 108)
 SHARE_OF_TRIES, SHARE_OF_CUTS = 0.05, 0.2
 """Of the budget left: each size of window is tried, and once more for longer if that is clearly better."""
 CLEARLY_BETTER = 0.95
-LARGEST_MELTED, KEYS_PER_OP = 64, 40
+LARGEST_IN_CYCLES, KEYS_PER_OP = 64, 40
 MOVES_PER_OP, LONGER, HOTTER, HOTTER_PEAK = 4000, 1.3, (10.0, 1.0), (1.0, 20.0)
 """Of small graphs: how long a first cycle is, how much longer each next one, and how much hotter they begin in turn.
 
@@ -93,7 +93,7 @@ def solve(search: Search, parameters: Parameters) -> None:
         search.offer_order(problem.graph.input_order)
     for_peak = p.memory_hot, p.memory_cold
     if problem.task == "memory":
-        if _is_melted(search):
+        if _is_in_cycles(search):
             _minimise_peak_in_cycles(search, *for_peak)
         else:
             LeastPeak(search, int(search.lower_bound)).run(*for_peak)
@@ -116,11 +116,11 @@ def is_paid(problem: Problem) -> bool:
     return problem.devices > 1 and (problem.latency > 0 or problem.microseconds_per_byte > 0)
 
 
-def _is_melted(search: Search) -> bool:
+def _is_in_cycles(search: Search) -> bool:
     """Whether a small graph is annealed in cycles: transfers are free, and time alone is limited."""
     problem, is_counted = search.problem, search.evaluations_left < math.inf
     is_free = problem.task == "memory" or (problem.memory_limit is None and not is_paid(problem))
-    is_small = problem.devices > 1 and problem.graph.num_ops <= LARGEST_MELTED
+    is_small = problem.devices > 1 and problem.graph.num_ops <= LARGEST_IN_CYCLES
     return is_small and is_free and search.is_timed and not is_counted
 
 
@@ -153,7 +153,7 @@ def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, flo
         annealing.price_starts(starts[:-1])
     elif annealing.price_starts(starts):
         annealing.over_cuts()
-        if _is_melted(search):
+        if _is_in_cycles(search):
             annealing.over_cycles(p.hot, p.cold)
             return
         annealing.over_keys(p.keys, p.hot, p.cold)

@@ -28,7 +28,7 @@ SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
 ENOUGH_IF_TINY = 20_000
 """Evaluations on machines before `cp-sat` has its try."""
 SHARE_IF_TINY, SHARE_IF_FREE, SHARE_OF_PROOFS = 0.1, 0.85, 0.6
-SHARE_IF_SMALL, SHARE_OF_PEAKS = 0.9, 0.75
+SHARE_IF_SMALL, SHARE_OF_PEAKS = 0.96, 0.75
 
 
 def _is_order_only(problem: Problem) -> bool:

@@ -89,6 +89,19 @@ def test_what_waits_for_an_op_shares_the_devices_after_it(ops, machine):
     assert bound == pytest.approx(ops * (1.75 if is_slower else 1.5), rel=1e-6)
 
 
+def test_runtime_bound_is_a_multiple_of_what_all_times_are_multiples_of():
+    """Three ops of 4 on two devices take 8, not 6; with transfers of 2 the unit is 2, and 0.5 makes it no unit."""
+    builder = GraphBuilder("equal")
+    for name in "abc":
+        builder.add_op(name, outputs=[8], runtime=4.0)
+    graph = builder.build()
+    assert runtime_bound(Problem(graph, "runtime", 2)) == 8.0
+    assert runtime_bound(Problem(graph, "runtime", 5)) == 4.0
+    assert runtime_bound(Problem(graph, "runtime", 2, latency=2.0)) == pytest.approx(6.0)
+    builder.add_op("d", runtime=0.5)
+    assert runtime_bound(Problem(builder.build(), "runtime", 2)) == 6.25
+
+
 @pytest.mark.parametrize("seed", seeds(40, quick=13))
 def test_critical_path_is_the_longest_path(seed):
     rng = np.random.default_rng([20, seed])

@@ -22,7 +22,7 @@ def pass_over(plain, order, limit, is_backward):
     return list(level[0][0])[:: -1 if is_backward else 1] if level else None
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_each_row_is_what_plain_passes_make_of_it(seed):
     rng = np.random.default_rng([192, seed])
     graph, plain = naive.random_graph(rng, 3 + seed % 14, edges=1.3)

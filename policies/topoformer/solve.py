@@ -113,8 +113,9 @@ def solve(search: Search, parameters: Parameters) -> None:
 
     Greedy decoding counts one evaluation, sampling one per order, a beam one per partial order that it keeps: each of
     these is expanded once per op; so is an order in a pass that tightens it. Two-way decoding and tightening go on
-    while the budget holds them. On several devices at most half of the budget goes into the orders. Where the network cannot be used, because the graph is too large or
-    time too short, the order is the better one of `NEXT_BEST`, and a note says so.
+    while the budget holds them. On several devices at most half of the budget goes into the orders. Where the network
+    cannot be used, because the graph is too large or time too short, the order is the better one of `NEXT_BEST`, and a
+    note says so.
 
     The network runs on the processor, on as many threads as torch chooses. Their number can change the last bits of
     the priorities, and so in rare cases an order. Apart from that the result depends on graph, weights and parameters,

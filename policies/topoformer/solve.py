@@ -49,6 +49,12 @@ class Parameters(base.Parameters):
         "two-way: beams from both ends in turn, each below the best peak so far",
     )
     width: int = parameter(16, "orders that are drawn, or partial orders in the first beam", low=1, high=4096)
+    passes: int = parameter(
+        200,
+        "most passes over the orders of greedy, sample and beam, from both ends, that tighten them (peak memory on one "
+        "device); paper 0",
+        low=0,
+    )
     weights: str = parameter("", "a file of schedopt train topoformer, or a shipped one by name (default: what fits)")
 
     def __post_init__(self) -> None:
@@ -106,9 +112,10 @@ def solve(search: Search, parameters: Parameters) -> None:
     """Offer the best of the decoded orders; on several devices, place them all.
 
     Greedy decoding counts one evaluation, sampling one per order, a beam one per partial order that it keeps: each of
-    these is expanded once per op; two-way decoding goes on with beams while the budget holds them. On several devices
-    at most half of the budget goes into the orders. Where the network cannot be used, because the graph is too large or
-    time too short, the order is the better one of `NEXT_BEST`, and a note says so.
+    these is expanded once per op; so is an order in a pass that tightens it. Two-way decoding and tightening go on
+    while the budget holds them. On several devices at most half of the budget goes into the orders. Where the network
+    cannot be used, because the graph is too large or time too short, the order is the better one of `NEXT_BEST`, and a
+    note says so.
 
     The network runs on the processor, on as many threads as torch chooses. Their number can change the last bits of
     the priorities, and so in rare cases an order. Apart from that the result depends on graph, weights and parameters,
@@ -170,8 +177,11 @@ def _seconds(p: NetworkParameters, ops: int) -> float:
 
 def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArray:
     from .network import PriorityPolicy
+    from .tightening import tightened
 
-    is_one_device = search.problem.devices == 1
+    is_one_device, graph = search.problem.devices == 1, search.problem.graph
+    is_bounded = is_one_device and search.problem.task == "memory"
+    bound = int(search.lower_bound) - int(graph.persistent.sum()) if is_bounded else 0
     most = max(1.0, (1.0 if is_one_device else 0.5) * search.evaluations_left)
     width = kept = int(min(parameters.width, most))
     if parameters.decode == "greedy":
@@ -182,9 +192,11 @@ def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArra
         (decoded,) = policy.beam(width)
     else:
         assert isinstance(policy, PriorityPolicy)  # `Parameters` refuses others
-        is_bounded = is_one_device and search.problem.task == "memory"
-        bound = int(search.lower_bound) - int(search.problem.graph.persistent.sum()) if is_bounded else 0
         decoded, kept = policy.two_way(width, most, bound, search.must_stop)
+    if is_bounded and parameters.decode != "two-way":
+        passes = min(parameters.passes, most - kept)
+        decoded, done = tightened(graph.buffers, decoded, most=passes, bound=bound, must_stop=search.must_stop)
+        kept += done
     orders = decoded.orders[np.argsort(decoded.peaks, kind="stable")]
     search.evaluations += kept
     search.offer(Schedule.single_device(orders[0]))

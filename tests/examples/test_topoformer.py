@@ -67,7 +67,7 @@ def test_decoders_has_a_row_for_each_decoder_by_each_kind_of_priorities():
 @pytest.mark.slow
 def test_nine_cells_keeps_its_runs_and_adds_to_them(tmp_path):
     arguments = "topoformer/nine_cells.sh", tmp_path / "runs"
-    assert rows_of(run(*arguments, "60:2", 10), "topoformer:decode=") == 4
+    assert rows_of(run(*arguments, "60:2", 10), "topoformer:decode=") == 7
     before = (tmp_path / "runs" / "60.jsonl").read_text()
     printed = run(*arguments, "60:3 80:2", 10)
     assert "layered, 60 ops, 3 graphs of seed 0:\npeak memory, 3 graphs" in printed

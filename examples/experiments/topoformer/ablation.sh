@@ -38,7 +38,7 @@ END
   [[ ! -e $run/checkpoint.safetensors ]] || resume=--resume
   "$schedopt" train topoformer --config "$run.yaml" --output "$run" --jobs "$jobs" --quiet $resume >&2
   for decode in greedy sample beam; do
-    methods+=,topoformer:decode=$decode:weights=$run/weights.safetensors
+    methods+=,topoformer:decode=$decode:passes=0:weights=$run/weights.safetensors
   done
 done
 for nodes in $sizes; do

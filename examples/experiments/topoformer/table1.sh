@@ -19,7 +19,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 [[ -z $folder ]] || mkdir -p "$folder"
 baselines=random,dfs,dfs-postorder,bfs,lpmf,depth-first-dp:time-limit=${depth_first}s
-learned=topoformer:decode=greedy,topoformer:decode=sample,topoformer:decode=beam,topoformer:decode=two-way
+learned=topoformer:decode=greedy:passes=0,topoformer:decode=sample:passes=0,topoformer:decode=beam:passes=0
+learned+=,topoformer:decode=two-way
 searches=order-search:time-limit=${seconds}s,auto:time-limit=1s,auto:time-limit=${seconds}s
 for nodes in $sizes; do
   k=$((nodes == 500 ? small_k : large_k)) count=$((nodes == 500 ? small_count : large_count))

@@ -50,7 +50,7 @@ resume=
 "$schedopt" train topoformer "$folder/train" --validation "$folder/valid" --config "$folder/config.yaml" --output "$run" $resume --quiet >&2
 methods=input,approximate-dp:beam-size=10000,random,dfs,bfs
 for weights in topoformer-layered "$run/weights.safetensors"; do
-  for decode in greedy sample beam; do methods+=,topoformer:decode=$decode:weights=$weights; done
+  for decode in greedy sample beam; do methods+=,topoformer:decode=$decode:passes=0:weights=$weights; done
 done
 methods+=,auto:time-limit=1s
 for band in small 200-500 500-700 700-1000 large; do

@@ -25,7 +25,9 @@ train plain "batch: 8, learning_rate: 0.0001, decay: 0.996, samples: 1, baseline
 train leave-one-out "batch: 16, learning_rate: 0.0003, decay: 0.9, samples: 16, baseline: leave-one-out"
 methods=approximate-dp:beam-size=10000,random
 for run in plain leave-one-out; do
-  for decode in greedy sample beam; do methods+=,topoformer:decode=$decode:weights=$folder/$run/weights.safetensors; done
+  for decode in greedy sample beam; do
+    methods+=,topoformer:decode=$decode:passes=0:weights=$folder/$run/weights.safetensors
+  done
 done
 [[ -e $folder/graphs/dataset.json ]] || "$schedopt" gen layered "$folder/graphs" --nodes "$nodes" --count "$tests" --quiet
 echo "layered, $nodes ops:"

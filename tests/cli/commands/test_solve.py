@@ -132,9 +132,9 @@ def test_the_decoder_can_be_given_as_a_flag(run, diamond_file, decoder):
 
 @pytest.mark.parametrize("decode", ["greedy", "sample", "beam"])
 def test_topoformer_by_flags(run, diamond_file, tiny_shipped, decode):
-    flags = ["--method", "topoformer", "--decode", decode, "--width", 3, "--weights", tiny_shipped]
+    flags = ["--method", "topoformer:passes=0", "--decode", decode, "--width", 3, "--weights", tiny_shipped]
     document = json.loads(run("solve", diamond_file, "--json", *flags).stdout)
-    method = f"topoformer:decode={decode}:width=3"
+    method = f"topoformer:passes=0:decode={decode}:width=3"
     same = json.loads(run("solve", diamond_file, "--json", "--method", method).stdout)
     assert document["steps"] == same["steps"]
     assert document["evaluations"] == same["evaluations"] == (1 if decode == "greedy" else 3)

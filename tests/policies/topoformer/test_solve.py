@@ -38,9 +38,9 @@ def run(graph, text="topoformer", **options):
     return result
 
 
-def peaks(decode, width, count=8, ops=40, seed=0):
-    graphs = [graph_of(at, ops)[0] for at in range(count)]
-    return np.array([run(graph, f"topoformer:decode={decode}:width={width}", seed=seed).value for graph in graphs])
+def peaks(decode, width, count=8, ops=40, seed=0, passes=0):
+    text = f"topoformer:decode={decode}:width={width}:passes={passes}"
+    return np.array([run(graph_of(at, ops)[0], text, seed=seed).value for at in range(count)])
 
 
 # Decoders -----------------------------------------------------------------------------------------------------
@@ -72,6 +72,17 @@ def test_a_beam_of_one_is_greedy():
     assert (peaks("beam", 1) == peaks("greedy", 16)).all()
 
 
+def test_only_the_papers_decoders_are_tightened_and_only_for_the_peak_on_one_device():
+    for decode in topoformer.DECODERS:
+        plain, tight = (peaks(decode, 4, count=3, passes=passes) for passes in (0, 200))
+        assert (tight <= plain).all()
+        assert (tight.sum() < plain.sum()) == (decode != "two-way")
+    graph, _ = graph_of(3, 40)
+    for problem in (("runtime", 1), ("memory", 2)):
+        plain, tight = (run(graph, f"topoformer:decode=beam:passes={p}", problem=problem) for p in (0, 200))
+        assert plain.schedule.items.tolist() == tight.schedule.items.tolist()
+
+
 def test_weights_decide(tmp_path):
     graph, _ = graph_of(3, 40)
     orders = set()
@@ -95,20 +106,22 @@ def test_only_samples_depend_on_the_seed_and_nothing_on_the_jobs():
 
 
 @pytest.mark.parametrize(
-    ("decode", "budget", "expected"),
+    ("decode", "budget", "plain", "tight"),
     [
-        ("greedy", 9, 1),
-        ("sample", 9, 4),
-        ("sample", 3, 3),
-        ("beam", 9, 4),
-        ("beam", 1, 1),
-        ("two-way", 1, 1),
-        ("two-way", 9, 8),
+        ("greedy", 3, 1, 3),
+        ("sample", 9, 4, 9),
+        ("sample", 3, 3, 3),
+        ("beam", 9, 4, 9),
+        ("beam", 5, 4, 5),
+        ("beam", 1, 1, 1),
+        ("two-way", 1, 1, 1),
+        ("two-way", 9, 8, 8),
     ],
 )
-def test_evaluations(decode, budget, expected):
-    result = run(graph_of(6, 40)[0], f"topoformer:decode={decode}:width=4", evaluations=budget)
-    assert result.evaluations == expected
+def test_evaluations(decode, budget, plain, tight):
+    for passes, expected in ((0, plain), (200, tight)):
+        text = f"topoformer:decode={decode}:width=4:passes={passes}"
+        assert run(graph_of(6, 40)[0], text, evaluations=budget).evaluations == expected
 
 
 @pytest.mark.parametrize("decode", topoformer.DECODERS)
@@ -296,7 +309,7 @@ def test_an_interrupt_within_the_network_is_heard(decoder, tmp_path):
     file = write_weights(tmp_path / "weights.safetensors", decoder=decoder)
     graph, _ = graph_of(1, 30)
     calls = []
-    text = f"topoformer:decode=beam:weights={file}"
+    text = f"topoformer:decode=beam:passes=0:weights={file}"
     run(graph, text, watcher=Watcher(on_progress=calls.append))
     assert len(calls) > (30 if decoder == "autoregressive" else 5)
     for last in (2, 3, len(calls) - 1):

@@ -105,7 +105,7 @@ def _show_folder(folder: str, talk: Any, json: bool, is_list: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from ...core.costs.graph_summary import diameter
+    from ...core.costs.diameter import diameter
     from ...core.files.costgraph import find_graphs, read_graph
     from ...datasets.duplicates import topology_hash
     from ..console import show, write

@@ -102,17 +102,6 @@ def width(graph: CostGraph) -> int:
     return graph.num_ops - int(flow.optimal_flow())
 
 
-def diameter(graph: CostGraph) -> int:
-    """Return the longest shortest path of the largest component, edges taken both ways (REGAL figure 6)."""
-    import networkx as nx
-
-    undirected = nx.Graph()
-    undirected.add_nodes_from(range(graph.num_ops))
-    undirected.add_edges_from(zip(*(ends.tolist() for ends in graph.edges), strict=True))
-    largest = max(nx.connected_components(undirected), key=len)
-    return int(nx.diameter(undirected.subgraph(largest).copy(), usebounds=True))
-
-
 def log_histogram(values: list[int]) -> list[tuple[int, int, int]]:
     """Count whole numbers in bins that double: `(first, last, count)` per bin, empty ones at the ends left out."""
     bins = [max(0, value).bit_length() for value in values]

@@ -14,7 +14,7 @@ def reworded(error: Any) -> str:
     if choices := re.findall(r"'([^']*)'", message) if " is not one of " in message else []:
         value, *known = choices
         return f"must be {'one of ' * (len(known) > 1)}{', '.join(known)}, not '{value}'{did_you_mean(value, known)}"
-    problems = getattr(error.__cause__, "errors", list)()  # pydantic's, behind newer versions of Typer
+    problems: list[Any] = getattr(error.__cause__, "errors", list)()  # pydantic's, behind newer versions of Typer
     if not problems:
         return message
     wanted = {

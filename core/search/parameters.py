@@ -34,7 +34,7 @@ def written_range(low: float | None, high: float | None) -> str:
     return f"from {_plain(low)}" if high is None else f"{_plain(low)} to {_plain(high)}"
 
 
-def _plain(number: float) -> str:
+def _plain(number: Any) -> str:
     return f"{number:g}".replace("e-0", "e-") if isinstance(number, float) else str(number)
 
 

@@ -24,5 +24,6 @@ def reworded(error: Any) -> str:
         "greater_than_equal": "at least {ge}",
         "less_than_equal": "at most {le}",
     }.get(problems[0]["type"])
-    limits = problems[0].get("ctx", {})
-    return f"must be {wanted.format(**limits)}, not '{problems[0]['input']}'" if wanted else message
+    return (
+        f"must be {wanted}, not '{{input}}'".format(**problems[0], **problems[0].get("ctx", {})) if wanted else message
+    )

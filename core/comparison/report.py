@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..costs.bounds import is_met
@@ -26,8 +27,8 @@ _REMARKABLE = {
     "timed_out": "ended or steered by the time limit",
 }
 _NOTHING = "–"
-_NAME_WIDTH = 12
-"""Of a method, in a column or above one."""
+_WIDE_NAME, _NAME_WIDTH = 60, 12
+"""Of a line of a method's name: where there is room for much, and in a narrow column or above one."""
 
 
 def _table() -> Table:
@@ -40,9 +41,9 @@ def _table() -> Table:
 
 def summary_table(summaries: Sequence[MethodSummary], reference: str) -> FirstThatFits:
     """Build one row per method; to save width, intervals stand below their means, then parts of a name, too."""
-    return FirstThatFits(
-        [_summary_table(summaries, reference, *ways) for ways in ((" ", str), ("\n", str), ("\n", _in_lines))]
-    )
+    in_lines = [partial(_in_lines, width=width) for width in (_WIDE_NAME, _NAME_WIDTH)]
+    ways: list[tuple[str, Callable[[str], str]]] = [(" ", str), ("\n", str), *(("\n", named) for named in in_lines)]
+    return FirstThatFits([_summary_table(summaries, reference, between, named) for between, named in ways])
 
 
 def _summary_table(
@@ -126,11 +127,11 @@ def _estimate(estimate: Estimate, total: int, decimals: int, unit: str, is_signe
         yield f"n={estimate.graphs}"
 
 
-def _in_lines(method: str) -> str:
+def _in_lines(method: str, width: int = _NAME_WIDTH) -> str:
     """Break a method's name and parameters where a line would be too long: `order-`, `search:`, `time_limit=`, `1s`."""
     lines = [""]
     for part in re.split(r"(?<=[-:=])", method):
-        if lines[-1] and len(lines[-1]) + len(part) > _NAME_WIDTH:
+        if lines[-1] and len(lines[-1]) + len(part) > width:
             lines.append("")
         lines[-1] += part
     return "\n".join(lines)

@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.main import get_group
 
+from ..core.search.parameters import written_range
+
 _VALUES = {
     "<str>": "TEXT",
     "<list[str]>": "TEXT",
@@ -57,8 +59,9 @@ def _say_what_it_takes(param: Any, ctx: Any) -> None:
         shown = param.display_type(ctx) if param.metavar is None else param.metavar
         kind, _, limits = shown.partition(" [")
         param.metavar = _VALUES.get(kind, kind.strip("<>"))
-        if limits:
-            param.help = f"{param.help} ({limits.rstrip(']')})"
+        if limits := limits.rstrip("]") or written_range(param.min, param.max):
+            param.help = f"{param.help} ({limits})"
+            param._get_number_range_help_str = lambda: None  # type: ignore[method-assign]
 
 
 def lazy_group(help: str, load: Callable[[], typer.Typer]) -> typer.Typer:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import typer
 
+from ..core.search.parameters import written_range
+
 P = TypeVar("P")
 
 
@@ -74,7 +76,7 @@ def options_of(kind: type[Any], written: Sequence[Written]) -> list[inspect.Para
         type_, default = types[name], field.default
         if option.notation is not None:
             type_, default = str, option.notation.write(*(fields[one].default for one in option.fields))
-        elif (limits := _limits(field.metadata)) is not None:
+        elif limits := written_range(field.metadata.get("low"), field.metadata.get("high")):
             info["metavar"] = f"<{type_.__name__} range> [{limits}]"  # checked by the dataclass
         options.append(made_option(option.name, type_, default, typer.Option(**info)))
     return options
@@ -126,10 +128,3 @@ def with_options(
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__doc__ = help
     return command
-
-
-def _limits(metadata: Any) -> str | None:
-    low, high = metadata.get("low"), metadata.get("high")
-    if low is None:
-        return None if high is None else f"x<={high}"
-    return f"x>={low}" if high is None else f"{low}<=x<={high}"

@@ -32,6 +32,7 @@ from .commands.train.group import train
 from .commands.warm_up import warm_up
 from .console import complain
 from .lazy_group import FlowingGroup
+from .usage_errors import reworded
 
 
 class ErrorBoundary(FlowingGroup):
@@ -56,6 +57,9 @@ def _boundary() -> Iterator[None]:
         kept = f"; a copy is in {copy}" if (copy := _copy_of(error)) else ""
         complain(f"error: {error}{kept}")
         raise typer.Exit(error.exit_code) from error
+    except typer.BadParameter as error:
+        error.message = reworded(error)
+        raise
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - the reader of our pipe has left
         raise typer.Exit(0) from None

@@ -122,12 +122,16 @@ def _is_listed(problem: Problem) -> bool:
 def _offer_at_once(search: Search, spec: MethodSpec) -> None:
     """Offer what takes least time instead of a method that had too little: a list schedule, or the input order."""
     problem = search.problem
-    if _is_listed(problem):
+    is_late = search.must_stop() or search.depends_on_time
+    why = "there was no time" if is_late else "the graph and its devices are too large"
+    why = f"{problem.graph.name}: {why} for {spec.name}"
+    if _is_listed(problem) and not search.interrupt.is_set():
         schedule = list_schedule(problem, search.interrupt.is_set)
         if schedule is not None:
-            search.notes.append(f"{problem.graph.name}: there was no time for {spec.name}; this is a list schedule")
+            search.notes.append(f"{why}; this is a list schedule")
             search.offer(schedule)
             return
+    search.notes.append(f"{why}; this is the input order")
     search.working = INPUT_METHOD
     search.offer_order(problem.graph.input_order)
 

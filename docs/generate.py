@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import schedopt
 import typer
 from schedopt.cli.main import app
+from schedopt.core.search.parameters import written_range
 from schedopt.core.search.registry import METHODS, parameters_class
 from typer.models import ArgumentInfo
 
@@ -97,7 +98,7 @@ def options_table(name: str) -> str:
         default = _default(option)
         if stated := re.search(r" ?\(default: ([^()]*)\)", text):  # a default that the code finds out by itself
             default, text = stated[1], text.replace(stated[0], "")
-        said = _range(option.info.min, option.info.max) or _bracketed(option)
+        said = written_range(option.info.min, option.info.max) or _bracketed(option)
         if said and said not in text:
             text += f" ({said})"
         rows.append((_written(option), default, text))
@@ -135,14 +136,9 @@ def _value(option: Option) -> str:
 
 
 def _bracketed(option: Option) -> str:
-    """Return the range that a metavar such as `<int range> [x>=1]` holds, as other ranges are written."""
+    """Return the range that a metavar such as `<int range> [from 1]` holds."""
     found = re.fullmatch(r"<\w+ range> \[(.*)\]", option.info.metavar or "")
-    if not found:
-        return ""
-    low, high = re.match(r"([\w.]+)<=x", found[1]), re.search(r"x<=([\w.]+)", found[1])
-    if low and high:
-        return f"{low[1]} to {high[1]}"
-    return re.sub(r"^x>=", "from ", found[1])
+    return found[1] if found else ""
 
 
 def _default(option: Option) -> str:
@@ -184,13 +180,7 @@ def parameters_table(name: str) -> str:
 
 
 def _field_range(field: Any) -> str:
-    return _range(field.metadata.get("low"), field.metadata.get("high"))
-
-
-def _range(low: float | None, high: float | None) -> str:
-    if low is None and high is None:
-        return ""
-    return f"from {low}" if high is None else f"{low} to {high}"
+    return written_range(field.metadata.get("low"), field.metadata.get("high"))
 
 
 def methods_table(_: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ...core.search.registry import BUDGET_EXAMPLE, METHODS
+from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, METHODS
 from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ..options import (
     BandwidthOption,
@@ -55,7 +55,7 @@ def compare(
             help=f"Methods, commas between, with parameters and budgets as in {BUDGET_EXAMPLE}.",
             autocompletion=_one_more,
         ),
-    ],
+    ] = COMPARED_METHODS,
     reference: Annotated[
         _OptionalText, typer.Option("--reference", help="The method to compare with. (default: the first)")
     ] = None,

@@ -105,7 +105,7 @@ def _show_folder(folder: str, talk: Any, json: bool, is_list: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from ...core.costs.graph_summary import diameter
+    from ...core.costs.diameter import diameter
     from ...core.files.costgraph import find_graphs, read_graph
     from ...datasets.duplicates import topology_hash
     from ..console import show, write
@@ -131,11 +131,15 @@ def _show_folder(folder: str, talk: Any, json: bool, is_list: bool) -> None:
         for row in rows:
             name = escape(str(Path(row["graph"]).relative_to(folder)))
             table.add_row(name, *(f"{row[key]:,}" for key in ("ops", "edges", "diameter")), row["topology"])
-        show(table, f"{folder}, {len(rows)} graphs")
+        show(table, f"{folder}, {_graphs(rows)}")
         return
     columns = {key: [row[key] for row in rows] for key in ("ops", "edges", "diameter")}
     for title, values in columns.items():
-        show(_histogram(values), f"{title}, {len(rows)} graphs")
+        show(_histogram(values), f"{title}, {_graphs(rows)}")
+
+
+def _graphs(rows: list[Any]) -> str:
+    return f"{len(rows):,} graph{'s' * (len(rows) != 1)}"
 
 
 def _histogram(values: list[Any]) -> Table:

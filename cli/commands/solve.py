@@ -120,9 +120,9 @@ def solve(
     from ...core.programs.reading import read_any
     from ...core.search.method_spec import parse_method
     from ...core.units import parse_seconds
-    from ..console import Talk, show, write
+    from ..console import Talk, show, tell, write
     from ..progress import run_with_progress
-    from ..reports.solve import draw_result, explain, remark
+    from ..reports.solve import draw_result, remark
 
     talk = Talk(quiet)
     remark_bare_bytes(talk, memory_limit)
@@ -148,7 +148,8 @@ def solve(
         write("".join(f"{name}\n" for name in result.order))
     else:
         show(result.table(), result.title())
-        explain(talk, result)
+        if explanation := result.explain():
+            tell(explanation)
     remark(talk, result)
     if output is not None:
         write_atomically(output, document)

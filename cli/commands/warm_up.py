@@ -10,6 +10,7 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     from json import dumps
 
     from ...core.addresses.choosing import warm_up as warm_up_addresses
+    from ...core.costs.diameter import warm_up as warm_up_diameter
     from ...core.kernels.compiling import compiling_tells
     from ...core.search.registry import METHODS
     from ...core.search.warm_up import warm_up_all
@@ -20,6 +21,7 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     with progress_bar(Talk(quiet), "", len(METHODS)) as bar, compiling_tells(kernels.append):
         warm_up_all(lambda name: bar(what=name))
         warm_up_addresses()
+        warm_up_diameter()
     if json:
         write(dumps({"compiled": len(kernels)}))
         return

@@ -35,13 +35,6 @@ def remark(talk: Talk, result: Result) -> None:
     talk.note("this is the schedule of least excess that was found")
 
 
-def explain(talk: Talk, result: Result) -> None:
-    """Say below the table what holds the memory, and what is proven to need no less."""
-    if not talk.quiet:
-        for sentence in result.explain().splitlines():
-            talk.say(sentence)
-
-
 def draw_result(result: Result, target: str) -> None:
     """Draw the result, and the input order beside it unless that is what was asked for."""
     from ...core.costs.timeline import input_timeline, timeline_of

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ...version import VERSION
-from ..tables import FirstThatFits
 from .report import graph_table, remarks, summary_table, title_of
 from .settings import Settings
 from .summaries import Cell, MethodSummary, by_graph, summarise
@@ -111,7 +110,7 @@ class Comparison:
             yield graph_table(by_graph(self.cells), self.methods, task)
             yield Text("* the best known" + ", mean over seeds" * (self.settings.seeds > 1))
             yield Text()
-        yield FirstThatFits([summary_table(summaries, self.reference, between) for between in " \n"])
+        yield summary_table(summaries, self.reference)
         for line in remarks(summaries, self.cells, self.reference, task):
             yield Text(line)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..costs.bounds import is_met
+from ..tables import FirstThatFits
 from ..units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
 from .settings import Settings
 from .summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor
@@ -25,7 +27,8 @@ _REMARKABLE = {
     "timed_out": "ended or steered by the time limit",
 }
 _NOTHING = "–"
-_LEAST_WIDTH = 11
+_WIDE_NAME, _NAME_WIDTH = 60, 12
+"""Of a line of a method's name: where there is room for much, and in a narrow column or above one."""
 
 
 def _table() -> Table:
@@ -36,13 +39,21 @@ def _table() -> Table:
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
 
 
-def summary_table(summaries: Sequence[MethodSummary], reference: str, between: str) -> Table:
-    """Build one row per method; `between` a mean and its interval is a space or, to save width, a line break."""
+def summary_table(summaries: Sequence[MethodSummary], reference: str) -> FirstThatFits:
+    """Build one row per method; to save width, intervals stand below their means, then parts of a name, too."""
+    in_lines = [partial(_in_lines, width=width) for width in (_WIDE_NAME, _NAME_WIDTH)]
+    ways: list[tuple[str, Callable[[str], str]]] = [(" ", str), ("\n", str), *(("\n", named) for named in in_lines)]
+    return FirstThatFits([_summary_table(summaries, reference, between, named) for between, named in ways])
+
+
+def _summary_table(
+    summaries: Sequence[MethodSummary], reference: str, between: str, named: Callable[[str], str]
+) -> Table:
     from rich.text import Text
 
     table = _table()
-    table.add_column("method", overflow="fold", min_width=_LEAST_WIDTH)
-    headers = ("improvement", "gap from\nbest\nknown", "gap from\nlower\nbound", "wins/\nties/\nlosses")
+    table.add_column("method", overflow="fold", min_width=_NAME_WIDTH)
+    headers = ("improve-\nment", "gap from\nbest\nknown", "gap from\nlower\nbound", "wins/\nties/\nlosses")
     for header in (*headers, "proven\noptimal", "time, s", "CPU, s"):
         table.add_column(header, justify="right", no_wrap=True)
 
@@ -52,7 +63,7 @@ def summary_table(summaries: Sequence[MethodSummary], reference: str, between: s
     for summary in summaries:
         is_reference, total = summary.method == reference, summary.graphs
         table.add_row(
-            Text(summary.method),
+            Text(named(summary.method)),
             "reference" if is_reference else write(summary.improvement, total, is_signed=True),
             write(summary.gap_from_best, total),
             write(summary.gap_from_bound, total),
@@ -116,9 +127,27 @@ def _estimate(estimate: Estimate, total: int, decimals: int, unit: str, is_signe
         yield f"n={estimate.graphs}"
 
 
-def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> Table:
+def _in_lines(method: str, width: int = _NAME_WIDTH) -> str:
+    """Break a method's name and parameters where a line would be too long: `order-`, `search:`, `time_limit=`, `1s`."""
+    lines = [""]
+    for part in re.split(r"(?<=[-:=])", method):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
+def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> FirstThatFits:
     """Build one row per graph: the value of each method, the best ones marked."""
+    return FirstThatFits([_graph_table(results, methods, task, named) for named in (str, _in_lines)])
+
+
+def _graph_table(
+    results: Sequence[GraphResults], methods: Sequence[str], task: str, named: Callable[[str], str]
+) -> Table:
     from rich.text import Text
+
+    writing = _writing(results, methods, task)
 
     def method_value(result: GraphResults, method: str, written: Written) -> Text:
         mean = result.value(method)
@@ -130,17 +159,30 @@ def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: s
 
     table = _table()
     table.add_column("graph", overflow="fold")
-    for column in ("ops", "lower\nbound", *methods):
-        table.add_column(Text(re.sub(r"(?=-)|(?<=:)", "\n", column)), justify="right", overflow="fold")
-    for result in results:
-        known = [value for method in methods if (value := result.value(method)) is not None]
-        shown = known if result.bound is None else [*known, result.bound]
-        alike = bytes_alike if task == "memory" else times_alike
-        written = format_runs if task == "runtime" and result.counts_runs else alike(shown)
+    for column in ("ops", "lower\nbound", *map(named, methods)):
+        table.add_column(Text(column), justify="right", overflow="fold")
+    for result, written in zip(results, writing, strict=True):
         bound = _NOTHING if result.bound is None else written(result.bound)
         values = [method_value(result, method, written) for method in methods]
         table.add_row(Text(result.graph), f"{result.ops:,}", bound, *values)
     return table
+
+
+def _writing(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> list[Written]:
+    """Return how each graph's values are written: in one unit, unless one makes values of a graph alike that differ."""
+
+    def texts(written: Written, values: list[float]) -> int:
+        return len(set(map(written, values)))
+
+    alike = bytes_alike if task == "memory" else times_alike
+    is_counted = [task == "runtime" and result.counts_runs for result in results]
+    shown = [[v for v in (result.bound, *map(result.value, methods)) if v is not None] for result in results]
+    own = [format_runs if counted else alike(values) for counted, values in zip(is_counted, shown, strict=True)]
+    rows = [(values, row) for counted, values, row in zip(is_counted, shown, own, strict=True) if not counted]
+    common = alike([value for values, _ in rows for value in values])
+    if any(texts(common, values) < texts(row, values) for values, row in rows):
+        return own
+    return [format_runs if counted else common for counted in is_counted]
 
 
 def _range(summary: MethodSummary) -> str:
@@ -160,7 +202,7 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
         yield f"± is half of the 95% confidence interval over graphs (Student t): {factor}"
     ranges = [_range(s) for s in summaries if s.method != reference and s.improvement.graphs]
     if graphs > 1 and ranges:
-        yield f"graphs no worse than the reference, least and largest improvement: {', '.join(ranges)}"
+        yield f"graphs no worse than the reference, least and largest improvement: {'; '.join(ranges)}"
     if any(0 < getattr(s, column).graphs < s.graphs for s in summaries for column in _PERCENTAGES):
         yield "n= is the number of graphs of a mean that is not over all of them"
     if task == "runtime" and not any(cell.value != 0 for cell in cells):

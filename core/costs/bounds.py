@@ -26,6 +26,9 @@ LEAST_FLOWS = 10
 SECONDS_PER_ARC = 1e-6
 BUILDING = 2
 LARGEST = 2**63 - 1
+ROUNDING = 1e-12
+LARGEST_WHOLE = 2.0**39
+"""Microseconds of which 1e-12 is less than one, so that a bound rounded up is not rounded up once more."""
 
 
 def earliest_finish(graph: CostGraph) -> FloatArray:
@@ -39,11 +42,26 @@ def critical_path(graph: CostGraph) -> float:
 
 
 def runtime_bound(problem: Problem) -> float:
-    """Return the largest of the critical path, the total runtime shared evenly and `communication_bound`."""
+    """Return the largest of the critical path, the total runtime shared evenly and `communication_bound`.
+
+    What takes time takes whole multiples of a unit where times are whole microseconds; so does every makespan.
+    """
     total = math.fsum(problem.op_times.tolist())
     if problem.devices == 1:
         return total
-    return max(critical_path(problem.graph), total / problem.devices, communication_bound(problem))
+    bound = max(critical_path(problem.graph), total / problem.devices, communication_bound(problem))
+    unit = _unit_of_times(problem)
+    return math.ceil(bound / unit * (1 - ROUNDING)) * unit if unit else bound
+
+
+def _unit_of_times(problem: Problem) -> float:
+    """Return the largest common divisor of what ops and transfers take, microseconds; 0 if these are not whole."""
+    graph = problem.graph
+    sending = problem.latency + graph.tensor_size * problem.microseconds_per_byte
+    times = np.concatenate((graph.runtime, np.asarray(sending, np.float64)))
+    if times.sum() > LARGEST_WHOLE or (times != np.rint(times)).any():
+        return 0.0
+    return float(np.gcd.reduce(times.astype(np.int64)))
 
 
 def smallest_along_chain(graph: CostGraph) -> IntArray:

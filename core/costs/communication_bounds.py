@@ -9,30 +9,29 @@ from numpy.typing import NDArray
 
 from ..arrays import FloatArray, csr
 from ..graph import CostGraph
-from ..kernels.several_devices.heads import Sending, between_heads_and_tails, find_heads, new_heads
+from ..kernels.paths import path_ends
+from ..kernels.several_devices.heads import Sending, find_heads, new_heads
 from ..problem import Problem
+from .energy_bounds import energy_bound
 
-ROUNDING = 5e-13
-"""What the rounding of sums of microseconds may have added, relative."""
 LARGEST, MOST_WORK = 2_000, 200_000_000
-"""Ops, and ops times pairs of them that read each other: time goes with these, half a second for so much."""
+"""Ops, and ops times pairs of them that read each other: time goes with these, half a second for so much. On larger
+graphs transfers are left out."""
 
 
 def communication_bound(problem: Problem) -> float:
-    """Return what no schedule on several devices is faster than, microseconds; 0 for graphs that are too large.
+    """Return what no schedule on several devices is faster than, microseconds.
 
     An op's head is its earliest start, its tail what follows it at least: where a transfer takes longer than to run
-    more ops on one device, these run in turn (Papadimitriou and Yannakakis 1990). Then, over all pairs of a head and a
-    tail: both, and the work of all ops that have no less, shared evenly (as Fernandez and Bussell 1973).
+    more ops on one device, these run in turn (Papadimitriou and Yannakakis 1990). Then `energy_bound`.
     """
     graph = problem.graph
     if graph.num_ops > LARGEST or graph.num_ops * len(graph.edges[0]) > MOST_WORK:
-        return 0.0
-    head, tail = _heads(problem, is_reversed=False), _heads(problem, is_reversed=True)
-    by_head, by_tail = (np.argsort(times, kind="stable").astype(np.int32) for times in (head, tail))
-    path = float((head + tail + graph.runtime).max())
-    work = float(between_heads_and_tails(head, tail, by_head, by_tail, graph.runtime, problem.devices))
-    return max(path, work) * (1 - ROUNDING)
+        head = path_ends(graph.input_order, *graph.predecessors, graph.runtime) - graph.runtime
+        tail = path_ends(graph.input_order[::-1], *graph.successors, graph.runtime) - graph.runtime
+    else:
+        head, tail = _heads(problem, is_reversed=False), _heads(problem, is_reversed=True)
+    return energy_bound(head, tail, graph.runtime, graph.runtime / problem.devices)
 
 
 def _heads(problem: Problem, *, is_reversed: bool) -> FloatArray:

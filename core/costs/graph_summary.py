@@ -9,7 +9,7 @@ import numpy as np
 from ..graph import CostGraph
 from ..problem import Problem
 from ..schedule import Schedule
-from .bounds import memory_bound, min_cut_bound, runtime_bound
+from .bounds import critical_path, memory_bound, min_cut_bound
 from .simulator import simulate
 
 
@@ -62,7 +62,7 @@ def summarise(graph: CostGraph) -> GraphSummary:
         width=width(graph),
         input_peak=simulation.peak,
         memory_bound=bound,
-        critical_path=runtime_bound(Problem(graph, "runtime", 64)),
+        critical_path=critical_path(graph),
     )
 
 
@@ -100,17 +100,6 @@ def width(graph: CostGraph) -> int:
     flow.add_arcs_with_capacity(tails, heads, capacities)
     flow.solve(source, sink)
     return graph.num_ops - int(flow.optimal_flow())
-
-
-def diameter(graph: CostGraph) -> int:
-    """Return the longest shortest path of the largest component, edges taken both ways (REGAL figure 6)."""
-    import networkx as nx
-
-    undirected = nx.Graph()
-    undirected.add_nodes_from(range(graph.num_ops))
-    undirected.add_edges_from(zip(*(ends.tolist() for ends in graph.edges), strict=True))
-    largest = max(nx.connected_components(undirected), key=len)
-    return int(nx.diameter(undirected.subgraph(largest).copy(), usebounds=True))
 
 
 def log_histogram(values: list[int]) -> list[tuple[int, int, int]]:

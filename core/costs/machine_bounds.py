@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..arrays import FloatArray, IntArray, csr, pairs_rise
 from ..homes import first_home, model_of
 from ..problem import Problem
+from .energy_bounds import energy_bound
 
 _ROUNDS = 200
 
@@ -108,13 +109,13 @@ def optimistic_costs(
     """Return the least time from the end of each op on each device to the end of all (PEFT eq. 5); `(ops, devices)`.
 
     Every later op is on its best device. A transfer costs what the mean link takes, as in the paper, or with
-    `mean` false what its own takes: no schedule is faster then. `heed` goes through the ops, and may raise.
+    `mean` false what its own takes: no schedule is faster then. `heed` goes through ops and edges, and may raise.
     """
     graph, times = problem.graph, possible_times(problem)
     apart = ~np.eye(problem.devices, dtype=bool)
     cost, leaving = np.zeros((graph.num_ops, problem.devices)), edges.grouped(edges.sources, graph.num_ops)
     for op in heed(graph.input_order[::-1].tolist()):
-        for e in leaving[op]:
+        for e in heed(leaving[op]):  # one op may be read by all others
             target = edges.targets[e]
             sent = edges.mean[e] * apart if mean else edges.between(e)
             np.maximum(cost[op], (sent + (times[target] + cost[target])[None, :]).min(axis=1), out=cost[op])
@@ -136,16 +137,23 @@ def earliest_ends(problem: Problem, edges: EdgeCosts) -> FloatArray:
 def machine_runtime_bound(problem: Problem) -> float:
     """Return what no makespan is below, microseconds.
 
-    The larger of the longest path, each op on its best device and each transfer paid that then is needed, and of the
-    work, shared among the devices as best it can be.
+    The largest of the longest path, each op on its best device and each transfer paid that then is needed, of the work,
+    shared among the devices as best it can be, and of the work that is left between a head and a tail.
     """
-    edges = EdgeCosts(problem)
+    edges, times = EdgeCosts(problem), possible_times(problem)
     ends, after = earliest_ends(problem, edges), optimistic_costs(problem, edges, mean=False)
-    return max(float((ends + after).min(axis=1).max()), _work_bound(possible_times(problem)))
+    path, energy = float((ends + after).min(axis=1).max()), _energies(times)
+    can, own = np.isfinite(times), slice(first_home(problem.graph))
+    head = np.where(can, ends - np.where(can, times, 0.0), np.inf).min(axis=1)
+    tail = np.where(can, after, np.inf).min(axis=1)
+    between = energy_bound(head[own], tail[own], np.zeros(len(head[own])), energy[own])
+    return max(path, math.fsum(energy.tolist()) * (1 - 1e-12), between)
 
 
-def _work_bound(times: FloatArray) -> float:
-    """Return the least makespan of all ops, each split among devices as one likes, by weighing the devices.
+def _energies(times: FloatArray) -> FloatArray:
+    """Return what each op adds to the weighted time that devices are busy, microseconds; shape `(ops,)`.
+
+    Their sum is the least makespan of all ops, each split among devices as one likes, by weighing the devices.
 
     For any weights that sum to 1, no makespan is below the sum over ops of the least weighted time; what weights the
     fullest device more raises it (Plotkin, Shmoys and Tardos 1995).
@@ -154,17 +162,19 @@ def _work_bound(times: FloatArray) -> float:
     finite = np.where(can, times, 0.0)
     weight = np.full(times.shape[1], 1.0 / times.shape[1])
     weight *= (can & (finite > 0)).any(axis=0) + 1e-12
-    best = 0.0
+    best, energies = -1.0, np.zeros(len(times))
     for round_ in range(_ROUNDS):
         weight /= weight.sum()
         weighted = np.where(can, weight * finite, np.inf)
         choice = weighted.argmin(axis=1)
-        best = max(best, math.fsum(weighted.min(axis=1).tolist()))
+        energy = weighted.min(axis=1)
+        if (total := math.fsum(energy.tolist())) > best:
+            best, energies = total, energy
         load = np.bincount(choice, finite[np.arange(len(choice)), choice], minlength=len(weight))
         if load.max() <= 0:
             break
         weight = weight * np.exp((load / load.max() - 1.0) / (1.0 + 0.1 * round_))
-    return best * (1 - 1e-12)
+    return energies
 
 
 def machine_memory_bound(problem: Problem, needs: IntArray) -> int:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arrays import FloatArray, IndexArray, IntArray
 from ..errors import ScheduleError
 from ..graph import CostGraph
 from ..homes import GraphWithHomes
-from ..kernels.cost_model import Steps, find_transfers, new_state, step_through
+from ..kernels.cost_model import Steps, find_receivers, new_state, step_through, strike_out_sent
 from ..kernels.graph_arrays import graph_arrays
 from ..kernels.links import links_of
 from ..problem import Problem
@@ -62,15 +63,13 @@ def input_peak(graph: CostGraph) -> int:
     return simulate(Problem(graph), Schedule.single_device(graph.input_order)).peak
 
 
-def needed_transfers(graph: CostGraph, placement: IndexArray, *, replicate: bool = False) -> IntArray:
-    """Return the sorted distinct `tensor * 64 + device` of every transfer that a placement needs."""
-    found = np.empty(len(graph.consumers[1]), np.int64)
-    count = find_transfers(*graph.consumers, graph.tensor_producer, placement.astype(np.int32), found)
-    found = found[:count]
+def needed_receivers(graph: CostGraph, placement: IndexArray, *, replicate: bool = False) -> NDArray[np.uint64]:
+    """Return per tensor the devices that a placement has it sent to, as bits; shape `(tensors,)`."""
+    receivers = np.empty(graph.num_tensors, np.uint64)
+    find_receivers(*graph.consumers, graph.tensor_producer, placement.astype(np.int32), receivers)
     if replicate and isinstance(graph, GraphWithHomes):
-        is_sent = np.append(np.ones(graph.model.num_tensors, bool), graph.is_written)
-        found = found[is_sent[found // 64]]
-    return found
+        receivers[graph.model.num_tensors :][~graph.is_written] = 0
+    return receivers
 
 
 def simulate(problem: Problem, schedule: Schedule) -> Simulation:
@@ -91,9 +90,8 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     if not np.all((schedule.targets >= 0) & (schedule.targets < problem.devices)):
         raise ScheduleError(f"{graph.name}: the schedule uses devices outside 0 to {problem.devices - 1}")
     placement = schedule.placement(graph)
-    tensors = ~schedule.items[~ops].astype(np.int64)
-    sent = np.sort(tensors * 64 + schedule.targets[~ops])
-    if not np.array_equal(sent, needed_transfers(graph, placement, replicate=problem.replicate)):
+    receivers = needed_receivers(graph, placement, replicate=problem.replicate)
+    if not strike_out_sent(schedule.items, schedule.targets, receivers) or receivers.any():
         raise ScheduleError(f"{graph.name}: the schedule's transfers are not those its placement needs")
     if not problem.is_plain:
         costs = run_on_machine(problem, schedule)

@@ -15,13 +15,14 @@ from ..errors import UsageError
 from ..machine import Machine
 from ..problem import Task
 from ..problem_settings import Recompute, on_machine, problem_settings
+from ..search.registry import COMPARED_METHODS
 from ..units import parse_seconds, whole_number
 from .graphs import GraphLike, graphs_of
 
 
 def compare(
     graphs: GraphLike | Iterable[GraphLike],
-    methods: str | Sequence[str],
+    methods: str | Sequence[str] = COMPARED_METHODS,
     *,
     task: Task = "memory",
     devices: int | None = None,
@@ -49,7 +50,8 @@ def compare(
     graphs
         Graphs, paths of CostGraphDef files, and folders of them; one, or several in a list.
     methods
-        Names of `schedopt.methods()`, with parameters as in `"brkga:elites=10"`: a list, or one text with commas.
+        Names of `schedopt.methods()`, with parameters as in `"brkga:elites=10"`: a list, or one text with commas;
+        by default `"input,auto"`.
     task, devices, memory_limit, bandwidth, latency
         The problem that each graph poses, as in `schedopt.solve`.
     evaluations, time_limit

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arrays import FloatArray, IndexArray, IntArray
 from .bits import bit_of, has_bit
@@ -215,11 +216,14 @@ def step_through(g: GraphArrays, s: State, steps: Steps, links: Links, step_memo
 
 
 @kernel
-def find_transfers(
-    consumer_ptr: IndexArray, consumers: IndexArray, producer: IndexArray, placement: IndexArray, found: IntArray
-) -> int:
-    """Write `tensor * 64 + device` of every transfer that a placement needs, in increasing order; returns how many."""
-    count = 0
+def find_receivers(
+    consumer_ptr: IndexArray,
+    consumers: IndexArray,
+    producer: IndexArray,
+    placement: IndexArray,
+    receivers: NDArray[np.uint64],
+) -> None:
+    """Write for each tensor the set of devices that a placement has it sent to."""
     for tensor in range(producer.size):
         home = placement[producer[tensor]]
         devices = np.uint64(0)
@@ -227,11 +231,16 @@ def find_transfers(
             device = placement[consumers[at]]
             if device != home:
                 devices |= bit_of(device)
-        device = 0
-        while devices != 0:
-            if has_bit(devices, 0):
-                found[count] = 64 * tensor + device
-                count += 1
-            devices >>= np.uint64(1)
-            device += 1
-    return count
+        receivers[tensor] = devices
+
+
+@kernel
+def strike_out_sent(items: IndexArray, targets: IndexArray, receivers: NDArray[np.uint64]) -> bool:
+    """Take the receiver of each transfer out of its tensor's set; returns whether all were in it."""
+    for step in range(items.size):
+        if items[step] < 0:
+            tensor = ~items[step]
+            if tensor >= receivers.size or not has_bit(receivers[tensor], targets[step]):
+                return False
+            receivers[tensor] ^= bit_of(targets[step])
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ from numpy.typing import NDArray
 from ..arrays import IndexArray, IntArray, csr
 from ..buffers import Buffers
 
+Look = Callable[[], None]
+
 
 def stretch_of(
-    b: Buffers, order: IndexArray, place: IntArray, memory: IntArray, first: int, last: int
+    b: Buffers, order: IndexArray, place: IntArray, memory: IntArray, first: int, last: int, look: Look = lambda: None
 ) -> tuple[Buffers, int]:
     """Return the problem of reordering the steps `first` to `last - 1`, and the bytes that are there throughout.
 
@@ -27,11 +30,14 @@ def stretch_of(
         The order, shape `(ops,)`, its inverse, and the bytes that each step takes.
     first, last
         The stretch of steps.
+    look
+        Called now and then, as millions of edges take seconds; it may raise. By default it does nothing.
     """
     inside = order[first:last]
     reading, read = _rows(b.used_ptr, b.used, inside)
     _, made = _rows(b.made_ptr, np.arange(len(b.size)), inside)
     buffers = np.union1d(read, made)
+    look()
     user_of, user = _rows(b.user_ptr, b.users, buffers)
     stays = b.is_final[buffers].copy()
     stays[user_of[place[user] >= last]] = True
@@ -46,26 +52,32 @@ def stretch_of(
     used = number[np.searchsorted(buffers, read)]
     reader, used = reading[used >= 0] + 1, used[used >= 0]
 
-    ops = len(inside) + 1
+    ops, chosen = len(inside) + 1, buffers[kept][by_producer]
     waiting, awaited = _precedences(b, inside, place - first + 1)
+    wanted = ((used, reader, len(chosen)), (reader, used, ops), (waiting, awaited, ops), (awaited, waiting, ops))
+    users, uses, before, after = (_group(look, *pairs) for pairs in wanted)
     entering = int(b.size[buffers[comes_in]].sum())
-    chosen = buffers[kept][by_producer]
     stretch = Buffers(
         b.size[chosen],
         producer[by_producer].astype(np.int32),
         stays[kept][by_producer],
-        *csr(used, reader, len(chosen)),
-        *csr(reader, used, ops),
+        *users,
+        *uses,
         np.searchsorted(producer[by_producer], np.arange(ops + 1)).astype(np.int32),
         np.concatenate(([entering], b.own[inside])),
         np.concatenate(([0], b.workspace[inside])),
-        *csr(waiting, awaited, ops),
-        *csr(awaited, waiting, ops),
+        *before,
+        *after,
     )
     for array in stretch:
         array.setflags(write=False)
     resident = int(memory[first] - b.own[inside[0]] - b.workspace[inside[0]])
     return stretch, resident - entering
+
+
+def _group(look: Look, rows: IntArray, columns: IntArray, count: int) -> tuple[IndexArray, IndexArray]:
+    look()
+    return csr(rows, columns, count)
 
 
 def _precedences(b: Buffers, inside: IndexArray, place: IntArray) -> tuple[IntArray, IntArray]:

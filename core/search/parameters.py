@@ -27,6 +27,17 @@ def parameter(default: Any, help: str, low: float | None = None, high: float | N
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high})
 
 
+def written_range(low: float | None, high: float | None) -> str:
+    """Write which values are taken: `from 1`, `1e-9 to 1`; nothing where all are."""
+    if low is None:
+        return "" if high is None else f"up to {_plain(high)}"
+    return f"from {_plain(low)}" if high is None else f"{_plain(low)} to {_plain(high)}"
+
+
+def _plain(number: Any) -> str:
+    return f"{number:g}".replace("e-0", "e-") if isinstance(number, float) else str(number)
+
+
 @dataclasses.dataclass(frozen=True)
 class Parameters:
     """Base of every method's parameters; this one has none.
@@ -47,7 +58,7 @@ class Parameters:
                 raise UsageError(f"{field.name} must be one of {', '.join(choices)}, not {value!r}{near}")
             low, high = field.metadata.get("low"), field.metadata.get("high")
             if (low is not None and not value >= low) or (high is not None and not value <= high):
-                wanted = f"at least {low}" if high is None else f"from {low} to {high}"
+                wanted = f"at least {_plain(low)}" if high is None else f"from {written_range(low, high)}"
                 raise UsageError(f"{field.name} must be {wanted}, not {value}")
 
     def check(self, problem: Problem) -> None:

@@ -22,6 +22,8 @@ DEFAULT_METHOD = "auto"
 """Chosen where none is named."""
 INPUT_METHOD = "input"
 """The order as it is given, which others are compared with."""
+COMPARED_METHODS = f"{INPUT_METHOD},{DEFAULT_METHOD}"
+"""Compared where none are named."""
 EXAMPLE, BUDGET_EXAMPLE = "brkga:elites=10", "brkga:evaluations=1000"
 """How help texts and errors show a method with a parameter, and one with a budget of its own."""
 

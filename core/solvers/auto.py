@@ -12,7 +12,7 @@ from ..search.search import Search
 
 RECOMPUTING, PROVING = "recompute", "cp-sat"
 MOST_OPS_PROVEN, MOST_OPS_PLACED, MOST_DEVICES_PROVEN = 25, 64, 8
-"""Up to so many, `cp-sat` proves or finds what others do not: of repeated runs, and on several devices."""
+"""Up to so many, `cp-sat` proves what others do not, or finds it: repeated runs and free transfers; several devices."""
 COPIES = (2, 3, 4)
 PRICED_BEFORE = 20_000  # edits: what `recompute` finds of such graphs, it finds in these
 HEURISTICS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
@@ -21,18 +21,14 @@ MOST_CELLS = 2**31
 LARGEST_PARTITIONED = 20_000  # edges: one second
 LARGEST_ORDERED = 10_000
 """Ops above which a makespan is searched from a list schedule at once, as `annealing` makes one."""
-LARGEST_TINY = 30  # ops: most are proven optimal
+LARGEST_TINY = 30  # ops, where transfers are not free: most are proven optimal
 SHARE_OF_LISTS = 0.1
 """Of the time: beyond it only the first list scheduler is run."""
 SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
 ENOUGH_IF_TINY = 20_000
 """Evaluations on machines before `cp-sat` has its try."""
 SHARE_IF_TINY, SHARE_IF_FREE, SHARE_OF_PROOFS = 0.1, 0.85, 0.6
-SHARES_IF_SMALL, SHARES_IF_TINY = (0.3, 0.4, 0.6), (0.08, 0.1, 0.12, 0.15)
-"""Of the time left each time, for annealings of small graphs whose transfers are free, which begin as hot as this:"""
-HOT, COLD = 0.005, 0.0002
-HOT_PEAK, COLD_PEAK = 0.02, 0.0005
-"""Of a second annealing of their peak: a few large weights are shared out by worse plans in between."""
+SHARE_IF_SMALL, SHARE_OF_PEAKS = 0.96, 0.75
 
 
 def _is_order_only(problem: Problem) -> bool:
@@ -53,6 +49,26 @@ def _is_proven(problem: Problem) -> bool:
         return _is_small(problem) and problem.devices <= MOST_DEVICES_PROVEN
     is_placed = problem.task == "runtime" and 1 < problem.devices <= MOST_DEVICES_PROVEN
     return is_placed and first_home(problem.graph) <= MOST_OPS_PLACED
+
+
+def _proves(search: Search) -> bool:
+    """Whether `cp-sat` has its try: it has no end of its own."""
+    return _is_proven(search.problem) and search.is_timed and math.isinf(search.evaluations_left)
+
+
+def _is_annealed_first(search: Search) -> bool:
+    """Whether the first that is done is all that `annealing` does, in cycles, so that no time makes that one better.
+
+    Other orders for one device than the input order would change its course.
+    """
+    problem = search.problem
+    return _proves(search) and problem.is_plain and (problem.task == "memory" or not _is_tied(problem))
+
+
+def _is_tiny(search: Search) -> bool:
+    """Whether `cp-sat` is likely to end with a proof, so that most of the time is for it."""
+    largest = MOST_OPS_PROVEN if _is_annealed_first(search) else LARGEST_TINY
+    return _proves(search) and search.problem.graph.num_ops <= largest
 
 
 def parts(problem: Problem, is_counted: bool) -> list[str]:
@@ -111,7 +127,8 @@ def solve(search: Search, parameters: Parameters) -> None:
         _recompute(search)
         return
     enough = search.share_of_time(SHARE_OF_LISTS)
-    for name in _heuristics(problem):
+    heuristics = _heuristics(problem)
+    for name in heuristics[:1] if _is_annealed_first(search) else heuristics:
         if name in LIST_SCHEDULERS[1:] and search.is_past(enough):
             continue
         _run(search, name)
@@ -126,8 +143,7 @@ def solve(search: Search, parameters: Parameters) -> None:
 def _search_placements(search: Search) -> None:
     """Share the budget out between the searches on several devices."""
     problem = search.problem
-    proves = _is_proven(problem) and search.is_timed and math.isinf(search.evaluations_left)
-    is_tiny = proves and problem.graph.num_ops <= LARGEST_TINY
+    proves, is_tiny = _proves(search), _is_tiny(search)
     if not _moves_steps(problem):
         if proves:
             with search.limited(ENOUGH_IF_TINY if is_tiny else math.inf):
@@ -136,13 +152,7 @@ def _search_placements(search: Search) -> None:
         if not search.must_stop():
             _run(search, "annealing")
         return
-    if proves and problem.task == "runtime" and not _is_tied(problem):
-        _melt(search, SHARES_IF_TINY if is_tiny else SHARES_IF_SMALL)
-    else:
-        share = SHARE_IF_TINY if is_tiny else _share_of_annealing(problem)
-        _run_for(search, "annealing", share)
-        if proves and problem.task == "memory":
-            _run_for(search, "annealing", share, memory_hot=HOT_PEAK, memory_cold=COLD_PEAK)
+    _run_for(search, "annealing", _share_of_annealing(search))
     if search.best_fitness[0] and not proves and not search.must_stop():
         _run(search, "annealing")
     if proves:
@@ -153,18 +163,16 @@ def _search_placements(search: Search) -> None:
         _run(search, "step-search")
 
 
-def _melt(search: Search, shares: tuple[float, ...]) -> None:
-    """Anneal again and again, each time anew; once more than twice only while that gains, if proofs are near."""
-    for number, share in enumerate(shares):
-        before = search.best_fitness
-        _run_for(search, "annealing", share, hot=HOT, cold=COLD)
-        if shares is SHARES_IF_TINY and number and search.best_fitness == before:
-            return
-
-
-def _share_of_annealing(problem: Problem) -> float:
+def _share_of_annealing(search: Search) -> float:
     """Return its share of the budget: most of it where transfers are free, so that sending early gains little."""
-    return SHARE_OF_ANNEALING if problem.task == "memory" or _is_tied(problem) else SHARE_IF_FREE
+    problem, proves = search.problem, _proves(search)
+    if _is_tiny(search):
+        return SHARE_IF_TINY
+    if problem.task == "memory":
+        return SHARE_OF_PEAKS if proves else SHARE_OF_ANNEALING
+    if _is_tied(problem):
+        return SHARE_OF_ANNEALING
+    return SHARE_IF_SMALL if proves else SHARE_IF_FREE
 
 
 def _run_for(search: Search, name: str, share: float, **parameters: float) -> None:

@@ -96,7 +96,7 @@ def search(problem, spec, limit, pressed, pipe):
     def end(search, spec, seed, seconds):
         signal.setitimer(signal.ITIMER_PROF, 0)
         told.update(seconds=time.process_time() - told["start"], value=search.best_value, found_by=search.found_by)
-        told.update(resident=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+        told.update(resident=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10, heard=watcher.interrupt.is_set())
 
     solving.warm_up, solving._result, time.monotonic = start, end, time.process_time
     signal.signal(signal.SIGPROF, lambda number, frame: watcher.interrupt.set())
@@ -134,10 +134,11 @@ def measured(problem, spec, limit):
     """Return the figures of a case."""
     row = run(problem, spec, limit, 0)
     row["interrupted"] = 0.0
-    for pressed in PRESSED:
-        if "refused" not in row and row["seconds"] >= pressed:
-            seconds = run(problem, spec, 10.0**6, pressed).get("seconds", 0.0)
-            row["interrupted"] = max(row["interrupted"], seconds - pressed)
+    for pressed in () if "refused" in row else PRESSED:
+        told = run(problem, spec, 10.0**6, pressed)
+        if not told.get("heard", True):  # it ended by itself before
+            break
+        row["interrupted"] = max(row["interrupted"], told.get("seconds", 0.0) - pressed)
     return row
 
 

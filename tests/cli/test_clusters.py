@@ -18,10 +18,12 @@ from models.clusters import ENGINES, cluster, environment_of
 from schedopt.core.clusters.cluster import Cluster
 from schedopt.core.clusters.content import graph_content, pack, unpack
 from schedopt.core.clusters.worker import Kept, run_task
+from schedopt.core.comparison.runs import Run, in_parallel
 from schedopt.core.errors import WorkerRefusedError
-from schedopt.core.files.costgraph import write_graph
+from schedopt.core.files.costgraph import read_graph, write_graph
 from schedopt.core.parallel import Workers, map_as_ended, map_in_order, using
 from schedopt.core.problem import Problem
+from schedopt.core.search.method_spec import parse_method
 from schedopt.version import VERSION
 
 TIMES = {"seconds", "cpu_seconds"}
@@ -146,6 +148,7 @@ def test_everything_gives_the_same_on_a_cluster_as_here(run, tmp_path, kind):
                 assert done.exit_code == 0, done.stderr
         assert _cells(tmp_path / "here.json") == _cells(tmp_path / "there.json")
         assert _points(tmp_path / "here.csv") == _points(tmp_path / "there.csv")
+        _is_resumed(run, tmp_path, compared, there)
         _trainings_are_the_same(run, tmp_path, there)
         with Cluster(kind, running.address) as workers, using(workers):
             assert list(map_in_order(str, range(20))) == list(map(str, range(20)))
@@ -153,13 +156,46 @@ def test_everything_gives_the_same_on_a_cluster_as_here(run, tmp_path, kind):
             assert sorted(type(error).__name__ for error in errors) == ["NoneType", "NoneType", "ValueError"]
             with Workers(1) as some:
                 assert {some.start(os.getpid)() for _ in range(4)}.isdisjoint({os.getpid()})
+            _graphs_travel_once(workers, read_graph(graphs[0]))
+            _what_raises_costs_its_own_cell(read_graph(graphs[0]))
+
+
+def _is_resumed(run, folder, compared, there):
+    """Go on on a cluster with a comparison of which one method is done."""
+    file = folder / "resumed.jsonl"
+    first = [*compared[:3], "input", *compared[4:]]
+    assert run(*first, "--resume", file, *there).exit_code == 0
+    begun = file.read_text()
+    done = run(*compared, "--resume", file, "--output", folder / "resumed.json", *there)
+    assert (done.exit_code, begun.count("\n")) == (0, 6), done.stderr
+    assert file.read_text().startswith(begun)
+    assert file.read_text().count("\n") == 18
+    assert _cells(folder / "resumed.json") == _cells(folder / "here.json")
+
+
+def _graphs_travel_once(workers, graph):
+    """Ask after each task how many graphs its worker has fetched."""
+    kept = "__import__('schedopt.core.clusters.worker', fromlist=['_kept'])._kept.fetched"
+    code = f"(__import__('os').getpid(), {kept}, graph.num_ops)"
+    told = [workers.submit(eval, code, {"graph": graph}).result() for _ in range(10)]
+    assert {ops for *_, ops in told} == {graph.num_ops}
+    assert len({(pid, fetched) for pid, fetched, _ in told}) == len({pid for pid, *_ in told})
+
+
+def _what_raises_costs_its_own_cell(graph):
+    """Do three runs, of which the second has a method that cannot solve its problem."""
+    runs = [Run(Problem(graph), parse_method(name), 0, "", "") for name in ("input", "regal", "dfs")]
+    cells = {cell.method: cell for cell in in_parallel(runs, 1)}
+    assert {name for name, cell in cells.items() if cell.status == "failed"} == {"regal"}
+    assert len(cells) == 3
+    assert cells["regal"].error.startswith("UsageError: ")
 
 
 def _trainings_are_the_same(run, folder, there):
-    """Train each network on graphs that are drawn, the second by evolution in a phase of its own, and search a grid."""
+    """Train networks on graphs that are drawn, `regal` by evolution in a phase of its own, too, and search a grid."""
     from models.train_commands import COMMANDS, assert_same_weights
 
-    for method, more in (("topoformer", ""), ("regal", EVOLUTION)):
+    for method, more in (("topoformer", ""), ("regal", EVOLUTION), ("direct", "")):
         config = folder / f"{method}.yaml"
         config.write_text(COMMANDS[method].config.replace("synthetic:", f"{more}synthetic:"))
         for name, options in (("here", ()), ("there", there)):

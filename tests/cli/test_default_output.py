@@ -41,6 +41,14 @@ def test_on_a_terminal_each_writes_a_new_file_and_says_which(run, on_terminal, d
     )
 
 
+def test_several_graphs_on_a_terminal_are_a_new_folder(run, on_terminal, diamond_file):
+    for words, folder in (("gen layered -n 2 --nodes 12", "layered"), ("gen augment diamond.pbtxt", "diamond-copy")):
+        for name in (folder, f"{folder}-2"):
+            result = run(*words.split())
+            assert (result.exit_code, result.stdout) == (0, ""), result.output
+            assert f"note: wrote {name}: " in result.stderr
+
+
 def test_json_on_a_terminal_names_the_file(run, on_terminal, diamond_file):
     assert '"output": "diamond.pb.gz"' in run("convert", diamond_file, "--json").stdout
 

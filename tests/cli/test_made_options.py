@@ -31,7 +31,7 @@ def test_a_field_is_an_option_and_fields_may_share_one():
     first, ends = options_of(Pair, WRITTEN)
     assert (first.name, first.default, ends.name, ends.default) == ("one", 2, "ends", "0.5-0.75")
     kind, info = get_args(first.annotation)
-    assert (kind, info.help, info.metavar) == (int, "The first, a number.", "<int range> [x>=1]")
+    assert (kind, info.help, info.metavar) == (int, "The first, a number.", "<int range> [from 1]")
     assert get_args(ends.annotation)[1].help == "The lower end."
 
 

@@ -33,7 +33,7 @@ def test_a_result_prints_as_the_command_does(diamond_file, options):
     def timeless(text):
         return [line for line in text.splitlines() if "time  " not in line]
 
-    assert timeless(repr(result)) == timeless(done.stdout)
+    assert timeless(repr(result)) + result.explain().splitlines() == timeless(done.stdout)
     assert result.summary() == repr(result)
 
 

@@ -6,14 +6,13 @@ from typing import Annotated, Optional
 
 import typer
 
-from ...default_output import HELP
 from ...options import TASKS
 
 OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
 OUTPUT_HELP = (
     "Folder for a data set; a name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz for one graph; "
-    f"- for one graph on standard output. {HELP}"
+    "- for one graph on standard output. (default: standard output; on a terminal, a new file or folder)"
 )
 _SPLIT_HELP = (
     "Split into train, valid and test, e.g. 3-1-1: sorted by number of ops, each group of A+B+C graphs is "

@@ -46,7 +46,8 @@ def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Output:
     graphs
         How many there are.
     name
-        What the file of the only one is called where the options name none, and it would go to a terminal.
+        What the file of the only one, or the folder of several, is called where the options name none, and standard
+        output is a terminal.
     """
     from ....core.errors import UsageError
     from ....core.files.atomic import check_writable
@@ -59,8 +60,8 @@ def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Output:
     if argument is not None and option is not None:
         raise UsageError("the output is named twice; give it as an argument or with --output")
     given_path = argument or option
-    if given_path is None and graphs == 1:
-        given_path = output_of(None, name, f".{wanted or 'pb.gz'}")
+    if given_path is None:
+        given_path = output_of(None, name, f".{wanted or 'pb.gz'}" if graphs == 1 else "")
     path = given_path or "-"
     suffix = next((s for s in sorted(SUFFIXES, key=len, reverse=True) if path.endswith(s)), None)
     kind = "stdout" if path == "-" else "file" if suffix else "folder"
@@ -124,9 +125,9 @@ def finish_folder(
         write(dumps({"output": str(folder.path), **written}))
         return
     least, most = counts["ops"]["least"], counts["ops"]["most"]
-    ops = f"{least}" if least == most else f"{least} to {most}"
-    parts = ", ".join(f"{part} {number}" for part, number in counts.get("split", {}).items())
-    graphs = f"{counts['graphs']} graph{'s' * (counts['graphs'] != 1)}"
+    ops = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    parts = ", ".join(f"{part} {number:,}" for part, number in counts.get("split", {}).items())
+    graphs = f"{counts['graphs']:,} graph{'s' * (counts['graphs'] != 1)}"
     talk.note(f"wrote {folder.path}: {graphs} of {ops} ops{f' ({parts})' if parts else ''}")
 
 

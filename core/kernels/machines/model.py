@@ -16,6 +16,7 @@ from ...homes import GraphWithHomes, first_home, model_of
 from ...problem import Problem
 from ..graph_arrays import GraphArrays, graph_arrays, most_transfers
 from ..jit import inlined, kernel
+from .moments import sort_moments
 
 NO_LIMIT = 2**62
 FINE, NOT_THERE, NO_LINK = 0, 1, 2
@@ -66,8 +67,8 @@ class Scratch(NamedTuple):
     A tensor on a device is the cell `tensor * devices + device`: when it is `there` (-1 if it is not), the cell whose
     `buffer` it shares, and of that the `last` step that uses it and whether it is `kept`. Per device the `clock`, that
     `before` the last op, bytes `resident` and their `peak`; per pair when the `link` is free. Per step its `memory`,
-    and the bytes that it takes `up` when it starts and puts `down` when it ends; `moments`, `order` and `merged` sort
-    the starts and ends.
+    and the bytes that it takes `up` when it starts and puts `down` when it ends; `moments`, `order`, `merged`, per step
+    its `row`, and per row where it `ends` sort the starts and ends.
     """
 
     placement: IndexArray
@@ -86,6 +87,8 @@ class Scratch(NamedTuple):
     moments: FloatArray
     order: IndexArray
     merged: IndexArray
+    row: IndexArray
+    ends: IndexArray
 
 
 def machine_arrays(problem: Problem) -> tuple[GraphArrays, MachineArrays]:
@@ -140,6 +143,8 @@ def new_scratch(g: GraphArrays, devices: int) -> Scratch:
         moments=np.empty(2 * most),
         order=np.empty(2 * most, np.int32),
         merged=np.empty(2 * most, np.int32),
+        row=np.empty(most, np.int32),
+        ends=np.empty(devices + 3, np.int32),
     )
 
 
@@ -294,29 +299,16 @@ def _note_freed(g: GraphArrays, m: MachineArrays, s: Scratch, steps: Steps, coun
 
 
 @inlined
-def _sort(moments: Any, order: Any, merged: Any, count: int) -> None:
-    """Fill `order` with the places of the least moments first, equals in their order: merging runs, bottom up."""
-    for at in range(count):
-        order[at] = at
-    width = 1
-    while width < count:
-        for low in range(0, count, 2 * width):
-            middle, high = min(low + width, count), min(low + 2 * width, count)
-            one, two = low, middle
-            if middle >= high or moments[order[middle - 1]] <= moments[order[middle]]:
-                for at in range(low, high):
-                    merged[at] = order[at]
-                continue
-            for at in range(low, high):
-                if one < middle and (two >= high or moments[order[one]] <= moments[order[two]]):
-                    merged[at] = order[one]
-                    one += 1
-                else:
-                    merged[at] = order[two]
-                    two += 1
-        for at in range(count):
-            order[at] = merged[at]
-        width *= 2
+def note_rows(m: MachineArrays, s: Scratch, steps: Steps, count: int) -> None:
+    """Fill `row`: devices, what is there from the start, and last transfers that start whenever their link is free."""
+    devices = s.clock.size
+    for step in range(count):
+        if steps.items[step] >= m.first_home:
+            s.row[step] = devices
+        elif steps.items[step] < 0 and m.beside:
+            s.row[step] = devices + 1
+        else:
+            s.row[step] = steps.targets[step]
 
 
 @inlined
@@ -353,7 +345,8 @@ def account(g: GraphArrays, m: MachineArrays, s: Scratch, steps: Steps, count: i
     for step in range(count):
         s.moments[2 * step] = steps.start[step]
         s.moments[2 * step + 1] = steps.end[step]
-    _sort(s.moments, s.order, s.merged, 2 * count)
+    note_rows(m, s, steps, count)
+    sort_moments(s.moments[: 2 * count], s.order, s.merged, s.ends, s.row[:count])
     for at in range(2 * count):
         step, is_end = divmod(s.order[at], 2)
         item, device = steps.items[step], steps.targets[step]

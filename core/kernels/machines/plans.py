@@ -16,11 +16,12 @@ from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..several_devices.sequences import peak_penalty, shift, shift_within
 from ..several_devices.step_moves import Groups
-from .model import MachineArrays, Scratch, Steps, _sort, account, begin, time_op, time_transfer
+from .model import MachineArrays, Scratch, Steps, account, begin, note_rows, time_op, time_transfer
+from .moments import sort_moments
 
 EARLY, NEXT, LATE = 0, 1, 2
-SHARE_OF_LEADS, SHARE_OF_GROUPS = 0.15, 0.4
-"""Of the moves: those that change a lead, and those of a whole group of the hierarchy."""
+SHARE_OF_LEADS, SHARE_OF_GROUPS, SHARE_OF_RETURNS = 0.15, 0.7, 0.3
+"""Moves of a whole group of the hierarchy, and of these, returns; of all others, those that change a lead."""
 
 
 class Plan(NamedTuple):
@@ -105,9 +106,11 @@ def sort_steps(m: MachineArrays, s: Scratch, steps: Steps, count: int, sorted_st
 
     Ops go by their ends and transfers by their starts; the times of the steps remain what they are.
     """
-    for step in range(count):
-        s.moments[step] = steps.start[step] if steps.items[step] < 0 else steps.end[step]
-    _sort(s.moments, s.order, s.merged, count)
+    if m.beside:
+        for step in range(count):
+            s.moments[step] = steps.start[step] if steps.items[step] < 0 else steps.end[step]
+        note_rows(m, s, steps, count)
+        sort_moments(s.moments[:count], s.order, s.merged, s.ends, s.row[:count])
     for at in range(count):
         step = s.order[at] if m.beside else at
         sorted_steps.items[at] = steps.items[step]
@@ -169,6 +172,17 @@ class Places(NamedTuple):
     groups: Groups
 
 
+class Returns(NamedTuple):
+    """Groups some of whose ops are on a slower device than need be, once per device on which such are fastest.
+
+    Shape `(returns,)` each: the first and the last place of a group among `Groups.ops`, and that device.
+    """
+
+    first: IndexArray
+    last: IndexArray
+    device: IndexArray
+
+
 class PlanWalk(NamedTuple):
     """Moves of an annealing over plans, and the best that it meets.
 
@@ -184,6 +198,8 @@ class PlanWalk(NamedTuple):
         Shape `(ops,)`: the plan to which `best` belongs.
     leads
         Whether leads are changed, too.
+    returns
+        Groups that had better be elsewhere.
     before
         Scratch, shape `(ops,)`.
     """
@@ -196,6 +212,7 @@ class PlanWalk(NamedTuple):
     best_placement: IndexArray
     best_lead: IndexArray
     leads: bool
+    returns: Returns
     before: IndexArray
 
 
@@ -212,15 +229,26 @@ def _copy(source: Any, target: Any) -> None:
 
 
 @inlined
-def _move_group(s: Scratch, places: Places, number: int, device: int) -> bool:
+def _move_group(s: Scratch, places: Places, first: int, last: int, device: int) -> bool:
     """Place a group of the hierarchy, as far as its ops may be there; returns whether any was elsewhere."""
     moved = False
-    for at in range(places.groups.first[number], places.groups.last[number]):
+    for at in range(first, last):
         op = places.groups.ops[at]
         if s.placement[op] != device and places.allowed[op, device]:
             _place_group(s, places, places.group[op], device)
             moved = True
     return moved
+
+
+@inlined
+def _move_bunch(s: Scratch, places: Places, returns: Returns, draws: Any) -> bool:
+    """Place a group that is drawn, one that had better be elsewhere or any; returns whether an op moved."""
+    if returns.device.size and draws[1] < SHARE_OF_RETURNS:
+        number = int(draws[0] * returns.device.size)
+        return _move_group(s, places, returns.first[number], returns.last[number], returns.device[number])
+    number = int(draws[0] * places.groups.first.size)
+    first, last = places.groups.first[number], places.groups.last[number]
+    return _move_group(s, places, first, last, int(draws[2] * s.clock.size))
 
 
 @inlined
@@ -251,7 +279,7 @@ def anneal_plan(
     or a group of ops another device; or it changes how early an op is sent what it lacks.
     """
     draws, energy = walk.draws, walk.energy
-    bunches = places.groups.first.size
+    single = 1.0 - SHARE_OF_GROUPS if places.groups.first.size else 1.0
     for move in range(draws.shape[0]):
         op = int(draws[move, 0] * plan.order.size)
         group = places.group[op]
@@ -260,14 +288,14 @@ def anneal_plan(
         first = places.device_ptr[group]
         choices = places.device_ptr[group + 1] - first
         kind = draws[move, 1] if choices > 1 else 1.0
-        is_bunch = bunches > 0 and draws[move, 5] >= 1.0 - SHARE_OF_GROUPS
+        is_bunch = draws[move, 5] >= single
         if op >= m.first_home:
             kind = 0.0
         if is_bunch:
             _copy(s.placement, walk.before)
-            if not _move_group(s, places, int(draws[move, 0] * bunches), int(draws[move, 2] * s.clock.size)):
+            if not _move_bunch(s, places, walk.returns, draws[move]):
                 continue
-        elif walk.leads and draws[move, 5] < SHARE_OF_LEADS:
+        elif walk.leads and draws[move, 5] < SHARE_OF_LEADS * single:
             plan.lead[op] = (lead + 1 + int(draws[move, 2] * 2)) % 3
         else:
             if kind < 0.5 and choices > 1:

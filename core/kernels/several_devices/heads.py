@@ -108,8 +108,8 @@ def find_heads(g: Sending, h: Heads, first: int, last: int) -> None:
 
 
 @kernel
-def between_heads_and_tails(head: Any, tail: Any, by_head: Any, by_tail: Any, runtime: Any, devices: int) -> float:
-    """Return the largest, over pairs of a head and a tail, of both and the shared work of ops that have no less."""
+def between_heads_and_tails(head: Any, tail: Any, by_head: Any, by_tail: Any, energy: Any) -> float:
+    """Return the largest, over pairs of a head and a tail, of both and the energy of ops that have no less."""
     best = 0.0
     for one in range(by_head.size):
         least = head[by_head[one]]
@@ -117,6 +117,6 @@ def between_heads_and_tails(head: Any, tail: Any, by_head: Any, by_tail: Any, ru
         for other in range(by_tail.size - 1, -1, -1):
             op = by_tail[other]
             if head[op] >= least:
-                work += runtime[op]
-                best = max(best, least + tail[op] + work / devices)
+                work += energy[op]
+                best = max(best, least + tail[op] + work)
     return best

@@ -25,10 +25,13 @@ from ...search.search import Search, Stopped
 from .insertion import InsertionSchedule
 from .ranks import downward_ranks, upward_ranks
 
+MOST_CELLS = 10_000_000
+"""Ops times devices, if these are identical: more take seconds that nothing interrupts, and a list schedule will do."""
+
 
 def heft(search: Search, parameters: Parameters) -> None:
     """Offer what HEFT finds: by upward rank, each op where it ends first, in gaps, too."""
-    if search.must_stop():
+    if not _can_begin(search):
         return
     problem, edges = search.problem, EdgeCosts(search.problem)
     with suppress(Stopped):
@@ -38,7 +41,7 @@ def heft(search: Search, parameters: Parameters) -> None:
 
 def peft(search: Search, parameters: Parameters) -> None:
     """Offer what PEFT finds: by mean optimistic cost, each op where its end and that cost are least together."""
-    if search.must_stop():
+    if not _can_begin(search):
         return
     problem, edges = search.problem, EdgeCosts(search.problem)
     with suppress(Stopped):
@@ -48,7 +51,7 @@ def peft(search: Search, parameters: Parameters) -> None:
 
 def cpop(search: Search, parameters: Parameters) -> None:
     """Offer what CPOP finds: the critical path on the device that is fastest for it, others where they end first."""
-    if search.must_stop():
+    if not _can_begin(search):
         return
     problem, edges = search.problem, EdgeCosts(search.problem)
     with suppress(Stopped):
@@ -60,6 +63,12 @@ def cpop(search: Search, parameters: Parameters) -> None:
             ahead[path] = np.inf
             ahead[path, int(total.argmin())] = 0.0
         _offer(search, edges, priority, ahead)
+
+
+def _can_begin(search: Search) -> bool:
+    """Whether there is time, and the table of what each op takes on each device is not too large."""
+    problem = search.problem
+    return not search.must_stop() and not (problem.is_plain and problem.graph.num_ops * problem.devices > MOST_CELLS)
 
 
 def _critical_path(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> list[int]:

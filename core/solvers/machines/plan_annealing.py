@@ -12,13 +12,13 @@ import numpy as np
 
 from ...arrays import IndexArray
 from ...costs.machine_bounds import EdgeCosts
-from ...kernels.machines.plans import EARLY, LATE, Cost, MachineAim, Plan, PlanWalk, anneal_plan
+from ...kernels.machines.plans import EARLY, LATE, Cost, MachineAim, Plan, PlanWalk, Returns, anneal_plan
 from ...search.parameters import Parameters
 from ...search.plans import EXCESS_WEIGHT, Plans
 from ...search.search import Search
 from ..several_devices import gp_dfs
 from ..several_devices.cooling import Cooling
-from ..several_devices.op_groups import hierarchy, moving_groups, no_groups
+from ..several_devices.op_groups import LARGEST_GROUP, hierarchy, moving_groups, no_groups
 from .filled_devices import filled_placements
 from .ranks import upward_ranks
 from .ready_ops import MOST_OPS, RULES, place_ready_ops
@@ -65,6 +65,9 @@ class _Annealing:
         self.groups = None
         if is_tight and search.has_time_for(SECONDS_TO_GROUP * self.ops):
             self.groups = hierarchy(search.problem, search.must_stop)
+        rules = search.problem.rules
+        times = np.where(rules.allowed[rules.group], rules.times, np.inf)
+        self.fastest, self.is_slow = times.argmin(axis=1), times > times.min(axis=1, keepdims=True)
         self.places = self.plans.places(no_groups() if self.groups is None else moving_groups(self.groups))
 
     def offer_starts(self) -> None:
@@ -218,7 +221,7 @@ class _Annealing:
         leads = bool(aim.memory and plans.machine.beside)
         draws = search.rng.random((moves, 6))
         kept = self.best_order, self.best_placement, self.best_lead
-        walk = PlanWalk(temperature, energy, draws, best, *kept, leads, np.empty(self.ops, np.int32))
+        walk = PlanWalk(temperature, energy, draws, best, *kept, leads, self._returns(), np.empty(self.ops, np.int32))
         energy = anneal_plan(plans.arrays, plans.machine, plans.scratch, plan, plans.steps, self.places, aim, walk)
         search.evaluations += moves
         if tuple(best) < tuple(before):
@@ -226,6 +229,18 @@ class _Annealing:
             self._offer(plans.plan(self.best_order, self.best_lead), self.best_placement, counted=True)
             plans.scratch.placement[:] = present
         return energy
+
+    def _returns(self) -> Returns:
+        """Return the groups that hold ops on slower devices than need be, single ops included."""
+        found = [(np.empty(0, np.int32),) * 3]
+        if self.groups is not None:
+            groups, is_slow = self.groups, self.is_slow[np.arange(self.ops), self.plans.scratch.placement]
+            is_wide = groups.last - groups.first > LARGEST_GROUP * self.ops
+            for device in range(self.is_slow.shape[1]):
+                held = np.concatenate(([0], np.cumsum((is_slow & (self.fastest == device))[groups.ops])))
+                at = np.flatnonzero((held[groups.last] > held[groups.first]) & ~is_wide)
+                found.append((groups.first[at], groups.last[at], np.full(len(at), device, np.int32)))
+        return Returns(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
     def _offer(self, plan: Plan, placement: Any, *, counted: bool = False) -> None:
         schedule = self.plans.schedule(plan, placement)

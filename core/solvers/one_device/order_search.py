@@ -7,6 +7,7 @@ The best peak falls and its lower bound rises at once; where they meet the order
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from ...one_device.stretches import separators, stretch_of
 from ...problem import Problem
 from ...schedule import Schedule
 from ...search import parameters as base
-from ...search.search import Search
+from ...search.search import Search, Stopped
 from .approximate_dp import Beam, run_beam
 
 FIRST_BEAMS = (1, 10, 100)
@@ -56,9 +57,10 @@ def solve(search: Search, parameters: Parameters) -> None:
     if search.must_stop():  # a million ops take a second to be cut
         return
     stretches = _Stretches(search, is_proving=parameters.proofs > 0)
-    while not (stretch := stretches.of_largest_peak()).must_stop:
-        if not stretch.improve():
-            return
+    with suppress(Stopped):
+        while not (stretch := stretches.of_largest_peak()).must_stop:
+            if not stretch.improve():
+                return
 
 
 def warm_up(tiny: Problem) -> Problem:
@@ -88,12 +90,16 @@ class _Stretches:
         if number not in self._known:
             first, last = int(self.ends[number - 1]) if number else 0, int(self.ends[number])
             place = np.argsort(self.order)
-            buffers, throughout = stretch_of(self.buffers, self.order, place, self.memory, first, last)
+            buffers, throughout = stretch_of(self.buffers, self.order, place, self.memory, first, last, self._look)
             ops = self.order[first:last].copy()
             self._known[number] = _Stretch(
                 self.search, buffers, throughout, self.is_proving, lambda order: self._glue(first, ops[order[1:] - 1])
             )
         return self._known[number]
+
+    def _look(self) -> None:
+        if self.search.must_stop():
+            raise Stopped
 
     def _glue(self, first: int, ops: IndexArray) -> None:
         """Put a better order of a stretch in its place."""

@@ -7,9 +7,11 @@ single ops then refine what no keys decode to. The decoders, and what each part 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,7 @@ from .cooling import Cooling
 from .gp_dfs import merge
 from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, has_time_to_decode, seconds_to_decode, start_keys
 from .list_schedule import list_schedule
-from .peak_annealing import LeastPeak
+from .peak_annealing import POWER, LeastPeak
 
 LARGEST_IMPATIENT = 10_000
 """Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
@@ -44,6 +46,12 @@ OPS_PER_WINDOW = (36, 108)
 SHARE_OF_TRIES, SHARE_OF_CUTS = 0.05, 0.2
 """Of the budget left: each size of window is tried, and once more for longer if that is clearly better."""
 CLEARLY_BETTER = 0.95
+LARGEST_IN_CYCLES, KEYS_PER_OP = 64, 40
+MOVES_PER_OP, LONGER, HOTTER, HOTTER_PEAK = 4000, 1.3, (10.0, 1.0), (1.0, 20.0)
+"""Of small graphs: how long a first cycle is, how much longer each next one, and how much hotter they begin in turn.
+
+What is much hotter shares out a few large weights, by worse plans in between.
+"""
 SECONDS_TO_MERGE = 2e-5
 
 
@@ -73,6 +81,8 @@ def solve(search: Search, parameters: Parameters) -> None:
 
     Makespan: keys, then, if the best exceeds the memory limit, the search for the least peak until a schedule
     fits, then sequences. Temperatures fall with the evaluations spent if these are limited, else with the time.
+    Where a small graph's transfers are free and time alone is limited, they fall with the evaluations of cycles, of
+    which there are more in more time: a search that goes on afterwards, as `auto` does, misses only the last of them.
     """
     p = parameters
     problem = search.problem
@@ -83,7 +93,10 @@ def solve(search: Search, parameters: Parameters) -> None:
         search.offer_order(problem.graph.input_order)
     for_peak = p.memory_hot, p.memory_cold
     if problem.task == "memory":
-        LeastPeak(search, int(search.lower_bound)).run(*for_peak)
+        if _is_in_cycles(search):
+            _minimise_peak_in_cycles(search, *for_peak)
+        else:
+            LeastPeak(search, int(search.lower_bound)).run(*for_peak)
     else:
         _minimise_makespan(search, p, for_peak)
     search.must_stop()  # a clock of its own may have seen first that time is up
@@ -103,6 +116,29 @@ def is_paid(problem: Problem) -> bool:
     return problem.devices > 1 and (problem.latency > 0 or problem.microseconds_per_byte > 0)
 
 
+def _is_in_cycles(search: Search) -> bool:
+    """Whether a small graph is annealed in cycles: transfers are free, and time alone is limited."""
+    problem, is_counted = search.problem, search.evaluations_left < math.inf
+    is_free = problem.task == "memory" or (problem.memory_limit is None and not is_paid(problem))
+    is_small = problem.devices > 1 and problem.graph.num_ops <= LARGEST_IN_CYCLES
+    return is_small and is_free and search.is_timed and not is_counted
+
+
+def _minimise_peak_in_cycles(search: Search, hot: float, cold: float) -> None:
+    """Search for the least peak, then anneal it anew, for longer each time, until time ends."""
+    moves = float(MOVES_PER_OP * search.problem.graph.num_ops)
+    for number, hotter in enumerate(cycle(HOTTER_PEAK)):
+        if search.must_stop():
+            return
+        with search.limited(int(moves)):
+            peaks = LeastPeak(search, int(search.lower_bound))
+            if number == 0:
+                peaks.run(hot, cold)
+            else:
+                peaks.anneal(hotter * hot * POWER, hotter * cold * POWER)
+        moves *= LONGER
+
+
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
     if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT:
         schedule = list_schedule(search.problem, search.must_stop)  # where there may be no time to decode any keys
@@ -117,6 +153,9 @@ def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, flo
         annealing.price_starts(starts[:-1])
     elif annealing.price_starts(starts):
         annealing.over_cuts()
+        if _is_in_cycles(search):
+            annealing.over_cycles(p.hot, p.cold)
+            return
         annealing.over_keys(p.keys, p.hot, p.cold)
     if search.best_fitness[0] > 0:
         assert search.problem.memory_limit is not None
@@ -140,7 +179,7 @@ class _Annealing:
         self.keys = np.empty(0, np.float32)
         self.steps = new_steps(self.arrays, devices)
         self.cooling = Cooling(search)
-        self.seconds_to_decode = seconds_to_decode(graph)
+        self.seconds_to_decode = seconds_to_decode(self.problem)
         self.start_from_best()
 
     def start_from_best(self) -> None:
@@ -209,6 +248,21 @@ class _Annealing:
                 return
             first = hot * (cold / hot) ** (now / share)
             energy = self._anneal(6, anneal_keys, (self.lazy, self.keys, aim), first, energy)
+
+    def over_cycles(self, hot: float, cold: float) -> None:
+        """Anneal some keys, then the sequence of the best schedule anew, for longer each time, until time ends."""
+        search, moves = self.search, float(MOVES_PER_OP * self.ops)
+        with search.limited(KEYS_PER_OP * self.ops):
+            self.cooling = Cooling(search)
+            self.over_keys(1.0, hot, cold)
+        for hotter in cycle(HOTTER):
+            if search.must_stop():
+                return
+            with search.limited(int(moves)):
+                self.cooling = Cooling(search)
+                self.start_from_best()
+                self.over_sequences(hotter * hot, cold)
+            moves *= LONGER
 
     def over_sequences(self, hot: float, cold: float) -> None:
         """Anneal the sequence of the best schedule until the budget ends."""

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from ...arrays import FloatArray
 from ...errors import UsageError
 from ...kernels.several_devices.random_keys import cross, look_up
-from ...problem import Problem
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
 from ..machines.chromosomes import LazyMachineChromosomes, MachineChromosomes
 from .beta_quantiles import quantile_tables
 from .lazy_keys import LONGEST_DECODING, LazyChromosomes, seconds_to_decode, start_keys
-from .random_keys import Chromosomes, Population, ranked
+from .random_keys import Chromosomes, Population, has_time_for_one, ranked
 
 Decoder = Literal["queue", "lazy"]
 DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": LazyChromosomes}
@@ -29,8 +28,6 @@ MOST_KEYS, LEAST_CHROMOSOMES = 2**27, 3
 """Genes of all populations together: half a gibibyte, and as much again for a generation's offspring."""
 MOST_DRAWN = 2**24
 """Genes that are drawn between two looks at the clock, some hundredths of a second."""
-SECONDS_PER_GENE, SECONDS_PER_READ, NOTICED = 2e-8, 2.5e-7, 0.2
-"""To draw a chromosome, to make a schedule of it and to price that; less than the last is not asked for."""
 
 
 @dataclass(frozen=True)
@@ -113,24 +110,16 @@ class Evolved:
 def solve(search: Search, parameters: Parameters) -> None:
     """Evolve uniform or beta mutants until the budget ends; lazy keys start from bottom levels.
 
-    Where these take too long to decode, because very many ops wait at once, the queue takes their place, with a note.
+    Where these take too long to decode, the queue takes their place, with a note.
     """
     problem = search.problem
     known = start_keys(problem) if parameters.decoder == "lazy" else None
-    if known is not None and problem.is_plain and seconds_to_decode(problem.graph) > LONGEST_DECODING:
-        search.notes.append(f"{problem.graph.name}: too many ops wait at once for decoder=lazy; decoder=queue was used")
+    if known is not None and problem.is_plain and seconds_to_decode(problem) > LONGEST_DECODING:
+        search.notes.append(f"{problem.graph.name}: decoder=lazy would take too long; decoder=queue was used")
         parameters, known = replace(parameters, decoder="queue"), None
-    seconds = _seconds_for_one(problem) if known is None and problem.is_plain else 0.0
-    if seconds > NOTICED and not search.has_time_for(seconds):
-        return  # not even for one chromosome
+    if search.must_stop() or (known is None and problem.is_plain and not has_time_for_one(search)):
+        return
     evolve(search, parameters, GeneDistribution(parameters.alpha, parameters.beta, parameters.bias), known)
-
-
-def _seconds_for_one(problem: Problem) -> float:
-    """Return about how long the first chromosome takes until its schedule is offered."""
-    graph = problem.graph
-    genes = graph.num_ops * (problem.devices + 1) + graph.num_tensors * problem.devices
-    return SECONDS_PER_GENE * genes + SECONDS_PER_READ * (graph.num_ops + len(graph.inputs[1]))
 
 
 def evolve(

@@ -23,6 +23,8 @@ def solve(search: Search, parameters: Parameters) -> None:
 
     The random start of the partition is drawn from the run's generator, so `--seed` gives others.
     """
+    if search.must_stop():
+        return
     problem = search.problem
     with suppress(Stopped):
         placement = partition(problem.graph, problem.devices, search.rng, search.must_stop, search.heeding)
@@ -101,7 +103,7 @@ def _split(
     while 0 < cut < len(ops) and not stop() and _improve(network, side, heed):
         pass
     for number, part in enumerate(((first, left), (first + left, devices - left))):
-        _split(network, [op for op in ops if side[op] == number], *part, placement, stop, heed)
+        _split(network, [op for op in heed(ops) if side[op] == number], *part, placement, stop, heed)
 
 
 def _improve(network: Network, side: dict[int, int], heed: Heed) -> bool:

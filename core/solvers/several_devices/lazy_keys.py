@@ -27,7 +27,7 @@ NO_LIMIT = 2**62
 EXCESS_WEIGHT = 10.0
 LONGEST_DECODING = 0.5
 """Seconds that keys of a makespan may take to decode, as nothing stops that; `list_schedule` is for larger graphs."""
-_SECONDS_PER_WAIT, _SECONDS_PER_OP = 2e-9, 2e-6
+_SECONDS_PER_LOOK, _SECONDS_PER_READ, _SECONDS_PER_OP = 2e-9, 4e-9, 2e-6
 
 
 def aim_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Aim:
@@ -60,16 +60,24 @@ def bottom_levels(graph: CostGraph) -> FloatArray:
     return path_ends(frozen(graph.input_order[::-1], np.int32), *graph.successors, graph.runtime)
 
 
-def seconds_to_decode(graph: CostGraph) -> float:
-    """Return about how long keys of a makespan take to decode, as every op that waits is looked at in each step.
+def seconds_to_decode(problem: Problem) -> float:
+    """Return about how long keys of a makespan take to decode.
 
-    That is for how many steps the ops wait, ready, in the input order, summed.
+    Every op that waits is looked at in each step, for as many steps as it does, ready, in the input order. Devices meet
+    where no op has its inputs at hand, about once per level and device, and then each input of each op that waits is
+    looked for on every device.
     """
+    graph, devices = problem.graph, problem.devices
+    ops, reads = graph.num_ops, len(graph.inputs[1])
     place = np.argsort(graph.input_order)
     pointers, predecessors = graph.predecessors
-    ready = np.full(graph.num_ops, -1)
-    np.maximum.at(ready, np.repeat(np.arange(graph.num_ops), np.diff(pointers)), place[predecessors])
-    return float(_SECONDS_PER_WAIT * (place - ready - 1).sum())
+    ready = np.full(ops, -1)
+    np.maximum.at(ready, np.repeat(np.arange(ops), np.diff(pointers)), place[predecessors])
+    waits = float((place - ready - 1).sum())
+    levels = path_ends(graph.input_order, pointers, predecessors, np.ones(ops)).max()
+    share_of_meetings = min(1.0, levels * devices / ops)
+    looks = waits * (1 + share_of_meetings * devices * (1 + reads / ops))
+    return float(_SECONDS_PER_LOOK * looks + _SECONDS_PER_READ * reads * devices)
 
 
 def has_time_to_decode(search: Search, seconds: float) -> bool:

@@ -25,6 +25,8 @@ from ...search.tuned import shipped
 from .lazy_keys import aim_of, as_schedule
 
 Fitness = tuple[int, float]
+SECONDS_PER_OP = 1e-6
+"""To price a start and to offer it."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ def solve(search: Search, parameters: Parameters) -> None:
         else:
             walk.start_from(start)
             start = None
+        if search.must_stop() or (search.best is None and not search.has_time_for(SECONDS_PER_OP * walk.ops)):
+            return
         current, failures = walk.price(), 0
         while failures < patience and not search.must_stop():
             undo = walk.move()

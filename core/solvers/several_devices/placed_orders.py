@@ -54,7 +54,7 @@ def _run_lazily(search: Search, orders: IndexArray) -> None:
 def decode_keys(search: Search, keys: Population) -> None:
     """Offer the schedules of rows of keys of a makespan; a list schedule where there is no time to decode these."""
     graph = search.problem.graph
-    if has_time_to_decode(search, seconds_to_decode(graph)):
+    if has_time_to_decode(search, seconds_to_decode(search.problem)):
         with LazyChromosomes(search) as chromosomes:
             chromosomes.price(keys)
         return

@@ -21,11 +21,26 @@ from ...search.search import Search
 Population = NDArray[np.float32]
 _MOST_READS = 10**6
 """Reads of ops that are priced between two looks at the clock, some hundredths of a second."""
+_SECONDS_PER_GENE, _SECONDS_PER_READ, _NOTICED = 2e-8, 2.5e-7, 0.2
+"""To draw a chromosome, to make a schedule of it and to price that; less than the last is not asked for."""
+
+_MOST_GENES = 2**25
+"""Of one schedule: more take more than a second to draw and decode, which nothing interrupts."""
 
 
 def ranked(fitness: FloatArray) -> NDArray[np.intp]:
     """Return the rows from best to worst, equals in their order."""
     return np.lexsort((fitness[:, 1], fitness[:, 0]))
+
+
+def has_time_for_one(search: Search) -> bool:
+    """Whether there is time to draw the random keys of one schedule, and to make and offer it, and not too many."""
+    graph, devices = search.problem.graph, search.problem.devices
+    genes = graph.num_ops * (devices + 1) + graph.num_tensors * devices
+    if genes > _MOST_GENES:
+        return False
+    seconds = _SECONDS_PER_GENE * genes + _SECONDS_PER_READ * (graph.num_ops + len(graph.inputs[1]))
+    return seconds <= _NOTICED or search.has_time_for(seconds)
 
 
 class Chromosomes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...search.parameters import Parameters
 from ...search.search import Search
 from ..machines.chromosomes import MachineChromosomes
-from .random_keys import Chromosomes
+from .random_keys import Chromosomes, has_time_for_one
 
 _BATCH, _MOST_GENES = 64, 10**7
 """Schedules drawn at once, and the random numbers that they may take together."""
@@ -18,6 +18,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     ops, gives the paper's numbers (`docs/methods/one-device.md`). On several devices placement and transfers are
     random too.
     """
+    if search.problem.is_plain and not has_time_for_one(search):
+        return
     kind = Chromosomes if search.problem.is_plain else MachineChromosomes
     with kind(search) as chromosomes:
         while not search.must_stop():

@@ -1,12 +1,14 @@
 """Every method on small graphs, both tasks, two and four devices, free transfers, in the same time.
 
 usage: python examples/experiments/several_devices/small_graphs.py FOLDER [--graphs N] [--seconds S] [--devices 2 4]
-       [--methods NAME...] [--clock wall|processor, default wall] [--resume FILE.jsonl]
+       [--methods NAME...] [--largest OPS] [--only GRAPH...] [--clock wall|processor, default wall]
+       [--resume FILE.jsonl]
     schedopt gen synthetic FOLDER --nodes 8-58 --count 200 --seed 2018 makes the graphs: 10 to 60 ops.
 A row per task and number of devices says, of each method: the mean of how far it is above the best of all, with its
 standard error, on how many graphs it is above it, and how many it proves optimal. A last row names the graphs on which
 `auto` is not the best. With --clock processor, seconds are of processor time, those of cp-sat, too, so that other work
-on the machine does not shorten them. What is finished is in the file of --resume and not run again.
+on the machine does not shorten them. What is finished is in the file of --resume and not run again. --largest leaves
+out the graphs of more ops, --only all but those of these names.
 """
 
 from __future__ import annotations
@@ -32,17 +34,24 @@ def main() -> None:
     parser.add_argument("--devices", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--tasks", nargs="+", default=["memory", "runtime"])
     parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--largest", type=int)
+    parser.add_argument("--only", nargs="+", default=())
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall")
     parser.add_argument("--resume", type=Path)
     given = parser.parse_args()
     if given.clock == "processor":
         count_processor_time()
-    files = sorted(given.folder.glob("*.pb.gz"))[: given.graphs]
+    files = [file for file in sorted(given.folder.glob("*.pb.gz"))[: given.graphs] if _is_wanted(file, given)]
     runs = RecordedRuns(given.resume)
     for task in given.tasks:
         for devices in given.devices:
             print(f"{task}, {devices} devices, {len(files)} graphs, {given.seconds:g} s:", flush=True)
             _print_table(files, task, devices, given, runs)
+
+
+def _is_wanted(file: Path, given: argparse.Namespace) -> bool:
+    is_small = given.largest is None or schedopt.read_graph(file).num_ops <= given.largest
+    return is_small and (not given.only or file.name.split(".")[0] in given.only)
 
 
 def _print_table(files: list[Path], task: Any, devices: int, given: argparse.Namespace, runs: RecordedRuns) -> None:

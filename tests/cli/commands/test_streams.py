@@ -73,7 +73,7 @@ def test_results_that_differ_and_rounds_that_miss_are_told_by_the_exit_code(run,
         (("measure", "net.onnx", "--plot", "p.html"), "p.html: the name must end in one of .png (a picture), .svg"),
         (("apply", "net.onnx", "s.json", "-o", "m.json", "--format", "device-map"), "a device map is of the modules"),
         (("apply", "m:f", "s.json", "-o", "m.pt2", "--format", "device-map"), "m.pt2: a device map is written as JSON"),
-        (("apply", "m:f", "s.json", "-o", "m.pt2", "--format", "map"), "'map' is not one of"),
+        (("apply", "m:f", "s.json", "-o", "m.pt2", "--format", "map"), "one of program, device-map, not 'map'"),
     ],
 )
 def test_bad_input_is_one_sentence(run, arguments, message):

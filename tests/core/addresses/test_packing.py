@@ -56,7 +56,7 @@ def test_branch_and_bound_alone(seed, threads):
     assert not np.any(offsets % 8)
 
 
-@pytest.mark.parametrize("seed", seeds(100, quick=33))
+@pytest.mark.parametrize("seed", seeds(100, quick=20))
 def test_cliques_overlap_as_the_lifetimes_do(seed):
     lifetimes = random_lifetimes(seed)
     lower, upper = cliques(lifetimes.lower, lifetimes.upper)

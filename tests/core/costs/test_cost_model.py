@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.costs.simulator import needed_transfers, simulate
+from schedopt.core.costs.simulator import needed_receivers, simulate
 from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import ScheduleError
 from schedopt.core.graph_builder import GraphBuilder
@@ -205,9 +205,10 @@ def test_a_placement_needs_the_transfers_of_the_plain_twin(devices):
         rng = np.random.default_rng([seed, devices])
         graph, plain = naive.random_graph(rng, int(rng.integers(1, 40)))
         placement = rng.integers(0, devices, graph.num_ops)
-        wanted = naive.needed_transfers(plain, placement.tolist())
-        found = needed_transfers(graph, placement).tolist()
-        assert found == sorted(64 * plain.index[tensor] + device for tensor, device in wanted)
+        wanted = [0] * graph.num_tensors
+        for tensor, device in naive.needed_transfers(plain, placement.tolist()):
+            wanted[plain.index[tensor]] |= 1 << device
+        assert needed_receivers(graph, placement).tolist() == wanted
 
 
 def test_all_control_dependents_wait_on_one_tensor_sent_once_per_device():
@@ -218,7 +219,7 @@ def test_all_control_dependents_wait_on_one_tensor_sent_once_per_device():
     graph = builder.build()
     assert graph.num_tensors == 2
     placement = np.array([0, 1, 1, 1, 0], np.int32)
-    assert needed_transfers(graph, placement).tolist() == [1 * 64 + 1]
+    assert needed_receivers(graph, placement).tolist() == [0, 1 << 1]
     schedule = Schedule.from_steps([0, ~1, 1, 2, 3, 4], [0, 0, 1, 1, 1, 0], [0, 1, 1, 1, 1, 0])
     simulation = prices(Problem(graph, devices=2, latency=5.0, bandwidth=1.0), schedule)
     assert simulation.step_end.tolist() == [1, 6, 7, 8, 9, 7]  # latency, and no bytes
@@ -250,7 +251,7 @@ def test_a_synchronous_transfer_waits_for_both_clocks():
 # Agreement ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", seeds(300, quick=50))
+@pytest.mark.parametrize("seed", seeds(300, quick=25))
 def test_simulator_verifier_and_twin_agree(seed):
     """Random placements and orders on 1 to 4 devices, with every feature of graph and problem."""
     rng = np.random.default_rng(seed)
@@ -289,7 +290,7 @@ def test_agreement_on_sixty_four_devices(seed):
     assert simulation.clock_per_device.tolist() == pytest.approx(expected.clocks, rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", seeds(60, quick=20))
+@pytest.mark.parametrize("seed", seeds(60, quick=13))
 def test_one_device_is_a_function_of_the_executed_set(seed):
     """Stepping through buffers and the closed form over sets give the same memory at each step."""
     rng = np.random.default_rng([1, seed])

@@ -225,7 +225,7 @@ def test_auto_is_never_worse_than_the_input_order(seed):
         ("brkga:elites=few", "elites of 'brkga' must be a whole number, not 'few'"),
         ("brkga:decoder=eager", "decoder must be one of queue, lazy, not 'eager'"),
         ("brkga:elites=0", "elites must be at least 1, not 0"),
-        ("brkga:bias=0.4", "bias must be from 0.5 to 1.0, not 0.4"),
+        ("brkga:bias=0.4", "bias must be from 0.5 to 1, not 0.4"),
         ("brkga:bias=nan", "bias must be from"),
         ("brkga:elites=60:mutants=40", r"60 \+ 40\) must be fewer than chromosomes \(100\)"),
         ("approximate-dp:beam-size=0", "beam_size must be from 1"),

@@ -296,7 +296,7 @@ def test_settings_that_make_no_sense_are_refused(method):
     with pytest.raises(UsageError, match="phases must not be empty"):
         dataclasses.replace(method.parameters, phases=())
     for settings, words in (
-        ({"learning_rate": float("nan")}, "learning_rate must be from 0.0 to 1.0, not nan"),
+        ({"learning_rate": float("nan")}, "learning_rate must be from 0 to 1, not nan"),
         ({"samples": 1, "baseline": "leave-one-out"}, "needs at least 2 samples"),
         ({"epochs": 0}, "epochs must be at least 1, not 0"),
     ):

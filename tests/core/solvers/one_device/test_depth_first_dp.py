@@ -9,7 +9,7 @@ from schedopt.core.search.search import Search, Watcher
 from schedopt.core.solve import solve
 
 
-@pytest.mark.parametrize("seed", seeds(60, quick=20))
+@pytest.mark.parametrize("seed", seeds(60, quick=13))
 @pytest.mark.parametrize("table", [1, 8_000_000])
 def test_it_proves_the_optimum_when_it_ends(seed, table):
     rng = np.random.default_rng([120, seed])

@@ -1,10 +1,16 @@
 """Annealing on several devices: its budget, and limits that bind."""
 
+import threading
+import time
+
 import naive
 import numpy as np
 import pytest
 from schedopt.core.problem import Problem
-from schedopt.core.solve import solve
+from schedopt.core.search.method_spec import parse_method
+from schedopt.core.search.search import Search, Watcher
+from schedopt.core.solve import run, solve
+from schedopt.core.solvers.several_devices import annealing
 
 
 @pytest.mark.parametrize("devices", [2, 64])
@@ -33,3 +39,34 @@ def test_a_memory_limit_that_binds_is_kept():
     assert kept.is_feasible
     assert kept.simulation.peak <= limit
     assert kept.value < float(graph.runtime.sum())
+
+
+class _Recorded(Search):
+    """A search with days of time, stopped after some evaluations, that remembers what it was offered."""
+
+    def __init__(self, problem, evaluations):
+        def watch(search):
+            if search.evaluations >= evaluations:
+                search.interrupt.set()
+
+        deadline = time.monotonic() + 1e6
+        super().__init__(problem, seed=3, deadline=deadline, watcher=Watcher(threading.Event(), watch))
+        self.offered = []
+
+    def offer(self, schedule):
+        self.offered.append((schedule.items.tolist(), schedule.targets.tolist()))
+        return super().offer(schedule)
+
+
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+@pytest.mark.parametrize(("ops", "devices"), [(20, 2), (40, 4)])
+def test_auto_begins_a_small_graph_with_all_that_annealing_does(task, ops, devices, monkeypatch):
+    """Then nothing is lost to it but what annealing finds in the last of the time; cycles depend on no clock."""
+    monkeypatch.setattr(annealing, "MOVES_PER_OP", 200)
+    problem = Problem(naive.random_graph(np.random.default_rng(ops), ops)[0], task, devices)
+    runs = [_Recorded(problem, 1000 * ops) for _ in range(2)]
+    for search, method in zip(runs, ("annealing", "auto"), strict=True):
+        run(search, parse_method(method))
+    assert len(runs[0].offered) > 5
+    assert runs[1].offered == runs[0].offered
+    assert runs[1].best_fitness == runs[0].best_fitness

@@ -13,6 +13,7 @@ from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from schedopt.core.search.search import Search, Watcher
 from schedopt.core.solve import solve
+from schedopt.core.solvers.machines import list_schedulers
 from schedopt.core.solvers.several_devices import brkga, lazy_keys, random_keys
 from schedopt.core.solvers.several_devices.placed_orders import place
 
@@ -161,13 +162,16 @@ def test_time_is_kept_back_for_the_list_schedule_until_something_is_offered():
     assert not search.must_stop()
 
 
-def test_brkga_begins_no_chromosome_that_it_has_no_time_for(monkeypatch):
-    monkeypatch.setattr(brkga, "SECONDS_PER_READ", 1.0)
+@pytest.mark.parametrize("method", ["brkga", "random"])
+def test_no_random_keys_are_drawn_that_there_is_no_time_for(monkeypatch, method):
+    monkeypatch.setattr(random_keys, "_SECONDS_PER_READ", 1.0)
     problem = Problem(two_chains(), "runtime", 2)
-    result = solve(problem, "brkga", time_limit=10, evaluations=20)
+    result = solve(problem, method, time_limit=10, evaluations=20)
     assert (result.evaluations, result.is_repeatable) == (0, False)
-    assert "no time for brkga" in result.notes[0]
-    assert solve(problem, "brkga", evaluations=20).evaluations == 20
+    assert f"no time for {method}" in result.notes[0]
+    assert solve(problem, method, evaluations=20).evaluations == 20
+    monkeypatch.setattr(random_keys, "_MOST_GENES", 50)
+    assert "this is a list schedule" in solve(problem, method, evaluations=20).notes[0]
 
 
 def test_after_ctrl_c_no_schedule_is_made_of_a_large_chromosome(monkeypatch):
@@ -178,3 +182,27 @@ def test_after_ctrl_c_no_schedule_is_made_of_a_large_chromosome(monkeypatch):
         with random_keys.Chromosomes(search) as chromosomes:
             chromosomes.price(np.zeros((1, chromosomes.genes), np.float32))
         assert (search.best is not None) == offered
+
+
+@pytest.mark.parametrize("method", ["heft", "peft", "cpop"])
+def test_a_table_of_ops_and_devices_that_is_too_large_gives_way_to_a_list_schedule(monkeypatch, method):
+    problem = Problem(two_chains(), "runtime", 2)
+    assert solve(problem, method).notes == ()
+    monkeypatch.setattr(list_schedulers, "MOST_CELLS", 23)
+    result = solve(problem, method)
+    assert "this is a list schedule" in result.notes[0]
+    assert result.simulation.runtime == 6 * 3.0
+
+
+def test_how_long_keys_take_to_decode_grows_with_devices_and_reads():
+    def dense(reads):
+        builder = GraphBuilder("dense")
+        for op in range(200):
+            layer = op // 20
+            inputs = [(20 * (layer - 1) + read, 0) for read in range(reads)] if layer else []
+            builder.add_op(f"op{op}", inputs=inputs, outputs=[8])
+        return builder.build()
+
+    seconds = [lazy_keys.seconds_to_decode(Problem(dense(reads), "runtime", d)) for reads in (2, 12) for d in (2, 64)]
+    assert seconds[0] < seconds[1] < seconds[3]
+    assert seconds[0] < seconds[2] < seconds[3]

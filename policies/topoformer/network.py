@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.errors import UsageError
+from ...core.kernels.one_device.priority_beam import NO_LIMIT
 from ...core.kernels.one_device.priority_orders import price_orders, ready_steps
 from ...core.search.parameters import Parameters, parameter
 from ..networks.files import read_network
@@ -109,8 +110,11 @@ class Policy(Protocol):
         """Return `count` orders per graph, drawn."""
         ...
 
-    def beam(self, width: int) -> list[Decoded]:
-        """Return what a beam of this width finds per graph, with state collapsing."""
+    def beam(self, width: int, limit: int = NO_LIMIT) -> list[Decoded]:
+        """Return what a beam of this width finds per graph, with state collapsing.
+
+        Orders that reach `limit` bytes are of no use: if that ends them all, there may be no rows.
+        """
         ...
 
     def log_probability(self, orders: Sequence[np.ndarray]) -> Tensor:
@@ -148,9 +152,9 @@ class PriorityPolicy:
         """See `Policy`."""
         return [decode_samples(b, row, count, rng) for b, row in self._values()]
 
-    def beam(self, width: int) -> list[Decoded]:
+    def beam(self, width: int, limit: int = NO_LIMIT) -> list[Decoded]:
         """See `Policy`."""
-        return [decode_beam(b, row, width) for b, row in self._values()]
+        return [decode_beam(b, row, width, limit=limit) for b, row in self._values()]
 
     def two_way(
         self, width: int, most: float, bound: int, must_stop: Callable[[], bool] = lambda: False
@@ -213,8 +217,8 @@ class AutoregressivePolicy:
         with torch.no_grad():
             return self._priced(self.decoder.sample(self.embeddings, self.batch, count, generator))
 
-    def beam(self, width: int) -> list[Decoded]:
-        """See `Policy`."""
+    def beam(self, width: int, limit: int = NO_LIMIT) -> list[Decoded]:
+        """See `Policy`; the limit is not heeded."""
         buffers = [graph.graph.buffers for graph in self.graphs]
         with torch.no_grad():
             return self._priced(self.decoder.beam(self.embeddings, self.batch, buffers, width))

@@ -170,12 +170,19 @@ def decode_samples(graph: CostGraph | Buffers, priorities: Any, count: int, rng:
     return _priced(b, priority_orders.sample(b, _as_array(priorities), count, rng))
 
 
-def decode_beam(graph: CostGraph | Buffers, priorities: Any, width: int, *, collapse: bool = True) -> Decoded:
+def decode_beam(
+    graph: CostGraph | Buffers,
+    priorities: Any,
+    width: int,
+    *,
+    collapse: bool = True,
+    limit: int = priority_beam.NO_LIMIT,
+) -> Decoded:
     """Search by a beam of partial orders, by default with state collapsing (4.2, item 3); priorities `(ops,)`.
 
-    The result has up to `width` rows, with state collapsing one.
+    The result has up to `width` rows, with state collapsing one; or none if all partial orders reached `limit` bytes.
     """
-    found = priority_beam.beam(_buffers(graph), _as_array(priorities), width, collapse=collapse)
+    found = priority_beam.beam(_buffers(graph), _as_array(priorities), width, collapse=collapse, limit=limit)
     return Decoded(found.orders, found.peaks)
 
 

@@ -112,10 +112,10 @@ def solve(search: Search, parameters: Parameters) -> None:
     """Offer the best of the decoded orders; on several devices, place them all.
 
     Greedy decoding counts one evaluation, sampling one per order, a beam one per partial order that it keeps: each of
-    these is expanded once per op; so is an order in a pass that tightens it. Two-way decoding and tightening go on
-    while the budget holds them. On several devices at most half of the budget goes into the orders. Where the network
-    cannot be used, because the graph is too large or time too short, the order is the better one of `NEXT_BEST`, and a
-    note says so.
+    these is expanded once per op; so is an order in a pass that tightens it. A beam that is tightened keeps below the
+    tightened greedy order, which counts as greedy decoding does. Two-way decoding and tightening go on while the budget
+    holds them. On several devices at most half of the budget goes into the orders. Where the network cannot be used,
+    because the graph is too large or time too short, the order is the better one of `NEXT_BEST`, and a note says so.
 
     The network runs on the processor, on as many threads as torch chooses. Their number can change the last bits of
     the priorities, and so in rare cases an order. Apart from that the result depends on graph, weights and parameters,
@@ -177,26 +177,33 @@ def _seconds(p: NetworkParameters, ops: int) -> float:
 
 def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArray:
     from .network import PriorityPolicy
+    from .priorities import Decoded
     from .tightening import tightened
 
     is_one_device, graph = search.problem.devices == 1, search.problem.graph
     is_bounded = is_one_device and search.problem.task == "memory"
     bound = int(search.lower_bound) - int(graph.persistent.sum()) if is_bounded else 0
     most = max(1.0, (1.0 if is_one_device else 0.5) * search.evaluations_left)
-    width = kept = int(min(parameters.width, most))
+    width = kept = 1 if parameters.decode == "greedy" else int(min(parameters.width, most))
+    passes = min(parameters.passes, most - kept) if is_bounded else 0
+    tighten = partial(tightened, graph.buffers, bound=bound, must_stop=search.must_stop)
     if parameters.decode == "greedy":
-        kept, (decoded,) = 1, policy.greedy()
+        (decoded,) = policy.greedy()
     elif parameters.decode == "sample":
         (decoded,) = policy.sample(width, search.rng)
+    elif parameters.decode == "beam" and passes >= 1:  # below the greedy order, which counts as a pass
+        first, done = tighten(policy.greedy()[0], most=passes - 1)
+        (found,) = policy.beam(width, int(first.peaks[0]))
+        decoded = Decoded(np.concatenate((first.orders, found.orders)), np.concatenate((first.peaks, found.peaks)))
+        passes, kept = passes - 1 - done, kept + 1 + done
     elif parameters.decode == "beam":
         (decoded,) = policy.beam(width)
     else:
         assert isinstance(policy, PriorityPolicy)  # `Parameters` refuses others
         decoded, kept = policy.two_way(width, most, bound, search.must_stop)
-    if is_bounded and parameters.decode != "two-way":
-        passes = min(parameters.passes, most - kept)
-        decoded, done = tightened(graph.buffers, decoded, most=passes, bound=bound, must_stop=search.must_stop)
-        kept += done
+        passes = 0
+    decoded, done = tighten(decoded, most=passes)
+    kept += done
     orders = decoded.orders[np.argsort(decoded.peaks, kind="stable")]
     search.evaluations += kept
     search.offer(Schedule.single_device(orders[0]))

@@ -77,6 +77,8 @@ def test_only_the_papers_decoders_are_tightened_and_only_for_the_peak_on_one_dev
         plain, tight = (peaks(decode, 4, count=3, passes=passes) for passes in (0, 200))
         assert (tight <= plain).all()
         assert (tight.sum() < plain.sum()) == (decode != "two-way")
+    greedy = peaks("greedy", 4, count=3, passes=200)
+    assert (peaks("beam", 4, count=3, passes=200) <= greedy).all(), "the beam stays below the greedy order"
     graph, _ = graph_of(3, 40)
     for problem in (("runtime", 1), ("memory", 2)):
         plain, tight = (run(graph, f"topoformer:decode=beam:passes={p}", problem=problem) for p in (0, 200))

@@ -11,6 +11,7 @@ from ...version import VERSION
 from .dask_engine import FINDS_VERSION
 from .worker import run_task
 
+_CONNECT_ATTEMPTS = 3
 _LOOK_SECONDS = 3
 _VERSION_SECONDS = 60
 
@@ -24,7 +25,13 @@ class Engine:
         import ray  # type: ignore[import-not-found, import-untyped]
 
         self._ray = ray
-        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+        for attempt in range(1, _CONNECT_ATTEMPTS + 1):
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+                break
+            except ConnectionAbortedError:  # the head starts a server for each client, and some die as they start
+                if attempt == _CONNECT_ATTEMPTS:
+                    raise
         self._run = ray.remote(num_cpus=1, max_retries=3)(_run)
         self._contents: dict[str, Any] = {}
         self._tasks: dict[int, Any] = {}

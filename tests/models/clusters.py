@@ -21,8 +21,8 @@ ENGINES = [
     for kind, module in (("dask", "distributed"), ("ray", "ray"))
 ]
 START_SECONDS = 120
-NO_CLIENT = "Starting Ray client server failed"
-"""Ray's words where it does not start within 30 s what it starts for each client, as on a busy machine."""
+NO_CLIENT = "Initialization failure from server"
+"""Ray's words where what it starts for each client dies or is not there within 30 s, as on a busy machine."""
 
 
 class NotStartedError(Exception):

@@ -7,8 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from ..units import bytes_alike, signed, times_alike
-from .report import remarks, title_of
+from ..units import signed
+from .report import remarks, title_of, writing_of
 from .settings import Settings
 from .summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, improvement_percent, summarise
 
@@ -83,10 +83,8 @@ def _improvements(
 
 def _values(graphs: Sequence[GraphResults], methods: Sequence[str], task: str) -> tuple[list[str], list[list[Shown]]]:
     rows = []
-    for graph in graphs:
+    for graph, written in zip(graphs, writing_of(graphs, methods, task), strict=True):
         values = {method: graph.value(method) for method in methods}
-        known = [value for value in (graph.bound, *values.values()) if value is not None]
-        written = bytes_alike(known) if task == "memory" else times_alike(known)
         row = [Shown(graph.graph), _count(graph.ops)]
         row.append(Shown(_NOTHING) if graph.bound is None else Shown(written(graph.bound), graph.bound))
         for method, value in values.items():

@@ -176,12 +176,8 @@ def times_alike(*compared: Iterable[float], also: Iterable[float] = ()) -> Writt
     most = min(3, _decimals(least, 4))
     shown = [round(value / size, most) for value in known]
     first = next(few for few in range(most + 1) if all(round(one, few) == one for one in shown))
-    found = (
-        few
-        for few in range(first, _MOST_DIGITS_OF_TIMES)
-        if _tells_apart(_in(unit, size, few), groups[:-1], rel_tol=_ROUNDING)
-    )
-    return _in(unit, size, next(found, _MOST_DIGITS_OF_TIMES))
+    ways = [_in(unit, size, few) for few in range(first, _MOST_DIGITS_OF_TIMES + 1)]
+    return next((written for written in ways if _tells_apart(written, groups[:-1], rel_tol=_ROUNDING)), ways[-1])
 
 
 def _tells_apart(written: Written, groups: Iterable[Iterable[float]], **alike: float) -> bool:

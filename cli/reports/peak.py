@@ -59,11 +59,13 @@ def _table(peak: Peak, rows: list[_Row], is_narrow: bool) -> Table:
         table.add_column(name, overflow="fold")
     memory = bytes_alike(also=(row.size for row in rows))
     for row in rows:
-        numbers = [memory(row.size), f"{100 * row.size / max(1, peak.memory):.1f}%"]
+        cells = [_in_lines(row) if is_narrow else Text(row.name), memory(row.size)]
+        cells.append(f"{100 * row.size / max(1, peak.memory):.1f}%")
         if has_addresses:
-            numbers.append("" if row.offset is None else f"{row.offset:,}")
-        about = [Text(text) for text in (*((row.role, row.source) if words else ()), row.until)]
-        table.add_row(*((_in_lines(row), *numbers) if is_narrow else (Text(row.name), *numbers, *about)))
+            cells.append("" if row.offset is None else f"{row.offset:,}")
+        if not is_narrow:
+            cells += [Text(text) for text in (*((row.role, row.source) if words else ()), row.until)]
+        table.add_row(*cells)
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -104,7 +105,8 @@ def _charts(cells: Sequence[Cell], methods: Sequence[str], reference: str) -> st
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[Shown]]) -> str:
-    head = "".join(f'<th tabindex="0">{escape(column)}</th>' for column in columns)
+    names = (re.sub(r"(?<=[-:=])", "<wbr>", escape(column)) for column in columns)
+    head = "".join(f'<th tabindex="0">{name}</th>' for name in names)
     body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
 

@@ -253,7 +253,7 @@ def test_an_input_order_that_does_not_keep_the_limit_is_not_called_better(run, d
     words = ["solve", diamond_file, "--task", "runtime", "--devices", 2, "--latency", "1ms", "--evaluations", 200]
     slow, better = ["--method", "gp-dfs"], "the input order is better than what this method found"
     assert better in run(*words, *slow).stderr
-    limited = run(*words, *slow, "--memory-limit", "18B")
+    limited = run(*words, *slow, "--memory-limit", "11B")
     assert limited.exit_code == 1
     assert better not in limited.stderr
 

@@ -31,7 +31,7 @@ class Cooling:
         self.evaluations, self.seconds = share * search.evaluations_left, share * search.seconds_left()
 
     def progress(self) -> float:
-        """Return the part that is spent: of the evaluations, or of the time if these are unlimited or do not fit in it."""
+        """Return the part that is spent: of the evaluations, or of the time if they are unlimited or do not fit."""
         search = self.search
         passed, whole = time.monotonic() - self.started, self.seconds
         by_time = passed / whole if whole > 0 else 1.0

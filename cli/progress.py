@@ -28,7 +28,8 @@ _SPINNER_WIDTH, _BAR_WIDTH = 3, 20
 def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: Any) -> Result:
     """Compile the kernels, saying so if that takes long, then solve; with an alignment, find addresses, too.
 
-    The first Ctrl-C stops the search with its best schedule, a second one ends the program.
+    The first Ctrl-C stops the search with its best schedule, a second one, or one while kernels are compiled, ends the
+    program.
     """
     from ..core.addresses.choosing import warm_up as warm_up_addresses
     from ..core.addresses.solving import solve_with_addresses as solve
@@ -37,11 +38,11 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     from ..core.search.warm_up import warm_up
 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
+    with compiling(talk):
+        warm_up(problem, spec, budget.get("evaluations"))
+        if budget.get("alignment") is not None:
+            warm_up_addresses()
     with interruptible(talk, "the best so far") as interrupt:
-        with compiling(talk):
-            warm_up(problem, spec, budget.get("evaluations"))
-            if budget.get("alignment") is not None:
-                warm_up_addresses()
         if not talk.shows_progress:
             return solve(problem, spec, watcher=Watcher(interrupt), **budget)
         with LiveLine(talk, f"{spec.name}: starting") as line:

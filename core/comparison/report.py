@@ -185,7 +185,7 @@ def _graph_and_method_table(rows: Sequence[tuple[GraphResults, Written]], method
 
 
 def writing_of(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> list[Written]:
-    """Return how each graph's values are written: in one unit, unless they are too far apart or need too many digits."""
+    """Return how each graph's values are written: in one unit, unless it takes too many digits or too few."""
     alike = bytes_alike if task == "memory" else times_alike
     is_counted = [task == "runtime" and result.counts_runs for result in results]
     shown = [[v for v in (result.bound, *map(result.value, methods)) if v is not None] for result in results]

@@ -136,6 +136,24 @@ def test_brkga_is_better_for_it(task, teacher, least):
     assert np.mean(ratios) < 1 - least
 
 
+def test_the_plan_is_imitated_on_its_own_devices_or_all_on_the_first():
+    """A chain whose transfers take long stays on one device; two parts come apart, called as the features call them."""
+    builder = GraphBuilder("chain")
+    for op in range(8):
+        builder.add_op(f"op{op}", inputs=[(op - 1, 0)] if op else [], outputs=[10], runtime=5.0)
+    problem = Problem(builder.build(), "runtime", devices=2, latency=100.0)
+    seen = searched_graph(Search(problem, seed=0, max_evaluations=400))
+    assert (device_of(chosen("planned", seen)) == 0).all()
+    assert (np.diff(chosen("planned", seen)[:, 4]) < 0).all()  # the mean priorities fall along the order
+    for seed in range(4):
+        graph, parts = two_parts()
+        seen = searched(graph, seed=seed)
+        placement = device_of(chosen("planned", seen))
+        assert (placement == parts).all() or (placement != parts).all()
+        found = seen.nodes[:, -3:-1]
+        assert found[np.arange(24), placement].sum() >= found[np.arange(24), 1 - placement].sum()
+
+
 def test_the_smallest_graphs():
     builder = GraphBuilder("one")
     builder.add_op("op", outputs=[4], runtime=1.0)

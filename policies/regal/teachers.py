@@ -5,7 +5,6 @@ They may look at more than the network does: it learns what of their choices its
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ from .features import SearchedGraph
 ROUNDS = (4, 16, 64)
 WINDOW = 161
 PLAN_EVALUATIONS, ONE_SIDED = 1000, 0.75
-TRIED_EVALUATIONS, LARGE = 2000, (0.75, 0.5, 0.95, 0.25)
+TRIED_EVALUATIONS = 2000
 ORDER_SEARCH, ORDER_EVALUATIONS = "order-search:proofs=0", 600
 BIAS = Parameters().bias
 
@@ -119,33 +118,27 @@ def planned(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
     return _actions(searched, parameters, targets, _Concentrations(4.0, 16.0, 16.0))
 
 
-def tried(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return, for the peak, the choices of that of some rules with which a short search does best; the first of equals.
+def apart(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
+    """Return, for the peak, choices that keep large outputs on the first device and what waits for them on the second.
 
-    The rules keep what is large on the first device and what waits for it on the second, for several meanings of large;
-    the others are `cut_and_order` and `uniform`, where it is best to leave all as it is.
+    Large is at least half of the largest op's; the order is loosely that of `ordered`. Where a short search does better
+    with the choices of `uniform`, it is those.
     """
-    touched = searched.nodes[:, :3].sum(1).astype(np.float64)
-    written = searched.nodes[:, 1].astype(np.float64)
-    rules = [partial(_apart, of >= share * of.max()) for of, share in ((written, 0.5), *((touched, s) for s in LARGE))]
-    rules += [partial(cut_and_order, ROUNDS[-1]), uniform]
-    least, best = (math.inf, math.inf), np.zeros((0, 0), np.int64)
-    for rule in rules:
-        actions = rule(searched, parameters)
-        problem = searched.problem
-        search = Search(problem, max_evaluations=TRIED_EVALUATIONS)
-        evolve(search, Parameters(), dequantise(actions, problem.graph, problem.devices, parameters))
-        if search.best_fitness < least:
-            least, best = search.best_fitness, actions
-    return best
+    graph, devices = searched.problem.graph, searched.problem.devices
+    written = searched.nodes[:, 1]
+    placement = np.where(written >= written.max() / 2, 0, 1)
+    targets = _Targets(_affinities(placement, devices), *_priorities(graph, _low_order(graph)))
+    kept = _actions(searched, parameters, targets, _Concentrations(4.0, 1.0, 2.0))
+    plain = uniform(searched, parameters)
+    return kept if _fitness(searched, parameters, kept) <= _fitness(searched, parameters, plain) else plain
 
 
-def _apart(large: NDArray[np.bool_], searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return choices that put large ops on the first device and others on the second, loosely around `_low_order`."""
-    graph = searched.problem.graph
-    affinities = _affinities(np.where(large, 0, 1), searched.problem.devices)
-    targets = _Targets(affinities, *_priorities(graph, _low_order(graph)))
-    return _actions(searched, parameters, targets, _Concentrations(4.0, 1.0, 2.0))
+def _fitness(searched: SearchedGraph, parameters: ActionParameters, actions: NDArray[np.int64]) -> tuple[float, float]:
+    """Return the fitness of what a short search finds with these choices."""
+    problem = searched.problem
+    search = Search(problem, max_evaluations=TRIED_EVALUATIONS)
+    evolve(search, Parameters(), dequantise(actions, problem.graph, problem.devices, parameters))
+    return search.best_fitness
 
 
 def _low_order(graph: CostGraph) -> IndexArray:
@@ -256,7 +249,7 @@ TEACHERS: dict[str, Teacher] = {
     "uniform": uniform,
     "ordered": ordered,
     "planned": planned,
-    "tried": tried,
+    "apart": apart,
     **{f"cut-and-time-{rounds}": partial(cut_and_time, rounds) for rounds in ROUNDS},
     **{f"cut-and-order-{rounds}": partial(cut_and_order, rounds) for rounds in ROUNDS},
 }

@@ -1,6 +1,6 @@
 """What choices that know more than a network could give BRKGA: those of teachers, and genes around a plan of `auto`.
 
-    python examples/experiments/regal/oracles.py GRAPHS... [--task memory] [--teachers tried ordered]
+    python examples/experiments/regal/oracles.py GRAPHS... [--task memory] [--teachers apart ordered]
         [--concentrations 4 16 256] [--evaluations 5000] [--seed 1000] [--bandwidth 10GB/s] [--latency 5us]
 
 A line per graph, and the means over graphs with 95% intervals: the room (how far below BRKGA the plan of `auto` from
@@ -74,7 +74,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graphs", nargs="+", type=Path)
     parser.add_argument("--task", choices=("memory", "runtime"), default="memory")
-    parser.add_argument("--teachers", nargs="*", default=["tried", "planned", "ordered", "cut-and-order-64"])
+    parser.add_argument("--teachers", nargs="*", default=["apart", "planned", "ordered", "cut-and-order-64"])
     parser.add_argument("--concentrations", nargs="*", type=float, default=[4.0, 16.0, 256.0])
     parser.add_argument("--evaluations", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1000)

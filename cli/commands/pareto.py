@@ -101,13 +101,13 @@ def pareto(
         if file is not None:
             sweep.resume_from(file)
         kept = f"finished searches are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; see --resume"
-        with (
-            workers_of(backend, address, jobs, lambda: kept),
-            interruptible(talk, "the searches done so far") as interrupt,
-        ):
+        with workers_of(backend, address, jobs, lambda: kept):
             with compiling(talk):
                 sweep.compile()
-            with progress_bar(talk, "", sweep.planned) as bar:
+            with (
+                interruptible(talk, "the searches done so far") as interrupt,
+                progress_bar(talk, "", sweep.planned) as bar,
+            ):
                 front = sweep.execute(lambda done, what: bar(done=done, what=what), interrupt)
     if sweep.resumed:
         talk.note(f"{sweep.resumed} of {front.planned} searches are taken from {resume}")

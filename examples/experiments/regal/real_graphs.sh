@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# (ours) Real graphs: how much room BRKGA leaves, and how much of it networks and list schedulers take, on topologies that
-# no training saw.
+# (ours) Real graphs: how much room BRKGA leaves, and how much of it networks and list schedulers take, on
+# topologies that no training saw.
 # usage: examples/experiments/regal/real_graphs.sh runtime|memory FOLDER GRAPHS... [-- compare options]
 # A quarter of an hour on a laptop for 180 graphs of up to 2,500 ops, of which a fifth is the test set. SET=valid takes
 # the validation set. FOLDER keeps graphs and runs: the same command goes on where it stopped.
@@ -13,14 +13,17 @@ shift 2
 graphs=()
 while (($#)) && [[ $1 != -- ]]; do graphs+=("$1"); shift; done
 (($#)) && shift
-methods=brkga,regal:weights=regal-$task-real,regal:weights=regal-$task-transfers,regal:weights=regal-$task
-links=()
-[[ $task == memory ]] || links=(--bandwidth 10GB/s --latency 5us)
+methods=brkga,regal:weights=regal-$task-real,regal:weights=regal-$task-transfers,direct,direct:decode=rule,input
+case $task in
+  runtime) methods+=,heft,gp-dfs links=(--bandwidth 10GB/s --latency 5us) ;;
+  memory) methods+=,regal:weights=regal-memory links=() ;;
+  *) echo "usage: examples/experiments/regal/real_graphs.sh runtime|memory FOLDER GRAPHS..." >&2; exit 2 ;;
+esac
 mkdir -p "$folder"
 [[ -e $folder/graphs/dataset.json ]] || "$schedopt" gen augment "${graphs[@]}" --output "$folder/graphs" --copies 0 \
   --improvable "$task" --devices 2 --split 3-1-1 --overwrite
-"$schedopt" compare "$folder/graphs/$set" --task "$task" --devices 2 "${links[@]}" --evaluations 5000 --seed 1000 --seeds 2 \
-  --methods "$methods,direct,direct:decode=rule,heft,input,auto:evaluations=2000" \
+"$schedopt" compare "$folder/graphs/$set" --task "$task" --devices 2 ${links[@]+"${links[@]}"} \
+  --evaluations 5000 --seed 1000 --seeds 2 --methods "$methods,auto:evaluations=2000" \
   --resume "$folder/runs.jsonl" --output "$folder/$set.csv" --quiet "$@"
 echo
 "$python" "$(dirname "$0")/room.py" "$folder/$set.csv"

@@ -57,7 +57,8 @@ def main():
         rooms = rooms_of(values, reference)
         kept = {graph: room for graph, room in rooms.items() if room >= options.least}
         for what, graphs in (("all graphs", rooms), (f"graphs with {options.least:g}% of room", kept)):
-            print(f"{path.name}, {what}: {len(graphs)}, room above {reference} {with_error(list(graphs.values()))}")
+            room = with_error(list(graphs.values())) if graphs else "none"
+            print(f"{path.name}, {what}: {len(graphs)}, room above {reference} {room}")
             for method in values:
                 if method != reference:
                     print_row(values, graphs, method, reference)

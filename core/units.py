@@ -131,7 +131,7 @@ _MOST_DECIMALS, _MOST_DIGITS = 2, 5
 _MOST_DIGITS_OF_TIMES = 9
 _ROUNDING = 1e-12
 """What sums of the same numbers may differ by, of themselves."""
-_LEAST_SHOWN = 0.01
+_LEAST_SHOWN, _LEAST_COMPARED = 0.01, 0.1
 
 
 def format_bytes(value: float) -> str:
@@ -160,7 +160,9 @@ def bytes_alike(*compared: Iterable[float], also: Iterable[float] = ()) -> Writt
     is not compared.
     """
     groups = [list(group) for group in compared]
-    chosen, _, least, most = _unit([*chain(*groups), *also], _BINARY, 1.0)
+    chosen, size, least, most = _unit([*chain(*groups), *also], _BINARY, 1.0)
+    if chosen != "B" and most < 1024 and any(size / 1024 <= value < _LEAST_COMPARED * size for value in chain(*groups)):
+        chosen, least, most = list(_BINARY)[list(_BINARY).index(chosen) - 1], 1024 * least, 1024 * most
     room = max(0, _MOST_DIGITS - max(1, len(str(int(most)))))
     first = 0 if chosen == "B" else min(room, _MOST_DECIMALS, _decimals(least, 3))
     units = list(_BINARY)[list(_BINARY).index(chosen) :: -1]

@@ -28,7 +28,7 @@ _REMARKABLE = {
     "timed_out": "ended or steered by the time limit",
 }
 _NOTHING = "–"
-_LONGEST_VALUE = 14
+_LONGEST_VALUE, _FAR_APART = 14, 10_000
 _WIDE_NAME, _NAME_WIDTH = 60, 12
 """Of a line of a method's name: where there is room for much, and in a narrow column or above one."""
 
@@ -185,14 +185,16 @@ def _graph_and_method_table(rows: Sequence[tuple[GraphResults, Written]], method
 
 
 def writing_of(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> list[Written]:
-    """Return how each graph's values are written: in one unit, unless they need too many digits in it."""
+    """Return how each graph's values are written: in one unit, unless it takes too many digits or too few."""
     alike = bytes_alike if task == "memory" else times_alike
     is_counted = [task == "runtime" and result.counts_runs for result in results]
     shown = [[v for v in (result.bound, *map(result.value, methods)) if v is not None] for result in results]
     own = [format_runs if counted else alike(values) for counted, values in zip(is_counted, shown, strict=True)]
     rows = [(values, row) for counted, values, row in zip(is_counted, shown, own, strict=True) if not counted]
     common = alike(*(values for values, _ in rows))
-    if any(len(common(value)) > _LONGEST_VALUE for values, _ in rows for value in values):
+    known = [value for values, _ in rows for value in values if value]
+    is_far_apart = bool(known) and max(known) > _FAR_APART * min(known)
+    if is_far_apart or any(len(common(value)) > _LONGEST_VALUE for value in known):
         return own
     return [format_runs if counted else common for counted in is_counted]
 

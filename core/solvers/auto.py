@@ -27,8 +27,11 @@ SHARE_OF_LISTS = 0.1
 SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
 ENOUGH_IF_TINY = 20_000
 """Evaluations on machines before `cp-sat` has its try."""
-SHARE_IF_TINY, SHARE_IF_FREE, SHARE_OF_PROOFS = 0.1, 0.85, 0.6
+SHARE_IF_TINY, SHARE_IF_TINY_AND_FREE, SHARE_IF_FREE, SHARE_OF_PROOFS = 0.1, 0.35, 0.85, 0.6
 SHARE_IF_SMALL, SHARE_OF_PEAKS = 0.96, 0.75
+SHARE_IF_PAID, STEPS_IF_PAID, STEPS_IF_TINY_AND_PAID = 0.1, 0.9, 0.4
+HOT_IF_PAID, CYCLE_IF_PAID = 0.01, 500
+"""Where transfers of a small graph take time, in longer and hotter cycles: sequences send no tensor early."""
 
 
 def _is_order_only(problem: Problem) -> bool:
@@ -63,6 +66,13 @@ def _is_annealed_first(search: Search) -> bool:
     """
     problem = search.problem
     return _proves(search) and problem.is_plain and (problem.task == "memory" or not _is_tied(problem))
+
+
+def _is_paid(search: Search) -> bool:
+    """Whether a small graph is searched for its makespan with transfers that take time, and no memory limit."""
+    problem = search.problem
+    is_placed = _proves(search) and problem.is_plain and problem.task == "runtime"
+    return is_placed and problem.memory_limit is None and _is_tied(problem)
 
 
 def _is_tiny(search: Search) -> bool:
@@ -156,18 +166,30 @@ def _search_placements(search: Search) -> None:
     if search.best_fitness[0] and not proves and not search.must_stop():
         _run(search, "annealing")
     if proves:
-        _run_for(search, "step-search", SHARE_IF_TINY if is_tiny else SHARE_OF_STEPS)
+        _search_steps(search)
         if not search.must_stop():
             _run(search, PROVING, hint=0)
     if not search.must_stop():
         _run(search, "step-search")
 
 
+def _search_steps(search: Search) -> None:
+    """Run `step-search` for its share of the time before `cp-sat`."""
+    is_tiny = _is_tiny(search)
+    if _is_paid(search):
+        share = STEPS_IF_TINY_AND_PAID if is_tiny else STEPS_IF_PAID
+        _run_for(search, "step-search", share, hot=HOT_IF_PAID, cycle=CYCLE_IF_PAID)
+    else:
+        _run_for(search, "step-search", SHARE_IF_TINY if is_tiny else SHARE_OF_STEPS)
+
+
 def _share_of_annealing(search: Search) -> float:
     """Return its share of the budget: most of it where transfers are free, so that sending early gains little."""
     problem, proves = search.problem, _proves(search)
+    if _is_paid(search):
+        return SHARE_IF_PAID
     if _is_tiny(search):
-        return SHARE_IF_TINY
+        return SHARE_IF_TINY_AND_FREE if _is_annealed_first(search) else SHARE_IF_TINY
     if problem.task == "memory":
         return SHARE_OF_PEAKS if proves else SHARE_OF_ANNEALING
     if _is_tied(problem):

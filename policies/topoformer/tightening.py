@@ -50,9 +50,9 @@ def tightened(
     bound
         A peak in bytes, persistent ones left out, that no order can beat: all ends there. 0 by default.
     must_stop
-        Asked before each pass whether to stop; by default it never says so.
+        Asked before each pass, and in the midst of it, whether to stop; by default it never says so.
     """
-    passes = _Passes(b, decoded, lambda done: done > most or must_stop(), bound)
+    passes = _Passes(b, decoded, most, bound, must_stop)
     for row in np.argsort(decoded.peaks, kind="stable"):
         passes.go_through(int(row), 1)
     for width in WIDTHS[1:]:
@@ -68,14 +68,12 @@ class _Passes:
 
     Parameters
     ----------
-    b, decoded, bound
+    b, decoded, most, bound, must_stop
         As for `tightened`.
-    is_over
-        Asked before each pass, with the passes that it would make in all, whether to stop.
     """
 
-    def __init__(self, b: Buffers, decoded: Decoded, is_over: Callable[[int], bool], bound: int) -> None:
-        self.buffers, self.is_over, self.bound = b, is_over, bound
+    def __init__(self, b: Buffers, decoded: Decoded, most: float, bound: int, must_stop: Callable[[], bool]) -> None:
+        self.buffers, self.most, self.bound, self.must_stop = b, most, bound, must_stop
         self.orders, self.peaks, self.count = decoded.orders.copy(), decoded.peaks.copy(), 0
 
     @property
@@ -85,11 +83,12 @@ class _Passes:
 
     def has_room_for(self, width: int) -> bool:
         """Whether a pass of this width may be made."""
-        return bool(self.peaks.min() > self.bound) and not self.is_over(self.count + width)
+        return bool(self.peaks.min() > self.bound) and self.count + width <= self.most and not self.must_stop()
 
     def make(self, row: int, priorities: FloatArray, width: int, is_backward: bool) -> bool:
         """Put an order of lower peak than any in a row; False where there is none."""
-        found = beam(self.buffers, priorities, width, is_backward=is_backward, limit=int(self.peaks.min()))
+        below, must_stop = int(self.peaks.min()), self.must_stop
+        found = beam(self.buffers, priorities, width, is_backward=is_backward, limit=below, must_stop=must_stop)
         self.count += width
         if len(found.orders):
             self.orders[row], self.peaks[row] = found.orders[0], found.peaks[0]

@@ -10,6 +10,8 @@ from ...search.search import Search
 OPS_PER_CALL = 50_000
 MOST_MOVES_PER_CALL = 2000
 LEAST_CALLS = 20
+LEAD_OF_COUNT = 0.2
+"""Of the time: so much passes before evaluations that do not fit in it end with it. Those that fit never notice it."""
 
 
 class Cooling:
@@ -18,7 +20,7 @@ class Cooling:
     Parameters
     ----------
     search
-        Whose budget it is; it depends on the time from then on if its evaluations are unlimited.
+        Whose budget it is; it depends on the time from then on if its evaluations are unlimited, or do not fit in it.
     share
         Of the evaluations and of the time that are left; by default all.
     """
@@ -29,13 +31,18 @@ class Cooling:
         self.evaluations, self.seconds = share * search.evaluations_left, share * search.seconds_left()
 
     def progress(self) -> float:
-        """Return the part that is spent: of the evaluations, or of the time if these are unlimited."""
+        """Return the part that is spent: of the evaluations, or of the time if they are unlimited or do not fit."""
+        search = self.search
+        passed, whole = time.monotonic() - self.started, self.seconds
+        by_time = passed / whole if whole > 0 else 1.0
         if self.evaluations < math.inf:
-            done, whole = self.search.evaluations - self.first_evaluation, self.evaluations
-        else:
-            done, whole = time.monotonic() - self.started, self.seconds
-            self.search.depends_on_time = True
-        return min(1.0, done / whole) if whole > 0 else 1.0
+            done, whole = search.evaluations - self.first_evaluation, self.evaluations
+            by_count = done / whole if whole > 0 else 1.0
+            by_time = (by_time - LEAD_OF_COUNT) / (1 - LEAD_OF_COUNT)
+            if by_time <= by_count:
+                return min(1.0, by_count)
+        search.depends_on_time = True
+        return min(1.0, by_time)
 
     def moves(self, ops: int) -> int:
         """Return how many moves the next call of a kernel makes, on a graph of so many ops."""

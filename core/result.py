@@ -169,9 +169,11 @@ class Result:
         if self.problem.task != "memory" or self.problem.devices > 1:
             return ""
 
-        # The bound of a search that keeps a limit says nothing of orders which do not.
-        bound = int(self.lower_bound) if self.is_feasible else memory_bound(self.problem)
-        found = explain(self.problem, self.schedule, int(self.input_value), min(bound, self.peak_memory))
+        bound = self.lower_bound
+        limit = self.problem.memory_limits[0]
+        if not self.is_feasible and limit is not None:  # what is proven of orders that keep it; all others are above it
+            bound = max(memory_bound(self.problem), min(bound, limit + 1))
+        found = explain(self.problem, self.schedule, int(self.input_value), min(int(bound), self.peak_memory))
         return "\n".join(found.sentences()[1 if self.is_proven_infeasible else 0 :])  # the last note says more
 
     def document(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -247,6 +248,15 @@ def test_ctrl_c_prints_and_writes_the_best_so_far(run, tmp_path):
     assert "interrupted" in stdout
     assert json.loads(Path(output).read_text())["status"] == "interrupted"
     assert run("check", graph, output).exit_code == 0
+
+
+def test_what_is_proven_is_said_of_a_limit_that_is_not_kept_too(run, tmp_path):
+    graph = tmp_path / "layered.pbtxt"
+    assert run("gen", "layered", graph, "--nodes", 60, "--seed", 3).exit_code == 0
+    said = [run("solve", graph, "-m", "dfs", *limit).stdout for limit in ([], ["--memory-limit", "75%"])]
+    assert "limit-not-met" in said[1]
+    free, limited = (re.search(r"no order is below (\S+ MiB) \(proven\)", text)[1] for text in said)
+    assert free == limited
 
 
 def test_an_input_order_that_does_not_keep_the_limit_is_not_called_better(run, diamond_file):

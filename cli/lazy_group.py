@@ -51,8 +51,6 @@ def _say_what_it_takes(param: Any, ctx: Any) -> None:
 
     An argument takes what its help says.
     """
-    if not hasattr(param, "display_type"):  # which old versions of Typer lack
-        return
     if isinstance(param, TyperArgument):
         param.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
     if isinstance(param, TyperOption):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .console import Talk
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ..core.problem import Problem
     from ..core.programs.pipeline import Observer
     from ..core.result import Result
@@ -20,12 +22,14 @@ if TYPE_CHECKING:
 
 _COMPILING_AFTER = 1.5
 _REDRAW_SECONDS = 0.1
+_SPINNER_WIDTH, _BAR_WIDTH = 3, 20
 
 
 def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: Any) -> Result:
     """Compile the kernels, saying so if that takes long, then solve; with an alignment, find addresses, too.
 
-    The first Ctrl-C stops the search with its best schedule, a second one ends the program.
+    The first Ctrl-C stops the search with its best schedule, a second one, or one while kernels are compiled, ends the
+    program.
     """
     from ..core.addresses.choosing import warm_up as warm_up_addresses
     from ..core.addresses.solving import solve_with_addresses as solve
@@ -34,15 +38,15 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     from ..core.search.warm_up import warm_up
 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
+    with compiling(talk):
+        warm_up(problem, spec, budget.get("evaluations"))
+        if budget.get("alignment") is not None:
+            warm_up_addresses()
     with interruptible(talk, "the best so far") as interrupt:
-        with compiling(talk):
-            warm_up(problem, spec, budget.get("evaluations"))
-            if budget.get("alignment") is not None:
-                warm_up_addresses()
         if not talk.shows_progress:
             return solve(problem, spec, watcher=Watcher(interrupt), **budget)
-        with talk.console.status(f"{spec.name}: starting") as status:
-            return solve(problem, spec, watcher=Watcher(interrupt, _Line(status)), **budget)
+        with LiveLine(talk, f"{spec.name}: starting") as line:
+            return solve(problem, spec, watcher=Watcher(interrupt, _Searching(line)), **budget)
 
 
 class Bar(Protocol):
@@ -83,7 +87,11 @@ def progress_bar(talk: Talk, what: str, total: float, done: float = 0) -> Iterat
 
     cut = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     text = TextColumn("{task.description}", markup=False, table_column=cut)
-    amount = (TaskProgressColumn(),) if isinstance(total, float) else (BarColumn(), MofNCompleteColumn(), Remaining())
+    amount = (
+        (TaskProgressColumn(),)
+        if isinstance(total, float)
+        else (BarColumn(_BAR_WIDTH), MofNCompleteColumn(), Remaining())
+    )
     columns = (*amount, text)
     with Progress(*columns, console=talk.console, transient=True, expand=True, speed_estimate_period=600) as bars:
         bar = bars.add_task(what, total=total)
@@ -136,11 +144,49 @@ def compiling(talk: Talk) -> Iterator[None]:
             timer.cancel()
 
 
-class _Line:
-    """One live line: what runs, the best value, the budget used."""
+class LiveLine:
+    """A line that changes in its place on a terminal; it never takes a second one.
 
-    def __init__(self, status: Any) -> None:
-        self.status = status
+    Parameters
+    ----------
+    talk
+        Where it is drawn; not, where no progress is.
+    text
+        What it says at first.
+    """
+
+    def __init__(self, talk: Talk, text: str) -> None:
+        self.console = talk.console
+        self.status = talk.console.status(self._fitting(text)) if talk.shows_progress else None
+
+    def __enter__(self) -> LiveLine:
+        if self.status is not None:
+            self.status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.status is not None:
+            self.status.stop()
+
+    def __call__(self, *texts: str) -> None:
+        """Say the first of some texts that has room, else the last, cut."""
+        if self.status is not None:
+            self.status.update(self._fitting(*texts))
+
+    def _fitting(self, *texts: str) -> Text:
+        from rich.text import Text
+
+        room = self.console.width - _SPINNER_WIDTH
+        text = Text(next((text for text in texts if len(text) <= room), texts[-1]))
+        text.truncate(room, overflow="ellipsis")
+        return text
+
+
+class _Searching:
+    """Says on a live line what runs, the best value, the budget used."""
+
+    def __init__(self, line: LiveLine) -> None:
+        self.line = line
         self.start = time.monotonic()
         self.next_draw = 0.0
 
@@ -151,12 +197,13 @@ class _Line:
         self.next_draw = now + _REDRAW_SECONDS
         best = "none yet" if search.best is None else search.problem.format_value(search.best_value)
         bound = search.problem.format_value(search.lower_bound)
-        text = f"{search.working}: best {best}, bound {bound}, {search.evaluations:,.0f} evaluations"
+        done = f"{search.evaluations:,.0f} evaluation{'s' * (search.evaluations != 1)}"
         if search.max_evaluations < float("inf"):
-            text += f" of {search.max_evaluations:,.0f}"
+            done += f" of {search.max_evaluations:,.0f}"
         limit = search.deadline - self.start
-        text += f", {now - self.start:.0f}" + (f" of {limit:.0f} s" if search.is_timed else " s")
-        self.status.update(text)
+        time_ = f"{now - self.start:.0f}" + (f" of {limit:.0f} s" if search.is_timed else " s")
+        found, proven = f"{search.working}: best {best}", f"bound {bound}"
+        self.line(*map(", ".join, ((found, proven, done, time_), (found, proven, time_), (found, time_), (found,))))
 
 
 class Stages:
@@ -175,7 +222,7 @@ class Stages:
     def __init__(self, talk: Talk, what: str, searching: str = "") -> None:
         self.talk, self.what, self.searching = talk, what, searching
         self.text = ""
-        self.status: Any = None
+        self.line: LiveLine | None = None
 
     def __enter__(self) -> Stages:
         return self
@@ -191,7 +238,7 @@ class Stages:
 
     def _stage(self, number: int, total: int, what: str) -> None:
         self._stop()
-        self.text = f"{self.what}: stage {number} of {total}, {what}"
+        self.text = f"stage {number} of {total}, {what}"
         if self.talk.shows_progress and what != self.searching:
             self._draw(self.text)
 
@@ -200,15 +247,11 @@ class Stages:
             self._draw(f"{self.text}: run {number} of {total}, {order}")
 
     def _draw(self, text: str) -> None:
-        from rich.markup import escape
-
-        if self.status is None:
-            self.status = self.talk.console.status(escape(text))
-            self.status.start()
-        else:
-            self.status.update(escape(text))
+        if self.line is None:
+            self.line = LiveLine(self.talk, self.what).__enter__()
+        self.line(f"{self.what}: {text}", text)
 
     def _stop(self) -> None:
-        if self.status is not None:
-            self.status.stop()
-            self.status = None
+        if self.line is not None:
+            self.line.__exit__()
+            self.line = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 
 UNFORESEEN, UNWRITTEN, INTERRUPTED = 70, 74, 130
@@ -86,6 +87,7 @@ def _bug(error: Exception) -> str:
 
 
 def _leave(said: str, code: int) -> None:
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(code))  # Ctrl-C while Python ends, which takes a while
     if said:
         print(said, file=sys.stderr)
     # What could not be written once would be tried again, and complained of, when Python ends.

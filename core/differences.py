@@ -110,7 +110,7 @@ class ScheduleDifference(_Difference):
         listed = [holder.size for side in self.held_by_one for holder in side[:top]]
         rest = [sum(holder.size for holder in side[top:]) for side in self.held_by_one]
         parts = [part for peak in self.peaks for part in (peak.memory, peak.workspace, peak.persistent)]
-        return bytes_alike([*listed, *rest, self.shared, *parts])
+        return bytes_alike((peak.memory for peak in self.peaks), also=(*listed, *rest, self.shared, *parts))
 
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest tensors of each."""
@@ -219,7 +219,7 @@ class GraphDifference(_Difference):
         for key in ("ops", "tensors"):
             table.add_row(key, f"{a[key]:,}", f"{b[key]:,}", f"{b[key] - a[key]:+,}" if b[key] != a[key] else "")
         sizes, shares, changes = self._totals(), self._shares(), self._changes(top)
-        memory = bytes_alike(size or 0 for row in (*sizes, *shares, *changes) for size in row[1:])
+        memory = bytes_alike(*([size or 0 for size in row[1:]] for row in (*sizes, *shares, *changes)))
         for what, *both in sizes:
             table.add_row(what, *_bytes_row(memory, *both))
         times = [total["runtime_us"] for total in self.totals]

@@ -14,6 +14,7 @@ from .costs.simulator import Simulation, input_peak
 from .homes import first_home
 from .problem import Problem
 from .schedule import Schedule
+from .search.registry import METHODS
 from .units import Written, bytes_alike, format_bytes, format_change, times_alike
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ def result_table(result: Found) -> Table:
     if problem.devices > 1:
         _add_devices(table, result, memory, time)
     _add_arenas(table, result, memory)
-    table.add_row("evaluations", f"{result.evaluations:,.0f}", "")
+    if METHODS[result.method].counts_evaluations:
+        table.add_row("evaluations", f"{result.evaluations:,.0f}", "")
     table.add_row("time", f"{result.seconds:.2f} s", "")
     return table
 
@@ -104,7 +106,7 @@ def recompute_table(result: Found) -> Table:
     taken = problem.time_of(runs, result.runtime)
     before = input_peak(graph)
     memory = _writers(result)[0]
-    times = problem.format_time if problem.counts_runs else times_alike([once, taken])
+    times = problem.format_time if problem.counts_runs else times_alike([once, taken, problem.runtime_limit or once])
     table = Table()
     for name in ("", "peak memory", "time", "added time"):
         table.add_column(name, justify="right" if name else "left")
@@ -135,7 +137,8 @@ def recompute_table(result: Found) -> Table:
     more = runs - graph.num_ops
     table.add_row("ops that run again", f"{again:,} of {graph.num_ops:,}", f"{more:,} run{'s' * (more != 1)}", "")
     _add_arenas(table, result, memory)
-    table.add_row("evaluations", f"{result.evaluations:,.0f}", "", "")
+    if METHODS[result.method].counts_evaluations:
+        table.add_row("evaluations", f"{result.evaluations:,.0f}", "", "")
     table.add_row("search", f"{result.seconds:.2f} s", "", "")
     return table
 
@@ -152,17 +155,18 @@ def _limit(limit: int, memory: Written) -> str:
 
 
 def _writers(result: Found) -> tuple[Written, Written]:
-    """Return how the table writes bytes and microseconds, each in one unit."""
-    problem, peaks = result.problem, result.simulation.peak_per_device.tolist()
-    limits = [] if problem.memory_limit is None else [problem.memory_limit]
+    """Return how the table writes bytes and microseconds, each in one unit; what it compares is told apart."""
+    problem, limit = result.problem, result.problem.memory_limit
     arenas = result.addresses.arenas if result.addresses else ()
-    sizes = [*peaks, *limits, *(size for arena in arenas for size in (arena.size, arena.bound))]
+    sizes = [float(result.peak_memory), *(size for arena in arenas for size in (arena.size, arena.bound))]
     times = [result.runtime]
     if problem.recompute:
-        sizes.append(input_peak(problem.graph))
+        sizes += (input_peak(problem.graph), memory_bound(problem))
     else:
         (sizes if problem.task == "memory" else times).extend((result.input_value, result.lower_bound))
-    return bytes_alike(sizes), times_alike(times)
+    if limit is not None:
+        sizes.append(limit)
+    return bytes_alike(sizes, also=result.simulation.peak_per_device.tolist()), times_alike(times)
 
 
 def _add_devices(table: Table, result: Found, memory: Written, time: Written) -> None:

@@ -25,6 +25,14 @@ class FirstThatFits:
         yield next(fitting, self.tables[-1])
 
 
+def compact_table() -> Table:
+    """Start a table that spends its width on what it says, not on lines."""
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+
+
 def text_of(*parts: RenderableType) -> str:
     """Return Rich tables and texts as plain text, as wide as they need."""
     console = _console()

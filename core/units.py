@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, pairwise
 from numbers import Integral, Real
 from typing import Any
 
@@ -125,8 +126,12 @@ def parse_count(given: str | int, what: str = "count", least: int = 1) -> int:
 
 _BINARY = {"B": 1.0, **{f"{prefix}iB": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)}}
 _DECIMAL = {"us": 1.0, "ms": 1e3, "s": 1e6}
-_MOST_DECIMALS = 3
-_LEAST_SHOWN = 0.01
+_MOST_DECIMALS, _MOST_DIGITS = 2, 5
+"""Of bytes, unless values that differ would look alike."""
+_MOST_DIGITS_OF_TIMES = 9
+_ROUNDING = 1e-12
+"""What sums of the same numbers may differ by, of themselves."""
+_LEAST_SHOWN, _LEAST_COMPARED = 0.01, 0.1
 
 
 def format_bytes(value: float) -> str:
@@ -147,26 +152,47 @@ def format_runs(value: float) -> str:
     return f"{value:,.4g} run{'s' * (value != 1)}"
 
 
-def bytes_alike(values: Iterable[float]) -> Written:
+def bytes_alike(*compared: Iterable[float], also: Iterable[float] = ()) -> Written:
     """Return how to write some bytes in one unit: that of the largest, or the next where small ones need it.
 
-    Values that are below one of that next unit do not count: they are written as `<0.1 MiB`.
+    Values that are below one of that next unit do not count: they are written as `<0.1 MiB`. Values that are
+    `compared` with each other and differ are written differently, in a smaller unit if need be; what is written `also`
+    is not compared.
     """
-    unit, size, least = _unit(values, _BINARY, 1.0)
-    return _in(unit, size, 0 if unit == "B" else _decimals(least, 3))
+    groups = [list(group) for group in compared]
+    chosen, size, least, most = _unit([*chain(*groups), *also], _BINARY, 1.0)
+    if chosen != "B" and most < 1024 and any(size / 1024 <= value < _LEAST_COMPARED * size for value in chain(*groups)):
+        chosen, least, most = list(_BINARY)[list(_BINARY).index(chosen) - 1], 1024 * least, 1024 * most
+    room = max(0, _MOST_DIGITS - max(1, len(str(int(most)))))
+    first = 0 if chosen == "B" else min(room, _MOST_DECIMALS, _decimals(least, 3))
+    units = list(_BINARY)[list(_BINARY).index(chosen) :: -1]
+    ways = [_in(unit, _BINARY[unit], few) for unit in units for few in range(_MOST_DECIMALS + 1)][first:]
+    return next((written for written in ways if _tells_apart(written, groups, rel_tol=0.0, abs_tol=0.01)), ways[-1])
 
 
-def times_alike(values: Iterable[float]) -> Written:
+def times_alike(*compared: Iterable[float], also: Iterable[float] = ()) -> Written:
     """Return how to write some microseconds in one unit, as bytes; those below a tenth of the next do not count."""
-    known = [value for value in values if math.isfinite(value)]
-    unit, size, least = _unit(known, _DECIMAL, 0.1)
-    most = _decimals(least, 4)
+    groups = [[value for value in group if math.isfinite(value)] for group in (*compared, also)]
+    known = list(chain(*groups))
+    unit, size, least, _ = _unit(known, _DECIMAL, 0.1)
+    most = min(3, _decimals(least, 4))
     shown = [round(value / size, most) for value in known]
-    return _in(unit, size, next(few for few in range(most + 1) if all(round(one, few) == one for one in shown)))
+    first = next(few for few in range(most + 1) if all(round(one, few) == one for one in shown))
+    ways = [_in(unit, size, few) for few in range(first, _MOST_DIGITS_OF_TIMES + 1)]
+    return next((written for written in ways if _tells_apart(written, groups[:-1], rel_tol=_ROUNDING)), ways[-1])
 
 
-def _unit(values: Iterable[float], units: Mapping[str, float], counts: float) -> tuple[str, float, float]:
-    """Return the name and the size of the unit for some values, and the least in it of those that count.
+def _tells_apart(written: Written, groups: Iterable[Iterable[float]], **alike: float) -> bool:
+    """Return whether values of a group that differ by more than is `alike` are written differently."""
+    return all(
+        math.isclose(a, b, **alike) or written(a) != written(b)
+        for group in groups
+        for a, b in pairwise(sorted(filter(math.isfinite, group)))
+    )
+
+
+def _unit(values: Iterable[float], units: Mapping[str, float], counts: float) -> tuple[str, float, float, float]:
+    """Return the name and the size of the unit for some values, and in it the least of those that count, and the most.
 
     These are not below so much (`counts`) of the next smaller unit.
     """
@@ -175,12 +201,12 @@ def _unit(values: Iterable[float], units: Mapping[str, float], counts: float) ->
     unit, lower, *_ = [*reversed([unit for unit, size in units.items() if size <= max(known)]), smallest, smallest]
     least = min(known) if unit == lower else min(value for value in known if value >= counts * units[lower])
     unit = unit if least >= _LEAST_SHOWN * units[unit] else lower
-    return unit, units[unit], least / units[unit]
+    return unit, units[unit], least / units[unit], max(known) / units[unit]
 
 
 def _decimals(least: float, digits: int) -> int:
-    """Return the decimals that show so many digits of a number, three at most."""
-    return min(_MOST_DECIMALS, max(0, digits - 1 - math.floor(math.log10(least)))) if least else 0
+    """Return the decimals that show so many digits of a number."""
+    return max(0, digits - 1 - math.floor(math.log10(least))) if least else 0
 
 
 def _in(unit: str, size: float, decimals: int) -> Written:
@@ -188,7 +214,7 @@ def _in(unit: str, size: float, decimals: int) -> Written:
         if value == 0:
             return f"0 {unit}"
         if 0 < value < 0.5 * size * 10**-decimals:
-            return f"<{10**-decimals:g} {unit}"
+            return f"<{10**-decimals:.{decimals}f} {unit}"
         return f"{value / size:,.{decimals}f} {unit}"
 
     return write
@@ -205,7 +231,7 @@ def format_change(value: float, before: float) -> str:
     if before == 0:
         return "" if value == 0 else "worse"
     percent = 100 * (value / before - 1)
-    if math.isclose(value, before, rel_tol=1e-12):
+    if math.isclose(value, before, rel_tol=_ROUNDING):
         return "0%"
     return f"{percent:+.2f}%" if abs(percent) >= _LEAST_SHOWN / 2 else f"{percent:+.1g}%"
 

@@ -45,7 +45,7 @@ class LayeredParameters(Parameters):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.width_low > self.width_high:
-            raise UsageError(f"width_low must be at most width_high, {self.width_high}, not {self.width_low}")
+            raise UsageError(f"the range of the width begins above its end: {self.width_low} to {self.width_high}")
         if not len(self.cost_means) == len(self.cost_stds) == len(self.cost_weights) > 0:
             raise UsageError("cost_means, cost_stds and cost_weights must have equally many numbers")
         if not all(abs(mean) <= 1e4 for mean in self.cost_means):

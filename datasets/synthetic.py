@@ -90,7 +90,7 @@ class SyntheticParameters(Parameters):
         if not self.models:
             raise UsageError("models must name at least one")
         if self.nodes_low > self.nodes_high:
-            raise UsageError(f"nodes_low must be at most nodes_high, {self.nodes_high}, not {self.nodes_low}")
+            raise UsageError(f"the range of the nodes begins above its end: {self.nodes_low} to {self.nodes_high}")
         for model, least in (
             ("barabasi-albert", self.barabasi_albert_m + 1),
             ("watts-strogatz", self.watts_strogatz_k),

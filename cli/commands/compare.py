@@ -141,13 +141,13 @@ def compare(
             experiment.resume_from(file)
             talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
         kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
-        with (
-            workers_of(backend, address, jobs, lambda: kept) as workers,
-            interruptible(talk, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
-        ):
+        with workers_of(backend, address, jobs, lambda: kept) as workers:
             with compiling(talk):
                 experiment.compile()
-            with progress_bar(talk, "", len(experiment.runs)) as bar:
+            with (
+                interruptible(talk, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
+                progress_bar(talk, "", len(experiment.runs)) as bar,
+            ):
                 on_cell = _Progress(experiment, bar) if talk.shows_progress else lambda cell: None
                 comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
     if json:

@@ -48,14 +48,13 @@ def fit(
 
     Exit code 1 if it fits in no way.
     """
-    from contextlib import nullcontext
-
     from ...core.front_door.fitting import fit as fit_model
     from ..console import Talk, show, tell, write
+    from ..progress import LiveLine
 
     talk = Talk(quiet)
     options = given_options(training, shape, device)
-    with talk.console.status(f"{model}: loading") if talk.shows_progress else nullcontext() as status:
+    with LiveLine(talk, f"{model}: loading") as line:
         answer = fit_model(
             model,
             _memory(memory, sram),
@@ -67,7 +66,7 @@ def fit(
             seed=seed,
             jobs=jobs,
             note=talk.note,
-            progress=lambda text: None if status is None else status.update(f"{model}: {text}"),
+            progress=lambda text: line(f"{model}: {text}", text),
         )
     if json:
         write(answer.json())

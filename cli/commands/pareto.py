@@ -78,6 +78,7 @@ def pareto(
     """
     from contextlib import closing, nullcontext
 
+    from ...core.files.atomic import check_writable, make_folder
     from ...core.front_door.graphs import graph_of
     from ...core.front_door.sweeping import settings_of
     from ...core.pareto.front import SUFFIXES
@@ -95,19 +96,21 @@ def pareto(
     on = OnMachine(machine, op_times, pins is not None, replicate)
     settings = settings_of(points, devices, bandwidth, latency, evaluations, time_limit, seed, on)
     sweep = Sweep(graph_of(graph, talk.note), settings, jobs)
+    if schedules is not None:
+        check_writable(make_folder(schedules) / "1.json")
     if sweep.problem.counts_runs:
         talk.note(f"{sweep.graph.name}: no op has a runtime, so that every run counts alike")
     with nullcontext() if resume is None else closing(SweepFile(resume)) as file:
         if file is not None:
             sweep.resume_from(file)
         kept = f"finished searches are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; see --resume"
-        with (
-            workers_of(backend, address, jobs, lambda: kept),
-            interruptible(talk, "the searches done so far") as interrupt,
-        ):
+        with workers_of(backend, address, jobs, lambda: kept):
             with compiling(talk):
                 sweep.compile()
-            with progress_bar(talk, "", sweep.planned) as bar:
+            with (
+                interruptible(talk, "the searches done so far") as interrupt,
+                progress_bar(talk, "", sweep.planned) as bar,
+            ):
                 front = sweep.execute(lambda done, what: bar(done=done, what=what), interrupt)
     if sweep.resumed:
         talk.note(f"{sweep.resumed} of {front.planned} searches are taken from {resume}")

@@ -11,10 +11,7 @@ from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ...core.costs.peak_holders import Peak
-
 _BAR = 40
-_NAMES_SHOWN = 3
 _LIST_HELP = "Of a folder: a row per graph, with the hash of its topology, not histograms."
 
 
@@ -75,7 +72,7 @@ def _show_graph(graph: Any, json: bool) -> None:
         write(dumps({**dataclasses.asdict(summary), **({"persistent_by_role": roles} if roles else {})}))
         return
     peaks = (summary.persistent_bytes, summary.input_peak, summary.memory_bound)
-    memory = bytes_alike([summary.tensor_bytes, *roles.values(), *peaks])
+    memory = bytes_alike(peaks, also=(summary.tensor_bytes, *roles.values()))
     time = times_alike([summary.total_runtime, summary.critical_path])
     table = Table(show_header=False)
     table.add_column("")
@@ -169,6 +166,7 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
     from ...core.units import format_bytes
     from ..console import show, tell, write
     from ..reports.memory_shares import module_table, phase_table, role_table
+    from ..reports.peak import peak_table
 
     loaded = read_schedule(schedule_path, read_any(graph_path, talk.note), force=force)
     verify(loaded.problem, loaded.schedule, enforce_limit=False)
@@ -183,7 +181,7 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
         return
     where = f"device {peak.device} at step {peak.step + 1:,} of {len(loaded.schedule):,}"
     source = f" ({peak.source})" if peak.source else ""
-    show(_peak_table(peak, top), f"peak {format_bytes(peak.memory)} on {where}, running {peak.runs}{source}")
+    show(peak_table(peak, top), f"peak {format_bytes(peak.memory)} on {where}, running {peak.runs}{source}")
     for device, arena in enumerate(loaded.addresses.arenas if loaded.addresses else ()):
         above = "optimal for this order" if arena.is_optimal else f"{format_bytes(arena.bound)} alive at once"
         tell(f"arena of device {device}: {format_bytes(arena.size)} ({arena.size:,} bytes), {above}\n")
@@ -193,46 +191,3 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
             show(module_table(shares), "the peak by module")
         if len(shares.phases) > 1:
             show(phase_table(shares), "the peak of each phase")
-
-
-def _peak_table(peak: Peak, top: int) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from ...core.units import bytes_alike
-
-    has_addresses = any(holder.offset is not None for holder in peak.holders)
-    named = any(holder.role or holder.source for holder in peak.holders)
-    table = Table()
-    table.add_column("held by", overflow="fold")
-    table.add_column("bytes", justify="right")
-    table.add_column("share", justify="right")
-    if has_addresses:
-        table.add_column("address", justify="right")
-    if named:
-        table.add_column("what")
-        table.add_column("made by", overflow="fold")
-    table.add_column("until", overflow="fold")
-
-    rest = peak.holders[top:]
-    shown = [*(holder.size for holder in peak.holders[:top]), sum(holder.size for holder in rest)]
-    memory = bytes_alike([*shown, peak.workspace, peak.persistent])
-
-    def add(name: str, size: int, until: str, *, role: str = "", source: str = "", offset: int | None = None) -> None:
-        share = f"{100 * size / max(1, peak.memory):.1f}%"
-        address = ("" if offset is None else f"{offset:,}",) if has_addresses else ()
-        origin = (escape(role), escape(source)) if named else ()
-        table.add_row(escape(name), memory(size), share, *address, *origin, escape(until))
-
-    for holder in peak.holders[:top]:
-        names = ", ".join(holder.waiting[:_NAMES_SHOWN])
-        more = len(holder.waiting) - _NAMES_SHOWN
-        until = names + (f" and {more} more" if more > 0 else "") if names else "its end: final, sent or unused"
-        add(holder.name, holder.size, until, role=holder.role, source=holder.source, offset=holder.offset)
-    if rest:
-        add(f"{len(rest)} more", sum(holder.size for holder in rest), "")
-    if peak.workspace:
-        add(f"workspace of {peak.runs}", peak.workspace, "this step", source=peak.source)
-    if peak.persistent:
-        add("persistent bytes (weights)", peak.persistent, "the end")
-    return table

@@ -50,8 +50,8 @@ def table(rows: Sequence[Measurement]) -> Table:
     for column in ("predicted", "measured", "error", "change", "time", "results"):
         table.add_column(column, justify="right", no_wrap=True)
     first = rows[0]
-    memory = bytes_alike(peak for row in rows for peak in (row.predicted_peak, row.measured_peak))
-    time = times_alike(row.median_microseconds for row in rows)
+    memory = bytes_alike((row.predicted_peak for row in rows), also=(row.measured_peak for row in rows))
+    time = times_alike(also=(row.median_microseconds for row in rows))
     for row in rows:
         table.add_row(
             escape(row.order),

@@ -51,7 +51,7 @@ def _shares_table(title: str, sizes: Mapping[str, int]) -> Table:
     table = Table(title)
     table.add_column("bytes", justify="right")
     table.add_column("share", justify="right")
-    memory = bytes_alike(sizes.values())
+    memory = bytes_alike(also=sizes.values())
     for name, size in sizes.items():
         table.add_row(escape(name), memory(size), f"{100 * size / total:.1f}%")
     return table

@@ -78,8 +78,8 @@ def _table(optimized: Optimized) -> Table:
     result, before = optimized.result, input_peak(optimized.result.problem.graph)
     by_order = dict(zip(("before", "after"), optimized.rows, strict=False))
     measured = [row.measured_peak for row in by_order.values()]
-    memory = bytes_alike([before, result.peak_memory, _bound(result), *measured])
-    time = times_alike(row.median_microseconds for row in by_order.values())
+    memory = bytes_alike([before, result.peak_memory, _bound(result)], also=measured)
+    time = times_alike(also=(row.median_microseconds for row in by_order.values()))
     table = Table("order")
     for column in ("peak", "change", *(("measured", "change", "time") if by_order else ())):
         table.add_column(column, justify="right", no_wrap=True)

@@ -51,7 +51,7 @@ def print_range(job: Job, optimized: OptimizedRange) -> None:
     measures = ["measured"] if optimized.measured else []
     for column in ("program order", optimized.method, "change", "bound", "gap", *measures):
         table.add_column(column, justify="right", no_wrap=True)
-    memory = bytes_alike(peak for row in plan.rows for peak in (row.program_order, row.peak, row.bound))
+    memory = bytes_alike(*((row.program_order, row.peak, row.bound) for row in plan.rows))
     for row in plan.rows:
         peaks = (memory(row.program_order), memory(row.peak), change(row.peak, row.program_order))
         measured = optimized.measured.get(row.size)

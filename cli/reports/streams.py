@@ -62,7 +62,7 @@ def streams_table(report: StreamReport) -> Table:
     for column in ("streams", "predicted", "measured", "error", "speed-up", "results"):
         table.add_column(column, justify="right", no_wrap=True)
     first = report.rows[0]
-    time = times_alike(t for row in report.rows for t in (row.predicted or 0.0, row.median_microseconds))
+    time = times_alike(also=(t for row in report.rows for t in (row.predicted or 0.0, row.median_microseconds)))
     for row in report.rows:
         error = row.error
         table.add_row(

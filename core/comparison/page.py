@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from ..units import bytes_alike, signed, times_alike
-from .report import remarks, title_of
+from ..units import signed
+from .report import remarks, title_of, writing_of
 from .settings import Settings
 from .summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, improvement_percent, summarise
 
@@ -83,10 +84,8 @@ def _improvements(
 
 def _values(graphs: Sequence[GraphResults], methods: Sequence[str], task: str) -> tuple[list[str], list[list[Shown]]]:
     rows = []
-    for graph in graphs:
+    for graph, written in zip(graphs, writing_of(graphs, methods, task), strict=True):
         values = {method: graph.value(method) for method in methods}
-        known = [value for value in (graph.bound, *values.values()) if value is not None]
-        written = bytes_alike(known) if task == "memory" else times_alike(known)
         row = [Shown(graph.graph), _count(graph.ops)]
         row.append(Shown(_NOTHING) if graph.bound is None else Shown(written(graph.bound), graph.bound))
         for method, value in values.items():
@@ -106,7 +105,8 @@ def _charts(cells: Sequence[Cell], methods: Sequence[str], reference: str) -> st
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[Shown]]) -> str:
-    head = "".join(f'<th tabindex="0">{escape(column)}</th>' for column in columns)
+    names = (re.sub(r"(?<=[-:=])", "<wbr>", escape(column)) for column in columns)
+    head = "".join(f'<th tabindex="0">{name}</th>' for name in names)
     body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
 

@@ -8,13 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..costs.bounds import is_met
-from ..tables import FirstThatFits
+from ..tables import FirstThatFits, compact_table
 from ..units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
 from .settings import Settings
 from .summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
 _PERCENTAGES = {
     "improvement": "improvement",
@@ -27,16 +28,9 @@ _REMARKABLE = {
     "timed_out": "ended or steered by the time limit",
 }
 _NOTHING = "–"
+_LONGEST_VALUE, _FAR_APART = 14, 10_000
 _WIDE_NAME, _NAME_WIDTH = 60, 12
 """Of a line of a method's name: where there is room for much, and in a narrow column or above one."""
-
-
-def _table() -> Table:
-    """Start a table that spends its width on numbers, not on lines."""
-    from rich import box
-    from rich.table import Table
-
-    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
 
 
 def summary_table(summaries: Sequence[MethodSummary], reference: str) -> FirstThatFits:
@@ -51,7 +45,7 @@ def _summary_table(
 ) -> Table:
     from rich.text import Text
 
-    table = _table()
+    table = compact_table()
     table.add_column("method", overflow="fold", min_width=_NAME_WIDTH)
     headers = ("improve-\nment", "gap from\nbest\nknown", "gap from\nlower\nbound", "wins/\nties/\nlosses")
     for header in (*headers, "proven\noptimal", "time, s", "CPU, s"):
@@ -138,49 +132,69 @@ def _in_lines(method: str, width: int = _NAME_WIDTH) -> str:
 
 
 def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> FirstThatFits:
-    """Build one row per graph: the value of each method, the best ones marked."""
-    return FirstThatFits([_graph_table(results, methods, task, named) for named in (str, _in_lines)])
+    """Build one row per graph: the value of each method, the best ones marked; where that is too wide, rows of both."""
+    writing = writing_of(results, methods, task)
+    rows = list(zip(results, writing, strict=True))
+    columns = [_graph_table(rows, methods, named) for named in (str, _in_lines)]
+    return FirstThatFits([*columns, _graph_and_method_table(rows, methods, task)])
+
+
+def _method_value(result: GraphResults, method: str, written: Written) -> Text:
+    from rich.text import Text
+
+    mean = result.value(method)
+    if mean is None or result.best is None:
+        statuses = {cell.status for cell in result.cells.get(method, [])}
+        return Text(" and ".join(sorted(statuses)) or _NOTHING)
+    is_best = is_met(mean, result.best)
+    return Text(written(mean) + "*" * is_best, style="bold" if is_best else "")
 
 
 def _graph_table(
-    results: Sequence[GraphResults], methods: Sequence[str], task: str, named: Callable[[str], str]
+    rows: Sequence[tuple[GraphResults, Written]], methods: Sequence[str], named: Callable[[str], str]
 ) -> Table:
     from rich.text import Text
 
-    writing = _writing(results, methods, task)
-
-    def method_value(result: GraphResults, method: str, written: Written) -> Text:
-        mean = result.value(method)
-        if mean is None or result.best is None:
-            statuses = {cell.status for cell in result.cells.get(method, [])}
-            return Text(" and ".join(sorted(statuses)) or _NOTHING)
-        is_best = is_met(mean, result.best)
-        return Text(written(mean) + "*" * is_best, style="bold" if is_best else "")
-
-    table = _table()
+    table = compact_table()
     table.add_column("graph", overflow="fold")
     for column in ("ops", "lower\nbound", *map(named, methods)):
         table.add_column(Text(column), justify="right", overflow="fold")
-    for result, written in zip(results, writing, strict=True):
+    for result, written in rows:
         bound = _NOTHING if result.bound is None else written(result.bound)
-        values = [method_value(result, method, written) for method in methods]
+        values = [_method_value(result, method, written) for method in methods]
         table.add_row(Text(result.graph), f"{result.ops:,}", bound, *values)
     return table
 
 
-def _writing(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> list[Written]:
-    """Return how each graph's values are written: in one unit, unless one makes values of a graph alike that differ."""
+def _graph_and_method_table(rows: Sequence[tuple[GraphResults, Written]], methods: Sequence[str], task: str) -> Table:
+    """Build a row per graph and method, for terminals in which the methods have no room beside each other."""
+    from rich.text import Text
 
-    def texts(written: Written, values: list[float]) -> int:
-        return len(set(map(written, values)))
+    table = compact_table()
+    table.add_column("graph", overflow="fold")
+    table.add_column("ops", justify="right", no_wrap=True)
+    table.add_column("method", overflow="fold")
+    table.add_column("peak memory" if task == "memory" else "makespan", justify="right", no_wrap=True)
+    for result, written in rows:
+        bound = _NOTHING if result.bound is None else written(result.bound)
+        table.add_row(Text(result.graph), f"{result.ops:,}", "lower bound", bound)
+        for method in methods:
+            table.add_row("", "", Text(method), _method_value(result, method, written))
+        table.add_section()
+    return table
 
+
+def writing_of(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> list[Written]:
+    """Return how each graph's values are written: in one unit, unless it takes too many digits or too few."""
     alike = bytes_alike if task == "memory" else times_alike
     is_counted = [task == "runtime" and result.counts_runs for result in results]
     shown = [[v for v in (result.bound, *map(result.value, methods)) if v is not None] for result in results]
     own = [format_runs if counted else alike(values) for counted, values in zip(is_counted, shown, strict=True)]
     rows = [(values, row) for counted, values, row in zip(is_counted, shown, own, strict=True) if not counted]
-    common = alike([value for values, _ in rows for value in values])
-    if any(texts(common, values) < texts(row, values) for values, row in rows):
+    common = alike(*(values for values, _ in rows))
+    known = [value for values, _ in rows for value in values if value]
+    is_far_apart = bool(known) and max(known) > _FAR_APART * min(known)
+    if is_far_apart or any(len(common(value)) > _LONGEST_VALUE for value in known):
         return own
     return [format_runs if counted else common for counted in is_counted]
 

@@ -41,7 +41,8 @@ def run_on_machine(problem: Problem, schedule: Schedule) -> MachineCosts:
     arrays, m = machine_arrays(problem)
     scratch = new_scratch(arrays, problem.devices)
     scratch.placement[:] = placement
-    steps = Steps(schedule.items, schedule.targets, np.empty(len(schedule)), np.empty(len(schedule)))
+    begun, ended = np.empty((2, len(schedule)))
+    steps = Steps(schedule.items.copy(), schedule.targets.copy(), begun, ended)  # as those of searches: compiled once
     at, reason = time_steps(arrays, m, scratch, steps)
     if at >= 0:
         if reason == NO_LINK:

@@ -89,7 +89,7 @@ def _check_steps(problem: Problem, schedule: Schedule) -> dict[int, int]:
             raise ScheduleError(f"{graph.name}: the schedule names {named(item)}, which the graph does not have")
         if not (0 <= target < devices and 0 <= source < devices):
             wrong = target if 0 <= source < devices else source
-            raise ScheduleError(f"{graph.name}: {named(item)} uses device {wrong}, but there are {devices}")
+            raise ScheduleError(f"{graph.name}: {named(item)} uses device {wrong}, but the last one is {devices - 1}")
         if item >= 0:
             if item in placement:
                 raise ScheduleError(f"{graph.name}: {named(item)} runs twice")

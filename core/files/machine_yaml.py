@@ -155,7 +155,7 @@ class _Reader:
 
     def _mapping(self, value: Any, place: Place, members: tuple[str, ...], what: str) -> Mapping[str, Any]:
         if not isinstance(value, dict):
-            raise self.fail(place, f"{what} has members such as {', '.join(members[:3])}; this is {value!r:.60}")
+            raise self.fail(place, f"{what} has members such as {', '.join(members[:3])}; {_shown(value)}")
         if unknown := next((key for key in value if key not in members), None):
             raise self.fail((*place, unknown), f"{what} has no '{unknown}'; it has {', '.join(members)}")
         return value
@@ -254,3 +254,8 @@ class _Reader:
         for by_kind in times.values():
             if wrong := next((kind for kind in by_kind if kind not in known), None):
                 raise self.fail(("devices",), f"op times are given for kind '{wrong}', which no device has")
+
+
+def _shown(value: Any) -> str:
+    """Return what stands where something else is wanted."""
+    return "there is nothing" if value is None else f"this is {value!r:.60}"

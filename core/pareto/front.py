@@ -257,8 +257,10 @@ def _table(front: ParetoFront, narrow: bool = False) -> Table:
     again = ("runs again",) if problem.recompute else ()
     for name in ("", "peak memory", "at least", time, "added", "at least", "gap", *again):
         table.add_column(name.replace(" ", "\n") if narrow else name, justify="right", no_wrap=True)
-    memory = bytes_alike(peak for point in front.points for peak in (point.peak_memory, point.peak_bound))
-    times = times_alike(t for point in front.points for t in (point.time, point.time_bound))
+    peaks = [(point.peak_memory, point.peak_bound) for point in front.points]
+    memory = bytes_alike((peak for peak, _ in peaks), *peaks)
+    taken = [(point.time, point.time_bound) for point in front.points]
+    times = times_alike((time for time, _ in taken), *taken)
     write_time = problem.format_time if problem.counts_runs else times
     for number, point in enumerate(front.points, start=1):
         gap = "none" if point.is_optimal else f"{100 * (point.time / point.time_bound - 1):.2f}%"

@@ -128,7 +128,7 @@ def _mark_peak(axes: Axes, timeline: Timeline, unit: float) -> None:
     side = "left" if share < 0.4 else "right" if share > 0.6 else "center"
     text = f"peak {format_bytes(peak)} at step {step:,} of {timeline.steps:,}"
     name = plain(timeline.step_label(timeline.peak_step), 56)
-    axes.text(step, 1.035 * peak / unit, f"{text}, {name}", ha=side, va="bottom", fontsize="small")
+    axes.text(step, 1.035 * peak / unit, f"{text}\n{name}", ha=side, va="bottom", fontsize="small")
 
 
 def _finish(axes: Axes, steps: int, peak: int, unit: float, unit_name: str) -> None:

@@ -110,10 +110,11 @@ class Policy(Protocol):
         """Return `count` orders per graph, drawn."""
         ...
 
-    def beam(self, width: int, limit: int = NO_LIMIT) -> list[Decoded]:
+    def beam(self, width: int, limit: int = NO_LIMIT, must_stop: Callable[[], bool] = lambda: False) -> list[Decoded]:
         """Return what a beam of this width finds per graph, with state collapsing.
 
-        Orders that reach `limit` bytes are of no use: if that ends them all, there may be no rows.
+        Orders that reach `limit` bytes are of no use: if that ends them all, or `must_stop` says so on the way, there
+        may be no rows.
         """
         ...
 
@@ -152,9 +153,9 @@ class PriorityPolicy:
         """See `Policy`."""
         return [decode_samples(b, row, count, rng) for b, row in self._values()]
 
-    def beam(self, width: int, limit: int = NO_LIMIT) -> list[Decoded]:
+    def beam(self, width: int, limit: int = NO_LIMIT, must_stop: Callable[[], bool] = lambda: False) -> list[Decoded]:
         """See `Policy`."""
-        return [decode_beam(b, row, width, limit=limit) for b, row in self._values()]
+        return [decode_beam(b, row, width, limit=limit, must_stop=must_stop) for b, row in self._values()]
 
     def two_way(
         self, width: int, most: float, bound: int, must_stop: Callable[[], bool] = lambda: False
@@ -217,8 +218,8 @@ class AutoregressivePolicy:
         with torch.no_grad():
             return self._priced(self.decoder.sample(self.embeddings, self.batch, count, generator))
 
-    def beam(self, width: int, limit: int = NO_LIMIT) -> list[Decoded]:
-        """See `Policy`; the limit is not heeded."""
+    def beam(self, width: int, limit: int = NO_LIMIT, must_stop: Callable[[], bool] = lambda: False) -> list[Decoded]:
+        """See `Policy`; neither the limit nor `must_stop` is heeded."""
         buffers = [graph.graph.buffers for graph in self.graphs]
         with torch.no_grad():
             return self._priced(self.decoder.beam(self.embeddings, self.batch, buffers, width))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -177,12 +178,15 @@ def decode_beam(
     *,
     collapse: bool = True,
     limit: int = priority_beam.NO_LIMIT,
+    must_stop: Callable[[], bool] = lambda: False,
 ) -> Decoded:
     """Search by a beam of partial orders, by default with state collapsing (4.2, item 3); priorities `(ops,)`.
 
-    The result has up to `width` rows, with state collapsing one; or none if all partial orders reached `limit` bytes.
+    The result has up to `width` rows, with state collapsing one; or none if all partial orders reached `limit` bytes,
+    or `must_stop`, asked on the way, says so.
     """
-    found = priority_beam.beam(_buffers(graph), _as_array(priorities), width, collapse=collapse, limit=limit)
+    b, values = _buffers(graph), _as_array(priorities)
+    found = priority_beam.beam(b, values, width, collapse=collapse, limit=limit, must_stop=must_stop)
     return Decoded(found.orders, found.peaks)
 
 

@@ -193,11 +193,13 @@ def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArra
         (decoded,) = policy.sample(width, search.rng)
     elif parameters.decode == "beam" and passes >= 1:  # below the greedy order, which counts as a pass
         first, done = tighten(policy.greedy()[0], most=passes - 1)
-        (found,) = policy.beam(width, int(first.peaks[0]))
+        (found,) = policy.beam(width, int(first.peaks[0]), search.must_stop)
         decoded = Decoded(np.concatenate((first.orders, found.orders)), np.concatenate((first.peaks, found.peaks)))
         passes, kept = passes - 1 - done, kept + 1 + done
     elif parameters.decode == "beam":
-        (decoded,) = policy.beam(width)
+        (decoded,) = policy.beam(width, must_stop=search.must_stop)
+        if not len(decoded.orders):  # told to stop
+            (decoded,) = policy.greedy()
     else:
         assert isinstance(policy, PriorityPolicy)  # `Parameters` refuses others
         decoded, kept = policy.two_way(width, most, bound, search.must_stop)

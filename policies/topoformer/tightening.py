@@ -39,13 +39,14 @@ def tightened(
     bound
         A peak in bytes, persistent ones left out, that no order can beat: all ends there. 0 by default.
     must_stop
-        Asked before each pass whether to stop; by default it never says so.
+        Asked before each pass, and in the midst of it, whether to stop; by default it never says so.
     """
     orders, peaks, passes = decoded.orders.copy(), decoded.peaks.copy(), 0
     for row in np.argsort(decoded.peaks, kind="stable"):
         is_backward, stuck = False, 0
         while stuck < 2 and peaks.min() > bound and passes < most and not must_stop():
-            found = beam(b, _by_place(orders[row]), 1, is_backward=is_backward, limit=int(peaks[row]))
+            below = int(peaks[row])
+            found = beam(b, _by_place(orders[row]), 1, is_backward=is_backward, limit=below, must_stop=must_stop)
             passes, stuck, is_backward = passes + 1, stuck + 1, not is_backward
             if len(found.orders):
                 orders[row], peaks[row], stuck = found.orders[0], found.peaks[0], 0

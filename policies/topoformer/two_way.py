@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core.buffers import Buffers
 from ...core.kernels.one_device.priority_beam import beam
-from .priorities import Decoded
+from .priorities import Decoded, decode_greedy
 
 WIDER = 4
 """How many times its first width a beam may have at last."""
@@ -44,13 +44,16 @@ def decode_two_way(
     bound
         A peak in bytes, persistent ones left out, that no order can beat: the search ends there. 0 by default.
     must_stop
-        Asked before each beam but the first whether to stop; by default it never says so.
+        Asked before each beam, and in the midst of it, whether to stop; by default it never says so. A first beam that
+        is stopped leaves the greedy order.
     """
-    found = beam(b, priorities, width)
+    found = beam(b, priorities, width, must_stop=must_stop)
+    if not len(found.orders):
+        return decode_greedy(b, priorities), width
     orders, peaks, kept = [found.orders[0]], [int(found.peaks[0])], width
     wide, is_backward, failed = width, False, 0
     while peaks[-1] > bound and wide <= WIDER * width and kept + wide <= most and not must_stop():
-        found = beam(b, priorities, wide, is_backward=is_backward, limit=peaks[-1])
+        found = beam(b, priorities, wide, is_backward=is_backward, limit=peaks[-1], must_stop=must_stop)
         kept += wide
         if len(found.orders):
             orders.append(found.orders[0])

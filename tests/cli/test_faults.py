@@ -78,6 +78,17 @@ def test_an_unforeseen_exception_is_one_sentence_and_a_file(tmp_path):
     assert "Traceback" in log.read_text()
 
 
+def test_ctrl_c_while_python_ends_is_the_exit_code_of_the_command():
+    code = "import atexit, sys, time; sys.argv = ['schedopt', '--version']; "
+    code += "atexit.register(lambda: [print('ending', flush=True), time.sleep(60)]); "
+    code += "from schedopt.cli.start import main; main()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=-1, stderr=-1, text=True) as process:
+        assert [process.stdout.readline().split()[0] for _ in range(2)] == ["schedopt", "ending"]
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == 0
+
+
 def test_closed_streams_and_ascii_are_no_bugs(diamond_file, tmp_path):
     command = " ".join([*PYTHON, "solve", "-", "-m", "lpmf", "-q", "<&-"])
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)

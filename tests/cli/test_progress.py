@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 from schedopt.cli.console import Talk
-from schedopt.cli.progress import progress_bar
+from schedopt.cli.progress import LiveLine, progress_bar
 
 
 @pytest.fixture
@@ -49,3 +49,13 @@ def test_nothing_is_drawn_where_nobody_sees_it(quiet, capsys):
         bar()
         bar(done=2, what="more")
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_live_line_says_what_has_room_and_never_takes_a_second_line(talk):
+    for texts in (("a [b] " + "long " * 30, "a [b] shorter"), ("c" * 150,)):
+        with LiveLine(talk, "brkga: starting") as line:
+            line(*texts)
+    lines = drawn(talk).replace("\r", "\n").splitlines()
+    assert any(line.endswith("a [b] shorter") for line in lines)
+    assert any(line.endswith("c…") for line in lines)
+    assert max(map(len, lines)) < 100

@@ -143,13 +143,17 @@ def test_what_is_written_is_read_as_about_the_same(value):
 @pytest.mark.parametrize(
     ("values", "texts"),
     [
-        ([4507238, 4034396, 999 * 1024], ["4.298 MiB", "3.847 MiB", "0.976 MiB"]),
-        ([2**30, 5 * 2**20], ["1,024.00 MiB", "5.00 MiB"]),
+        ([4507238, 4034396, 999 * 1024], ["4.30 MiB", "3.85 MiB", "0.98 MiB"]),
+        ([2**30, 5 * 2**20], ["1,024.0 MiB", "5.0 MiB"]),
         ([2**30, 3], ["1.00 GiB", "<0.01 GiB"]),
         ([29650966, 15 * 2**20, 8], ["28.3 MiB", "15.0 MiB", "<0.1 MiB"]),
-        ([29650966, 5 * 2**10, 4], ["28,956.02 KiB", "5.00 KiB", "<0.01 KiB"]),
+        ([29650966, 5 * 2**10, 4], ["28,956 KiB", "5 KiB", "<1 KiB"]),
         ([1000, 20, 0], ["1,000 B", "20 B", "0 B"]),
         ([2**20, 0], ["1.00 MiB", "0 MiB"]),
+        ([1217, 19], ["1,217 B", "19 B"]),
+        ([575600, 575300], ["562.1 KiB", "561.8 KiB"]),
+        ([10 * 2**20, 10 * 2**20 + 2**10], ["10,240 KiB", "10,241 KiB"]),
+        ([10 * 2**20, 10 * 2**20 + 1], ["10,485,760 B", "10,485,761 B"]),
         ([], []),
     ],
 )
@@ -166,10 +170,22 @@ def test_bytes_of_one_table_have_one_unit(values, texts):
         ([12.0, 0.25], ["12.00 us", "0.25 us"]),
         ([5000.0, 0.05], ["5 ms", "<1 ms"]),
         ([0.0], ["0 us"]),
+        ([1000.0, 1000.4], ["1.0000 ms", "1.0004 ms"]),
+        ([0.1 + 0.2, 0.3], ["0.3 us", "0.3 us"]),
     ],
 )
 def test_times_of_one_table_have_one_unit(values, texts):
     assert list(map(times_alike(values), values)) == texts
+
+
+def test_only_what_is_compared_is_told_apart():
+    written = bytes_alike([10 * 2**20], [2**20], also=[2**20 + 1])
+    assert [written(2**20), written(2**20 + 1), written(10 * 2**20)] == ["1.00 MiB", "1.00 MiB", "10.00 MiB"]
+
+
+@given(st.lists(st.integers(1, 2**50), unique=True), st.sampled_from([bytes_alike, times_alike]))
+def test_what_differs_is_written_differently(values, alike):
+    assert len(set(map(alike(values), values))) == len(values)
 
 
 @pytest.mark.parametrize(

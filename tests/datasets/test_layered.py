@@ -154,7 +154,7 @@ def test_every_op_but_those_at_the_ends_has_producers_and_consumers():
     [
         ({"nodes": 0}, "nodes must be at least 1, not 0"),
         ({"width_low": 0}, "width_low must be from 0.001 to 1, not 0"),
-        ({"width_low": 0.6}, "width_low must be at most width_high, 0.5, not 0.6"),
+        ({"width_low": 0.6}, "the range of the width begins above its end: 0.6 to 0.5"),
         ({"node_variability": 1}, "node_variability must be from 0 to 0.999, not 1"),
         ({"edge_density": 1.5}, "edge_density must be from 0 to 1, not 1.5"),
         ({"edge_density": math.nan}, "edge_density must be from 0 to 1, not nan"),

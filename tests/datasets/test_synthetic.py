@@ -129,7 +129,7 @@ def test_ops_without_outputs_have_control_dependents_only(weights):
     ("wrong", "message"),
     [
         ({"nodes_low": 0}, "nodes_low must be at least 1, not 0"),
-        ({"nodes_low": 300}, "nodes_low must be at most nodes_high, 200, not 300"),
+        ({"nodes_low": 300}, "the range of the nodes begins above its end: 300 to 200"),
         ({"nodes_low": 3}, "watts-strogatz needs at least 4 nodes, not 3"),
         ({"erdos_renyi_p": 2}, "erdos_renyi_p must be from 0 to 1, not 2"),
         ({"models": ()}, "models must name at least one"),

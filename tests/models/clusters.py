@@ -25,6 +25,18 @@ NO_CLIENT = "Initialization failure from server"
 """Ray's words where what it starts for each client dies or is not there within 30 s, as on a busy machine."""
 
 
+AWAIT_PROCESSORS = """
+import ray, sys, time
+while not ray.is_initialized():
+    try:
+        ray.init(sys.argv[1], log_to_driver=False)
+    except ConnectionAbortedError:  # what serves this client died as it started, or was too slow
+        time.sleep(1)
+while ray.cluster_resources().get("CPU", 0) < int(sys.argv[2]):
+    time.sleep(0.2)
+"""
+
+
 class NotStartedError(Exception):
     """An engine did not get a cluster to run."""
 
@@ -175,11 +187,7 @@ def _agent():
 
 
 def _await_processors(address, count, environment):
-    code = (
-        "import ray, sys, time; ray.init(sys.argv[1], log_to_driver=False)\n"
-        "while ray.cluster_resources().get('CPU', 0) < int(sys.argv[2]): time.sleep(0.2)"
-    )
-    command = [sys.executable, "-c", code, address, str(count)]
+    command = [sys.executable, "-c", AWAIT_PROCESSORS, address, str(count)]
     try:
         subprocess.run(command, check=True, timeout=START_SECONDS, capture_output=True, env=environment)
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:

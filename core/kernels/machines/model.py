@@ -331,7 +331,7 @@ def _hold_residents(g: GraphArrays, m: MachineArrays, s: Scratch) -> None:
                     break
 
 
-@inlined
+@kernel
 def account(g: GraphArrays, m: MachineArrays, s: Scratch, steps: Steps, count: int) -> None:
     """Fill `peak` per device and `memory` per step, of steps whose times are known.
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from ...arrays import FloatArray, IndexArray
-from ..jit import inlined
+from ..jit import inlined, kernel
 
 
-@inlined
+@kernel
 def sort_moments(moments: FloatArray, order: IndexArray, merged: IndexArray, ends: IndexArray, rows: Any) -> None:
     """Fill `order` with the places of the least moments first, equals in their order.
 

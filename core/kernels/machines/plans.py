@@ -63,7 +63,7 @@ class Cost(NamedTuple):
     runtime: float
 
 
-@inlined
+@kernel
 def write_plan(g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Steps, bar: float) -> tuple[int, float]:
     """Write the steps of a plan; returns their number, and the makespan, infinite if unlinked or above the bar."""
     devices = s.clock.size
@@ -100,7 +100,7 @@ def write_plan(g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: 
     return count, runtime
 
 
-@inlined
+@kernel
 def sort_steps(m: MachineArrays, s: Scratch, steps: Steps, count: int, sorted_steps: Steps) -> None:
     """Order steps so that each transfer follows the ops that end on its target before it starts.
 

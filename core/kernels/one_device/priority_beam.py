@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,8 @@ from .set_beam import (
 )
 
 NO_LIMIT = 2**62
+STATES_AT_ONCE = 2**14
+"""States that are extended before it is asked whether to stop, which takes some tenths of a second in large graphs."""
 
 
 class BeamOrders(NamedTuple):
@@ -35,7 +38,7 @@ class BeamOrders(NamedTuple):
     ----------
     orders
         Shape `(rows, ops)`: up to the width, or a single one with state collapsing, since complete orders all have
-        executed the same set; none if every partial order reached the limit.
+        executed the same set; none if every partial order reached the limit, or the beam was told to stop.
     log_probability
         By eq. 8, or backward by its mirror image, shape `(rows,)`; ops that are taken at once count for nothing.
     peaks
@@ -84,8 +87,30 @@ class Successors(NamedTuple):
     slots: IndexArray
 
 
+class Trail(NamedTuple):
+    """How the states of a beam came to be.
+
+    Parameters
+    ----------
+    log_probability
+        Shape `(width,)`: that of each state so far.
+    back
+        Shape `(2, ops, width)`: the parent and the op of each state of each step.
+    """
+
+    log_probability: FloatArray
+    back: Any
+
+
 def beam(
-    b: Buffers, priorities: Any, width: int, *, collapse: bool = True, is_backward: bool = False, limit: int = NO_LIMIT
+    b: Buffers,
+    priorities: Any,
+    width: int,
+    *,
+    collapse: bool = True,
+    is_backward: bool = False,
+    limit: int = NO_LIMIT,
+    must_stop: Callable[[], bool] = lambda: False,
 ) -> BeamOrders:
     """Extend partial orders by one op at a time and keep the `width` most probable, ties by the last op's index.
 
@@ -111,6 +136,8 @@ def beam(
     limit
         Bytes: partial orders that reach them are dropped, and an op that can join a set within them and leaves no more
         resident joins at once, since what can follow it can then still follow. By default there is no limit.
+    must_stop
+        Asked on the way whether to stop; by default it never says so.
 
     Raises
     ------
@@ -121,22 +148,34 @@ def beam(
     priorities = checked_priorities(priorities, ops)
     if width < 1:
         raise ValueError(f"a beam needs a width of at least 1, not {width}")
-    walk = backward_walk(b) if is_backward else forward_walk(b)
     zobrist = np.random.default_rng(0).integers(0, 2**64, ops, dtype=np.uint64)
+    rules = Rules(-priorities if is_backward else priorities, zobrist, collapse, limit)
+    found = _run(b, backward_walk(b) if is_backward else forward_walk(b), rules, width, must_stop)
+    orders = np.ascontiguousarray(found.orders[:, :: -1 if is_backward else 1])
+    return found._replace(orders=orders)
+
+
+def _run(b: Buffers, walk: Walk, rules: Rules, width: int, must_stop: Callable[[], bool]) -> BeamOrders:
+    """Return the orders in which a beam adds the ops, see `beam`."""
+    ops = len(rules.priorities)
     room = max(1, width * ops)
-    found = BeamOrders(np.empty((width, ops), np.int32), np.zeros(width), np.empty(width, np.int64))
-    count = fill_beam(
-        b,
-        walk,
-        Rules(-priorities if is_backward else priorities, zobrist, collapse, limit),
-        _first_level(walk, width),
-        _first_level(walk, width),
-        Successors(new_candidates(room, room), np.empty((2, room)), np.empty(room, np.int32)),
-        np.empty((2, ops, width), np.int32),
-        found,
-    )
-    orders = np.ascontiguousarray(found.orders[:count, :: -1 if is_backward else 1])
-    return BeamOrders(orders, found.log_probability[:count], found.peaks[:count])
+    successors = Successors(new_candidates(room, room), np.empty((2, room)), np.empty(room, np.int32))
+    levels = _first_level(walk, width), _first_level(walk, width)
+    trail = Trail(np.zeros(width), np.empty((2, ops, width), np.int32))
+    at_once = max(1, STATES_AT_ONCE // width)
+    states = 1
+    for first in range(0, ops, at_once):
+        if first and must_stop():
+            states = 0
+        if states == 0:
+            break
+        steps = first, min(first + at_once, ops)
+        states = extend(b, walk, rules, levels, states, steps, successors, trail)
+        if (steps[1] - steps[0]) % 2:
+            levels = levels[::-1]
+    orders = np.empty((states, ops), np.int32)
+    fill_orders(trail.back, orders)
+    return BeamOrders(orders, trail.log_probability[:states], levels[0].peak[:states])
 
 
 def _first_level(walk: Walk, width: int) -> Level:
@@ -160,57 +199,61 @@ def _first_level(walk: Walk, width: int) -> Level:
 
 
 @kernel
-def fill_beam(
+def extend(
     b: Buffers,
     walk: Walk,
     rules: Rules,
-    level: Level,
-    following: Level,
+    levels: tuple[Level, Level],
+    states: int,
+    steps: tuple[int, int],
     successors: Successors,
-    back: Any,
-    found: BeamOrders,
+    trail: Trail,
 ) -> int:
-    """Run the beam and fill the first rows of `found`, backward the last op first; returns how many.
+    """Extend the first states of a level by the ops of some steps; returns how many states there are then.
 
     Parameters
     ----------
     b, walk, rules
         The graph, the walk, and what is kept.
-    level, following
-        Room for one level each, the first of them the empty set.
+    levels
+        Room for two, the first with the states; after an odd number of steps the second has them.
+    states
+        Their number.
+    steps
+        The first step, and the one after the last.
     successors
         Room for all successors of a level.
-    back
-        Shape `(2, ops, width)`: receives the parent and the op of each state.
-    found
-        Room for `width` orders; its log-probabilities are 0.
+    trail
+        Receives how these states came to be.
     """
-    ops = rules.priorities.size
+    level, following = levels
+    back, log_probability = trail.back, trail.log_probability
     c, likelihood = successors.candidates, successors.likelihood
     floor = rules.limit - 1 if rules.limit < NO_LIMIT else -1
-    states = 1
-    for step in range(ops):
-        count = _extend(b, walk, rules, level, states, found.log_probability, successors)
-        if count == 0:
-            return 0
-        states = _keep_most_probable(c, likelihood, count, found.log_probability.size)
+    for step in range(steps[0], steps[1]):
+        count = _extend(b, walk, rules, level, states, log_probability, successors)
+        states = _keep_most_probable(c, likelihood, count, log_probability.size)
         for state in range(states):
             following.hash[state] = c.hash[state]
             following.peak[state] = c.peak[state]
             following.safe[state] = -1
         fill_states(level, b, walk, c.parent[:states], c.op[:states], floor, following)
         for state in range(states):
-            found.log_probability[state] = likelihood[0, state]
+            log_probability[state] = likelihood[0, state]
             back[0, step, state] = c.parent[state]
             back[1, step, state] = c.op[state]
         level, following = following, level
-    for row in range(states):
-        found.peaks[row] = level.peak[row]
-        state = row
-        for step in range(ops - 1, -1, -1):
-            found.orders[row, step] = back[1, step, state]
-            state = back[0, step, state]
     return states
+
+
+@kernel
+def fill_orders(back: Any, orders: Any) -> None:
+    """Fill the orders that the last states stand for, from the parent and op of each state `(2, ops, width)`."""
+    for row in range(orders.shape[0]):
+        state = row
+        for step in range(orders.shape[1] - 1, -1, -1):
+            orders[row, step] = back[1, step, state]
+            state = back[0, step, state]
 
 
 @kernel

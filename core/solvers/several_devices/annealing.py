@@ -30,6 +30,7 @@ from ...search.parameters import parameter
 from ...search.search import Search, Stopped
 from ..machines.plan_annealing import anneal
 from ..one_device import order_search
+from . import peak_annealing
 from .balanced_cuts import BalancedCuts
 from .cooling import Cooling
 from .gp_dfs import merge
@@ -108,6 +109,7 @@ def warm_up(tiny: Problem) -> Problem:
         return tiny
     order_search.warm_up(tiny)
     list_schedule(tiny)
+    peak_annealing.warm_up(tiny)
     return tiny if tiny.memory_limit is None else replace(tiny, memory_limit=1)
 
 

@@ -26,6 +26,7 @@ from ...kernels.several_devices.lifetimes import (
 from ...kernels.several_devices.placement_beam import extend_beam, new_choices, new_states, start_beam, trace_beam
 from ...kernels.several_devices.placing import Limits
 from ...kernels.several_devices.routes import new_route
+from ...problem import Problem
 from ...schedule import Schedule
 from ...search.search import Search, Watcher
 from ..one_device import order_search
@@ -170,6 +171,15 @@ class LeastPeak:
         after[~items[sent] * self.devices + self.best.targets[sent]] = place[sent]
         read_delays(self.arrays, self.lifetimes, sequence, after)
         return sequence
+
+
+def warm_up(tiny: Problem) -> None:
+    """Compile what runs once a better placement or sequence is found: on a tiny graph on two devices, if at all."""
+    search = Search(replace(tiny, task="memory", devices=2), max_evaluations=20, lower_bound=-1.0)
+    search.offer_order(tiny.graph.input_order)
+    peaks = LeastPeak(search, -1)
+    peaks.search_placements(tiny.graph.input_order, share=1.0)
+    peaks._offer_sequence(peaks._best_sequence())
 
 
 class _Beams:

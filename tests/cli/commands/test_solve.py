@@ -1,5 +1,6 @@
 """`schedopt solve`: what it prints and writes, its flags and limits, each way to be wrong, and Ctrl-C."""
 
+import importlib
 import json
 import os
 import signal
@@ -246,6 +247,25 @@ def test_ctrl_c_prints_and_writes_the_best_so_far(run, tmp_path):
     assert "interrupted" in stdout
     assert json.loads(Path(output).read_text())["status"] == "interrupted"
     assert run("check", graph, output).exit_code == 0
+
+
+def test_an_input_order_that_does_not_keep_the_limit_is_not_called_better(run, diamond_file):
+    words = ["solve", diamond_file, "--task", "runtime", "--devices", 2, "--latency", "1ms", "--evaluations", 200]
+    slow, better = ["--method", "gp-dfs"], "the input order is better than what this method found"
+    assert better in run(*words, *slow).stderr
+    limited = run(*words, *slow, "--memory-limit", "11B")
+    assert limited.exit_code == 1
+    assert better not in limited.stderr
+
+
+@pytest.mark.parametrize("command", ["solve", "compare", "pareto"])
+def test_ctrl_c_while_kernels_are_compiled_ends_the_command(run, monkeypatch, diamond_file, command):
+    where = {"solve": "search.warm_up", "compare": "comparison.experiment", "pareto": "pareto.sweep"}[command]
+    module = importlib.import_module(f"schedopt.core.{where}")
+    monkeypatch.setattr(module, "warm_up", lambda *given: signal.raise_signal(signal.SIGINT))
+    done = run(command, diamond_file)
+    assert (done.exit_code, done.stdout) == (130, "")
+    assert done.stderr.endswith("interrupted\n")
 
 
 def test_the_memory_is_explained_below_the_table_alone(run, diamond_file):

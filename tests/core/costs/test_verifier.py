@@ -66,7 +66,7 @@ def test_the_schedule_before_it_is_broken():
         (add(D, 0, 0), "op 'd' runs twice"),
         (put(3, A, 0, 0), "op 'a' runs twice"),
         (put(3, B, 0, 1), "op 'b' runs on two devices"),
-        (put(3, B, 2, 2), "op 'b' uses device 2, but there are 2"),
+        (put(3, B, 2, 2), "op 'b' uses device 2, but the last one is 1"),
         (put(3, B, 0, 2), "op 'b' uses device 2"),
         (put(3, B, -1, -1), "op 'b' uses device -1"),
         (put(3, B, -1, 0), "op 'b' uses device -1"),

@@ -4,6 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from schedopt.core.kernels.one_device import priority_beam
 from schedopt.core.kernels.one_device.priority_beam import _keep_most_probable, beam
 from schedopt.core.kernels.one_device.priority_orders import greedy, price_orders
 from schedopt.core.kernels.one_device.set_beam import new_candidates
@@ -14,7 +15,7 @@ def least_peak(graph, priorities, width, **options):
     return int(beam(graph.buffers, priorities, width, **options).peaks.min())
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=6))
+@pytest.mark.parametrize("seed", seeds(20, quick=3))
 @pytest.mark.parametrize("width", [1, 2, 3, 16])
 @pytest.mark.parametrize("collapse", [False, True])
 def test_the_beam_is_its_twin(seed, width, collapse):
@@ -34,6 +35,24 @@ def test_the_beam_is_its_twin(seed, width, collapse):
         assert naive.order_log_probability(plain, priorities, order) == pytest.approx(score, rel=1e-9, abs=1e-9)
     if collapse:
         assert len(rows) == 1
+
+
+@pytest.mark.parametrize("at_once", [1, 6, 9])
+def test_a_beam_that_asks_whether_to_stop_is_the_same_or_ends(monkeypatch, at_once):
+    """With two rows, 1, 3 and 4 steps are made at once."""
+    graph = layered_graph(LayeredParameters(nodes=40), np.random.default_rng(193), "layered")
+    priorities = np.random.default_rng(194).standard_normal(40)
+    whole = [beam(graph.buffers, priorities, 2, collapse=collapse) for collapse in (False, True)]
+    monkeypatch.setattr(priority_beam, "STATES_AT_ONCE", at_once)
+    asked = []
+    for expected, collapse in zip(whole, (False, True), strict=True):
+        found = beam(graph.buffers, priorities, 2, collapse=collapse, must_stop=lambda: bool(asked.append(1)))
+        for one, other in zip(found, expected, strict=True):
+            assert one.tolist() == other.tolist()
+    assert len(asked) == 2 * (-(-40 // max(1, at_once // 2)) - 1)
+    stops = iter([False, False, True])
+    stopped = beam(graph.buffers, priorities, 2, must_stop=lambda: next(stops))
+    assert [len(values) for values in stopped] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -3,8 +3,9 @@
 import naive
 import numpy as np
 import pytest
+from schedopt.core.kernels.one_device import priority_beam
 from schedopt.core.kernels.one_device.priority_beam import beam
-from schedopt.core.kernels.one_device.priority_orders import price_orders
+from schedopt.core.kernels.one_device.priority_orders import greedy, price_orders
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.topoformer.two_way import WIDER, decode_two_way
 
@@ -33,6 +34,14 @@ def test_each_order_is_better_than_the_one_before_and_the_last_is_the_papers_bea
         assert kept >= 4 * len(found.peaks) + 2 * (4 + 8 + 16)  # both ends failed at each width
         several += len(found.peaks) > 2
     assert several > 4
+
+
+def test_a_first_beam_that_is_stopped_leaves_the_greedy_order(monkeypatch):
+    b, priorities = layered(0)
+    monkeypatch.setattr(priority_beam, "STATES_AT_ONCE", 1)
+    found, kept = decode_two_way(b, priorities, 4, must_stop=lambda: True)
+    assert found.orders.tolist() == greedy(b, priorities[None]).tolist()
+    assert (found.peaks.tolist(), kept) == (price_orders(b, found.orders).tolist(), 4)
 
 
 def test_it_is_better_than_a_beam_of_its_last_width():

@@ -24,6 +24,10 @@ from schedopt.policies.training.run_folder import (
 STEPS = 8
 
 
+QUICK = [pytest.param(name, marks=() if name == "topoformer" else pytest.mark.slow) for name in METHODS]
+"""Each method, one of them in the quick suite."""
+
+
 @pytest.fixture(scope="module", params=METHODS)
 def method(request):
     """Each method, with all its tests in a row."""
@@ -82,6 +86,7 @@ def test_jobs_do_not_change_the_weights(method, whole, tmp_path):
     assert_same_run(tmp_path, whole)
 
 
+@pytest.mark.parametrize("method", QUICK, indirect=True)
 @pytest.mark.parametrize("often", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_stopped_again_and_again_is_the_same(often, method, whole, tmp_path):
     """Stopped after each step, or two, and in validations, which ask per graph."""
@@ -94,6 +99,7 @@ def test_a_run_stopped_again_and_again_is_the_same(often, method, whole, tmp_pat
     assert_same_run(tmp_path, whole)
 
 
+@pytest.mark.parametrize("method", QUICK, indirect=True)
 def test_a_run_killed_at_any_moment_is_the_same(method, whole, tmp_path, monkeypatch):
     kills = run_killed_at_any_moment(lambda: method.trainer(tmp_path), monkeypatch)
     assert kills > 10

@@ -12,6 +12,9 @@ from schedopt.core.search.registry import METHODS
 from schedopt.core.search.settings import plain
 from schedopt.policies.training.run_folder import CHECKPOINT, CONFIG, WEIGHTS, curve_of, read_checkpoint
 
+QUICK = [pytest.param(name, marks=() if name == "direct" else pytest.mark.slow) for name in COMMANDS]
+"""Each method, one of them in the quick suite."""
+
 
 @pytest.fixture(scope="module", params=COMMANDS)
 def name(request):
@@ -105,6 +108,7 @@ def test_training_goes_on_from_weights(name, command, runs, train, tmp_path):
     }
 
 
+@pytest.mark.parametrize("name", QUICK, indirect=True)
 def test_given_graphs_are_trained_on_and_searched_once(name, command, runs, train, tmp_path, monkeypatch):
     graphs, valid = runs.folders(name)
     others = ["--output", tmp_path / "run", *command.given]
@@ -121,6 +125,7 @@ def test_given_graphs_are_trained_on_and_searched_once(name, command, runs, trai
     refused(train(graphs, "--validation", valid, *others, "--resume", "--seed", 5), "is of a run with another seed")
 
 
+@pytest.mark.parametrize("name", QUICK, indirect=True)
 def test_a_tenth_is_set_aside_and_few_graphs_are_validated_on_too(name, runs, train, tmp_path):
     graphs, valid = runs.folders(name)
     result = train(graphs, "--output", tmp_path / "a")

@@ -103,6 +103,7 @@ def test_opaque_nodes_are_ops_that_can_be_reordered(tmp_path, make, opaque):
         assert abs(row.predicted_peak - row.measured_peak) <= matrix
 
 
+@pytest.mark.slow
 def test_what_onnx_runtime_has_saved_is_scheduled(tmp_path):
     """Offline optimisation fuses nodes into its own domains: these import, reorder, and run bitwise the same."""
     path = save(tmp_path / "m.onnx", branches())

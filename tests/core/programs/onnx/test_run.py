@@ -193,6 +193,7 @@ def test_apply_changes_the_order_alone(tmp_path):
     assert list(again.op_names) == [graph.op_names[op] for op in order]
 
 
+@pytest.mark.slow
 def test_a_node_without_a_name_gets_the_schedules(tmp_path):
     model = branches()
     for node in model.graph.node:
@@ -206,6 +207,7 @@ def test_a_node_without_a_name_gets_the_schedules(tmp_path):
     assert measure(str(output), [schedule], 1, ImportOptions(), Observer(print))[1].is_equal
 
 
+@pytest.mark.slow
 def test_external_data_are_kept(tmp_path):
     """The new file finds its tensors wherever it is written, and another model's data are never overwritten."""
     path = tmp_path / "model.onnx"
@@ -273,6 +275,7 @@ def test_schedules_that_do_not_fit_are_refused(tmp_path):
     assert not list(tmp_path.glob("new*"))
 
 
+@pytest.mark.slow
 def test_a_node_without_a_kernel_is_said(tmp_path):
     """ONNX Runtime runs the definition of HardSwish when nothing else is ready, whatever the file's order."""
     nodes = [helper.make_node("HardSwish", ["x"], ["a"], "swish"), helper.make_node("Neg", ["x"], ["b"], "negate")]

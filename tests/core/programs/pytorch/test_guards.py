@@ -277,7 +277,7 @@ def test_plans_run_on_the_parameters_that_the_model_has_now(regression, change, 
     assert {id(value) for value in step.parameters()} == {id(value) for value in regression.parameters()}
 
 
-@pytest.mark.parametrize("training", ["none", "adam"])
+@pytest.mark.parametrize("training", ["none", pytest.param("adam", marks=pytest.mark.slow)])
 def test_plans_hold_no_parameter_that_the_model_has_no_more(regression, training):
     x, y = batch(4)
     step = planned(regression, (x, y), training=training)
@@ -623,7 +623,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("training", ["none", "sgd"])
-@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("first", [0, pytest.param(3, marks=pytest.mark.slow)])
 def test_nested_and_plain_inputs(first, training):
     model = Pair()
     twin = Twin(model)

@@ -170,6 +170,7 @@ def test_a_copy_stands_for_itself(tied, copied, options):
             other(torch.randn(2, 8))
 
 
+@pytest.mark.slow
 def test_verbose_says_peak_memory_before_and_after_for_each_plan(capsys):
     model, (image,) = torch_models.branches()
     better = optimize(model, image, method="lpmf", verbose=True)

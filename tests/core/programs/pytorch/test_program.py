@@ -356,6 +356,7 @@ class Weighted(nn.Module):
         return self.inner(x * self.weight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "message"), [pair for pair in REFUSED if pair[0] is not Selecting])
 def test_the_same_holds_in_training(model, message):
     message = message.replace("model cannot be exported", "training step cannot be traced")

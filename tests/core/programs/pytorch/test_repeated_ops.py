@@ -295,6 +295,7 @@ def test_what_an_order_alone_keeps_is_not_paid_for(capsys):
     assert re.search(r"The order alone keeps the memory limit of .*: nothing runs again", capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_bad_limits_are_one_sentence():
     model, tokens = gpt()
     cases = [

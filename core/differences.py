@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .costs.memory_by_role import UNNAMED, memory_shares
@@ -219,7 +220,8 @@ class GraphDifference(_Difference):
         for key in ("ops", "tensors"):
             table.add_row(key, f"{a[key]:,}", f"{b[key]:,}", f"{b[key] - a[key]:+,}" if b[key] != a[key] else "")
         sizes, shares, changes = self._totals(), self._shares(), self._changes(top)
-        memory = bytes_alike(*([size or 0 for size in row[1:]] for row in (*sizes, *shares, *changes)))
+        pairs = [(before or 0, after or 0) for _, before, after in (*sizes, *shares, *changes)]
+        memory = bytes_alike(*(pair for pair in pairs if pair[0] != pair[1]), also=chain(*pairs))
         for what, *both in sizes:
             table.add_row(what, *_bytes_row(memory, *both))
         times = [total["runtime_us"] for total in self.totals]

@@ -221,9 +221,9 @@ def _in(unit: str, size: float, decimals: int) -> Written:
 
 
 def written_apart(*values: int) -> list[str]:
-    """Write bytes for people; all of them in full where two that differ would read the same."""
+    """Write bytes for people; as in one table where two that differ would read the same."""
     texts = [format_bytes(value) for value in values]
-    return texts if len(set(texts)) == len(set(values)) else [f"{value:,} B" for value in values]
+    return texts if len(set(texts)) == len(set(values)) else list(map(bytes_alike(values), values))
 
 
 def format_change(value: float, before: float) -> str:

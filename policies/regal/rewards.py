@@ -45,12 +45,22 @@ class Setting:
         What the policy chooses.
     features
         Number of evaluations of the search that the features come from.
+    bandwidth
+        Bytes per second between devices, or None for infinite, the default.
+    latency
+        Microseconds that each transfer adds; 0 by default.
     """
 
     task: Task
     devices: int
     actions: ActionParameters
     features: int
+    bandwidth: float | None = None
+    latency: float = 0.0
+
+    def problem(self, graph: CostGraph) -> Problem:
+        """Return what is to be solved for a graph."""
+        return Problem(graph, self.task, devices=self.devices, bandwidth=self.bandwidth, latency=self.latency)
 
 
 class Start(NamedTuple):
@@ -141,7 +151,7 @@ def make_case(
         Name of the teacher whose actions are asked for; empty for none.
     """
     if not isinstance(known, Case):
-        problem = Problem(known(), task=setting.task, devices=setting.devices)
+        problem = setting.problem(known())
         bound = lower_bound(problem)
         search = Search(problem, seed=seed, max_evaluations=setting.features, lower_bound=bound)
         searched = searched_graph(search, setting.features)
@@ -302,4 +312,5 @@ class Cases:
 
     def _key(self, visit: Visit, evaluations: int) -> str:
         setting = self.setting
-        return f"{self.graphs.name(visit[0])}-{setting.task}-{setting.devices}-{visit[1]}-{evaluations}"
+        links = f"-{setting.bandwidth}-{setting.latency}" if setting.bandwidth or setting.latency else ""
+        return f"{self.graphs.name(visit[0])}-{setting.task}-{setting.devices}{links}-{visit[1]}-{evaluations}"

@@ -11,19 +11,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from ...core.arrays import FloatArray, IndexArray
 from ...core.costs.bounds import earliest_finish
 from ...core.graph import CostGraph
 from ...core.problem import Problem
+from ...core.search.search import Search
 from ...core.solve import solve
-from ...core.solvers.several_devices.brkga import Parameters
+from ...core.solvers.several_devices.brkga import Parameters, evolve
 from ...core.solvers.several_devices.lazy_keys import bottom_levels
-from .actions import ActionParameters, Head, beta_parameters, crossover_bias
+from .actions import ActionParameters, Head, beta_parameters, crossover_bias, dequantise
 from .features import SearchedGraph
 
 ROUNDS = (4, 16, 64)
 WINDOW = 161
+PLAN_EVALUATIONS, ONE_SIDED = 1000, 0.75
+TRIED_EVALUATIONS = 2000
 ORDER_SEARCH, ORDER_EVALUATIONS = "order-search:proofs=0", 600
 BIAS = Parameters().bias
 
@@ -94,6 +98,49 @@ def cut_and_order(rounds: int, searched: SearchedGraph, parameters: ActionParame
     return _actions(searched, parameters, targets, _Concentrations(2.0, 2.0, 2.0))
 
 
+def planned(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
+    """Return choices closely around a plan of `auto`, for either task: its placement, its order, and who reads when.
+
+    Devices are alike. Where one has most of the ops it is the first, which the network can learn whatever the features
+    say; else the devices are called as the features' search has most of each one's ops placed.
+    """
+    graph, devices = searched.problem.graph, searched.problem.devices
+    plan = solve(searched.problem, "auto", evaluations=PLAN_EVALUATIONS).schedule
+    placement = plan.placement(graph)
+    counts = np.bincount(placement, minlength=devices)
+    if counts.max() > ONE_SIDED * graph.num_ops:
+        shared = np.outer(counts, np.arange(devices, 0, -1.0))
+    else:
+        found = searched.nodes[:, -devices - 1 : -1].astype(np.float64)
+        shared = np.stack([found[placement == device].sum(0) for device in range(devices)])
+    _, called = linear_sum_assignment(shared, maximize=True)
+    targets = _Targets(_affinities(called[placement], devices), *_priorities(graph, plan.op_order()))
+    return _actions(searched, parameters, targets, _Concentrations(4.0, 16.0, 16.0))
+
+
+def apart(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
+    """Return, for the peak, choices that keep large outputs on the first device and what waits for them on the second.
+
+    Large is at least half of the largest op's; the order is loosely that of `ordered`. Where a short search does better
+    with the choices of `uniform`, it is those.
+    """
+    graph, devices = searched.problem.graph, searched.problem.devices
+    written = searched.nodes[:, 1]
+    placement = np.where(written >= written.max() / 2, 0, 1)
+    targets = _Targets(_affinities(placement, devices), *_priorities(graph, _low_order(graph)))
+    kept = _actions(searched, parameters, targets, _Concentrations(4.0, 1.0, 2.0))
+    plain = uniform(searched, parameters)
+    return kept if _fitness(searched, parameters, kept) <= _fitness(searched, parameters, plain) else plain
+
+
+def _fitness(searched: SearchedGraph, parameters: ActionParameters, actions: NDArray[np.int64]) -> tuple[float, float]:
+    """Return the fitness of what a short search finds with these choices."""
+    problem = searched.problem
+    search = Search(problem, max_evaluations=TRIED_EVALUATIONS)
+    evolve(search, Parameters(), dequantise(actions, problem.graph, problem.devices, parameters))
+    return search.best_fitness
+
+
 def _low_order(graph: CostGraph) -> IndexArray:
     return solve(Problem(graph), ORDER_SEARCH, evaluations=ORDER_EVALUATIONS).schedule.op_order()
 
@@ -153,7 +200,11 @@ def _cut(searched: SearchedGraph, rounds: int, weight: NDArray[Any], order: Inde
         counted = np.convolve(np.ones(ops), window, "same")
         around = np.stack([np.convolve(column, window, "same") / counted for column in affinity[order].T], axis=1)
         affinity[order] -= around
-    placement = _balanced(affinity / max(affinity.std(), 1e-300), weight)
+    return _affinities(_balanced(affinity / max(affinity.std(), 1e-300), weight), devices)
+
+
+def _affinities(placement: NDArray[np.intp], devices: int) -> FloatArray:
+    """Return mean affinities that put ops on these devices, shape `(ops, devices)`."""
     return np.where(placement[:, None] == np.arange(devices), 0.8, 0.2)
 
 
@@ -197,6 +248,8 @@ def _levels(head: Head, mean: FloatArray, concentration: float) -> NDArray[np.in
 TEACHERS: dict[str, Teacher] = {
     "uniform": uniform,
     "ordered": ordered,
+    "planned": planned,
+    "apart": apart,
     **{f"cut-and-time-{rounds}": partial(cut_and_time, rounds) for rounds in ROUNDS},
     **{f"cut-and-order-{rounds}": partial(cut_and_order, rounds) for rounds in ROUNDS},
 }

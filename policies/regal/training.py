@@ -108,8 +108,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
 
     @property
     def _setting(self) -> Setting:
-        shape = self.network.parameters_
-        return Setting(shape.task, shape.devices, shape.actions, self.parameters.features)
+        shape, p = self.network.parameters_, self.parameters
+        return Setting(shape.task, shape.devices, shape.actions, p.features, p.bandwidth or None, p.latency)
 
     @property
     def kept(self) -> Taken:

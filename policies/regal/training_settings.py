@@ -86,6 +86,8 @@ class TrainingParameters(Parameters):
         low=0.0,
         high=1.0,
     )
+    bandwidth: float = parameter(0.0, "bytes per second between devices, 0 for infinite", low=0.0)
+    latency: float = parameter(0.0, "microseconds that each transfer adds", low=0.0)
     training_graphs: int = parameter(10_000, "synthetic graphs to train on, again and again; paper 10,000", low=1)
     seeds: int = parameter(1, "of BRKGA per graph to train on; features are kept for each", low=1)
     features: int = parameter(EVALUATIONS, "evaluations that features come from; paper 400", low=1)

@@ -164,6 +164,11 @@ class PriorityPolicy:
         ((b, row),) = self._values()
         return decode_two_way(b, row, width, most=most, bound=bound, must_stop=must_stop)
 
+    def of_ops(self) -> np.ndarray:
+        """Return the priorities of the only graph, shape `(ops,)`."""
+        ((_, row),) = self._values()
+        return row
+
     def log_probability(self, orders: Sequence[np.ndarray]) -> Tensor:
         """See `Policy`."""
         graphs, ops = self.priorities.shape

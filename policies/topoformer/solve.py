@@ -50,7 +50,7 @@ class Parameters(base.Parameters):
     )
     width: int = parameter(16, "orders that are drawn, or partial orders in the first beam", low=1, high=4096)
     passes: int = parameter(
-        200,
+        400,
         "most passes over the orders of greedy, sample and beam, from both ends, that tighten them (peak memory on one "
         "device); paper 0",
         low=0,
@@ -177,7 +177,6 @@ def _seconds(p: NetworkParameters, ops: int) -> float:
 
 def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArray:
     from .network import PriorityPolicy
-    from .priorities import Decoded
     from .tightening import tightened
 
     is_one_device, graph = search.problem.devices == 1, search.problem.graph
@@ -186,7 +185,8 @@ def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArra
     most = max(1.0, (1.0 if is_one_device else 0.5) * search.evaluations_left)
     width = kept = 1 if parameters.decode == "greedy" else int(min(parameters.width, most))
     passes = min(parameters.passes, most - kept) if is_bounded else 0
-    tighten = partial(tightened, graph.buffers, bound=bound, must_stop=search.must_stop)
+    priorities = policy.of_ops() if isinstance(policy, PriorityPolicy) else None
+    tighten = partial(tightened, graph.buffers, priorities=priorities, bound=bound, must_stop=search.must_stop)
     if parameters.decode == "greedy":
         (decoded,) = policy.greedy()
     elif parameters.decode == "sample":
@@ -194,8 +194,9 @@ def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArra
     elif parameters.decode == "beam" and passes >= 1:  # below the greedy order, which counts as a pass
         first, done = tighten(policy.greedy()[0], most=passes - 1)
         (found,) = policy.beam(width, int(first.peaks[0]), search.must_stop)
-        decoded = Decoded(np.concatenate((first.orders, found.orders)), np.concatenate((first.peaks, found.peaks)))
-        passes, kept = passes - 1 - done, kept + 1 + done
+        is_better = len(found.orders) > 0
+        decoded = found if is_better else first
+        passes, kept = (passes - 1 - done) * is_better, kept + 1 + done
     elif parameters.decode == "beam":
         (decoded,) = policy.beam(width, must_stop=search.must_stop)
         if not len(decoded.orders):  # told to stop

@@ -1,4 +1,4 @@
-"""Orders tightened: gone through from either end in turn, each time below the peak so far (beyond Topoformer 4.2)."""
+"""Orders tightened: made anew from either end in turn, each time below the peak so far (beyond Topoformer 4.2)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from ...core.buffers import Buffers
 from ...core.kernels.one_device.priority_beam import beam
 from .priorities import Decoded
 
+WIDTHS = (1, 2, 4, 8, 16)
+"""Partial orders that a pass keeps, each width where those of the one before are stuck."""
+DRAWS = 60
+"""Passes by priorities that are drawn anew each time."""
+
 
 def tightened(
     b: Buffers,
     decoded: Decoded,
+    priorities: FloatArray | None = None,
     *,
     most: float = math.inf,
     bound: int = 0,
@@ -23,10 +29,12 @@ def tightened(
 ) -> tuple[Decoded, int]:
     """Return orders of no higher peaks, in the rows of those that they were made of; and the passes over them.
 
-    A pass makes an order anew, from its first op on or from its last one: the op that stood first (or last) in the
-    order, of those that stay below its peak; and at once any that stays below it and leaves no more resident, since
-    what can follow it can then still follow. A pass that comes to an end gives the order that the next one goes
-    through; an order is done when the passes from both ends are stuck.
+    A pass makes an order anew, from its first op on or from its last one, below the best peak of all: the op that stood
+    first (or last) in the order, of those that stay below; and at once any that stays below and leaves no more
+    resident, since what can follow it can then still follow. One that comes to an end gives the order that the next
+    pass goes through. Where both ends are stuck the next order follows, and after all of them the best one again, by
+    beams that keep up to the last of `WIDTHS`; then passes by the priorities, drawn, and if these found something, the
+    beams again.
 
     Parameters
     ----------
@@ -34,23 +42,73 @@ def tightened(
         The graph.
     decoded
         The orders; those of least peak are tightened first.
+    priorities
+        Priorities of the ops, shape `(ops,)`, whose sums with Gumbel noise (of fixed random numbers) are those of the
+        passes that are drawn; by default there are none.
     most
-        Passes over all of them together; by default there is no such number.
+        Passes in all, a beam counting as many as it is wide; by default there is no such number.
     bound
         A peak in bytes, persistent ones left out, that no order can beat: all ends there. 0 by default.
     must_stop
         Asked before each pass, and in the midst of it, whether to stop; by default it never says so.
     """
-    orders, peaks, passes = decoded.orders.copy(), decoded.peaks.copy(), 0
+    passes = _Passes(b, decoded, most, bound, must_stop)
     for row in np.argsort(decoded.peaks, kind="stable"):
+        passes.go_through(int(row), 1)
+    for width in WIDTHS[1:]:
+        passes.go_through(passes.best, width)
+    if priorities is not None and passes.draw(priorities):
+        for width in WIDTHS:
+            passes.go_through(passes.best, width)
+    return Decoded(passes.orders, passes.peaks), passes.count
+
+
+class _Passes:
+    """Orders, their peaks, and the passes that were made.
+
+    Parameters
+    ----------
+    b, decoded, most, bound, must_stop
+        As for `tightened`.
+    """
+
+    def __init__(self, b: Buffers, decoded: Decoded, most: float, bound: int, must_stop: Callable[[], bool]) -> None:
+        self.buffers, self.most, self.bound, self.must_stop = b, most, bound, must_stop
+        self.orders, self.peaks, self.count = decoded.orders.copy(), decoded.peaks.copy(), 0
+
+    @property
+    def best(self) -> int:
+        """Row of the order of least peak."""
+        return int(self.peaks.argmin())
+
+    def has_room_for(self, width: int) -> bool:
+        """Whether a pass of this width may be made."""
+        return bool(self.peaks.min() > self.bound) and self.count + width <= self.most and not self.must_stop()
+
+    def make(self, row: int, priorities: FloatArray, width: int, is_backward: bool) -> bool:
+        """Put an order of lower peak than any in a row; False where there is none."""
+        below, must_stop = int(self.peaks.min()), self.must_stop
+        found = beam(self.buffers, priorities, width, is_backward=is_backward, limit=below, must_stop=must_stop)
+        self.count += width
+        if len(found.orders):
+            self.orders[row], self.peaks[row] = found.orders[0], found.peaks[0]
+        return len(found.orders) > 0
+
+    def go_through(self, row: int, width: int) -> None:
+        """Make a row's order anew until both ends are stuck."""
         is_backward, stuck = False, 0
-        while stuck < 2 and peaks.min() > bound and passes < most and not must_stop():
-            below = int(peaks[row])
-            found = beam(b, _by_place(orders[row]), 1, is_backward=is_backward, limit=below, must_stop=must_stop)
-            passes, stuck, is_backward = passes + 1, stuck + 1, not is_backward
-            if len(found.orders):
-                orders[row], peaks[row], stuck = found.orders[0], found.peaks[0], 0
-    return Decoded(orders, peaks), passes
+        while stuck < 2 and self.has_room_for(width):
+            is_made = self.make(row, _by_place(self.orders[row]), width, is_backward)
+            stuck, is_backward = 0 if is_made else stuck + 1, not is_backward
+
+    def draw(self, priorities: FloatArray) -> bool:
+        """Make orders by drawn priorities, from either end in turn; whether one had a lower peak."""
+        rng, before = np.random.default_rng(0), self.peaks.min()
+        for number in range(DRAWS):
+            if not self.has_room_for(1):
+                break
+            self.make(self.best, priorities + rng.gumbel(size=len(priorities)), 1, number % 2 == 1)
+        return bool(self.peaks.min() < before)
 
 
 def _by_place(order: IndexArray) -> FloatArray:

@@ -62,9 +62,9 @@ REGAL = regal_settings.TrainingParameters(
 )
 
 
-def regal_cases(graphs, parameters):
+def regal_cases(graphs, parameters, **links):
     """Return the cases of graphs for a network with these parameters, with the uniform teacher's actions."""
-    setting = Setting(parameters.task, parameters.devices, parameters.actions, 100)
+    setting = Setting(parameters.task, parameters.devices, parameters.actions, 100, **links)
     return [make_case(GivenGraphs([graph]).maker(0), setting, 0, 200, "uniform") for graph in graphs]
 
 

@@ -130,7 +130,8 @@ def test_shipped_weights_order_unseen_graphs_as_their_teacher_does(file):
         case = make_case(partial(copy.copy, graph), setting, seed, None, teacher)
         with torch.inference_mode():
             chosen = taken_actions(network(multigraph_batch([case.searched])), shape.taken, int).numpy()
-        agreement.append(spearmanr(chosen[:, at], case.target[:, at]).statistic)
+        if np.ptp(case.target[:, at]):  # not where the teacher leaves all as it is
+            agreement.append(spearmanr(chosen[:, at], case.target[:, at]).statistic)
     assert np.mean(agreement) > 0.6
 
 

@@ -78,8 +78,8 @@ def test_the_table_says_what_was_measured(run, faked):
     assert (options.training, options.shapes, options.device) == ("none", {"batch": 3}, "cpu")
     lines = [" ".join(line.replace("│", " ").split()) for line in done.stdout.splitlines()]
     assert "net.onnx: peak memory, 2 runs of each order, each in a new process" in lines
-    assert "program order 2.000 KiB 2.000 KiB 0.00% 20 us equal" in lines
-    assert "[s].json 0.977 KiB 1.000 KiB -2.34% -50.00% 40 us differ" in lines
+    assert "program order 2.00 KiB 2.00 KiB 0.00% 20 us equal" in lines
+    assert "[s].json 0.98 KiB 1.00 KiB -2.34% -50.00% 40 us differ" in lines
     assert "Time of [s].json: 100% slower (95% interval +100% to +100%)." in lines
     assert "It has 90 page faults a run, not 9: freed memory is given back." in lines
     assert any(line.startswith("If it is kept: no difference beyond noise (95%") for line in lines)

@@ -275,3 +275,8 @@ def test_the_memory_is_explained_below_the_table_alone(run, diamond_file):
         assert all(len(line) <= 80 for line in said)
     for arguments in (["--json"], ["--format", "order"], ["--task", "runtime", "--evaluations", 50]):
         assert "proven" not in run("solve", diamond_file, *arguments).stdout
+
+
+@pytest.mark.parametrize(("method", "counts"), [("approximate-dp", False), ("dfs", True)])
+def test_evaluations_are_shown_where_a_method_counts_them(run, diamond_file, method, counts):
+    assert ("evaluations" in run("solve", diamond_file, "--method", method).stdout) == counts

@@ -51,3 +51,11 @@ def test_long_names_break_where_their_parts_are_joined():
 
 def test_without_methods_the_input_order_is_compared_with_auto():
     assert schedopt.compare(branches("graph", 64)).methods == ("input", "auto")
+
+
+def test_methods_without_room_beside_each_other_have_rows_and_values_stay_whole():
+    methods = [f"brkga:chromosomes={size}:elites=2:mutants=1:evaluations=30" for size in (4, 5, 6, 7)]
+    table = shown(schedopt.compare([branches("g", 2**20)], ["input", *methods]), 60).partition("* the best")[0]
+    rows = [line.split() for line in table.splitlines()]
+    assert sum(cells[-2:-1] != [] and cells[-1] in ("MiB", "MiB*") for cells in rows) == 2 + len(methods)
+    assert sum(cells[:1] == ["g"] for cells in rows) == 1

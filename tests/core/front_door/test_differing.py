@@ -126,8 +126,8 @@ def test_tables_list_the_largest_and_sum_up_the_rest():
 
     found = schedopt.diff(layers([100, 300]), layers([200, 600]))
     text = " ".join(text_of(found.table(1)).replace("│", " ").split())
-    assert "conv_1:0 [layer.1, net.py:7] 0.293 KiB 0.586 KiB +0.293 KiB 3 more 0.488 KiB 0.977 KiB +0.488 KiB" in text
-    assert "peak in program order 0.605 KiB 1.191 KiB +0.586 KiB" in text
+    assert "conv_1:0 [layer.1, net.py:7] 0.29 KiB 0.59 KiB +0.29 KiB 3 more 0.49 KiB 0.98 KiB +0.49 KiB" in text
+    assert "peak in program order 0.61 KiB 1.19 KiB +0.59 KiB" in text
     assert "<pre" in found._repr_html_()
 
 

@@ -131,6 +131,20 @@ def test_plain_values_and_features_are_searched_once(counted, tmp_path):
     assert (tmp_path / PLAIN).read_text().count("\n") == 4
 
 
+def test_plain_values_of_other_links_are_others(tmp_path):
+    graphs = synthetic(1)
+    links = [{}, {"latency": 50.0}, {"bandwidth": 1e5}]
+    file = JsonLines(tmp_path / PLAIN, "plain", "delete it")
+    values = []
+    with Workers(1) as workers:
+        for link in links:
+            setting = Setting("runtime", 2, SHAPE.actions, 100, **link)
+            values.append(Cases(GivenGraphs(graphs), setting, workers, file).get((0, 0), 120).plain)
+    file.close()
+    assert values == [plain_value(Problem(graphs[0], "runtime", devices=2, **link), 120, 0) for link in links]
+    assert len(set(values)) == 3
+
+
 def test_a_run_that_goes_on_searches_no_plain_value_again(counted, tmp_path):
     Trainer(tmp_path, REGAL).run(must_stop=At(7))
     before = len(counted["plain"])

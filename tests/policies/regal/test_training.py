@@ -253,22 +253,23 @@ def test_training_raises_the_reward(phase, tmp_path):
     assert curve[-1]["entropy"] < curve[0]["entropy"]
 
 
-def test_validations_tell_how_much_better_than_plain_brkga_the_policy_is(tmp_path):
+@pytest.mark.parametrize("links", [{}, {"bandwidth": 1e6, "latency": 20.0}], ids=["free", "paid"])
+def test_validations_tell_how_much_better_than_plain_brkga_the_policy_is(links, tmp_path):
     """What `solve --method regal` gives on given graphs, features included in the budget, and to `brkga`."""
     graphs = synthetic(3, 10, 12, seed=9)
-    trainer = Trainer(tmp_path, REGAL, validation=graphs)
+    trainer = Trainer(tmp_path, dataclasses.replace(REGAL, **links), validation=graphs)
     with trainer._at_work():
         found = trainer.validate(trainer.network)
     write_network(tmp_path / "some.safetensors", trainer.network)
     entropies = []
     for graph in graphs:
-        (case,) = regal_cases([graph], SHAPE)
+        (case,) = regal_cases([graph], SHAPE, **links)
         entropies.append(trainer.network(multigraph_batch([case.searched])).entropy("placement").item())
     for actions in ("sample", "most-likely", "expected"):
         method = f"regal:features=100:weights={tmp_path / 'some.safetensors'}:actions={actions}"
         ratios = []
         for graph in graphs:
-            problem = Problem(graph, task="runtime", devices=2)
+            problem = Problem(graph, task="runtime", devices=2, **links)
             plain, found_by_method = (solve(problem, m, evaluations=300, seed=0).value for m in ("brkga", method))
             ratios.append(100 * (1 - found_by_method / plain))
         name = actions.replace("-", "_")

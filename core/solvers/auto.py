@@ -32,6 +32,8 @@ SHARE_IF_SMALL, SHARE_OF_PEAKS = 0.96, 0.75
 SHARE_IF_PAID, STEPS_IF_PAID, STEPS_IF_TINY_AND_PAID = 0.1, 0.9, 0.4
 HOT_IF_PAID, CYCLE_IF_PAID = 0.01, 500
 """Where transfers of a small graph take time, in longer and hotter cycles: sequences send no tensor early."""
+ENOUGH_SECONDS_IF_TINY = 0.5
+"""For each search before `cp-sat`, which may need most of the time for a proof, if a tenth of the time is not more."""
 
 
 def _is_order_only(problem: Problem) -> bool:
@@ -177,10 +179,15 @@ def _search_steps(search: Search) -> None:
     """Run `step-search` for its share of the time before `cp-sat`."""
     is_tiny = _is_tiny(search)
     if _is_paid(search):
-        share = STEPS_IF_TINY_AND_PAID if is_tiny else STEPS_IF_PAID
+        share = _share_if_tiny(search, STEPS_IF_TINY_AND_PAID) if is_tiny else STEPS_IF_PAID
         _run_for(search, "step-search", share, hot=HOT_IF_PAID, cycle=CYCLE_IF_PAID)
     else:
         _run_for(search, "step-search", SHARE_IF_TINY if is_tiny else SHARE_OF_STEPS)
+
+
+def _share_if_tiny(search: Search, share: float) -> float:
+    """Return a share of the time left that is enough, which is less of a longer time."""
+    return max(SHARE_IF_TINY, min(share, ENOUGH_SECONDS_IF_TINY / max(search.seconds_left(), 1e-9)))
 
 
 def _share_of_annealing(search: Search) -> float:
@@ -189,7 +196,7 @@ def _share_of_annealing(search: Search) -> float:
     if _is_paid(search):
         return SHARE_IF_PAID
     if _is_tiny(search):
-        return SHARE_IF_TINY_AND_FREE if _is_annealed_first(search) else SHARE_IF_TINY
+        return _share_if_tiny(search, SHARE_IF_TINY_AND_FREE) if _is_annealed_first(search) else SHARE_IF_TINY
     if problem.task == "memory":
         return SHARE_OF_PEAKS if proves else SHARE_OF_ANNEALING
     if _is_tied(problem):

@@ -24,7 +24,7 @@ import schedopt
 from recorded_runs import RecordedRuns, count_processor_time
 
 METHODS = ("auto", "cp-sat", "step-search", "annealing", "local-search", "brkga", "brkga:decoder=lazy")
-LOADING = 0.3
+LOADING = 1.0  # s
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .console import Talk
@@ -223,6 +223,7 @@ class Stages:
         self.talk, self.what, self.searching = talk, what, searching
         self.text = ""
         self.line: LiveLine | None = None
+        self.drawn = ExitStack()
 
     def __enter__(self) -> Stages:
         return self
@@ -248,10 +249,9 @@ class Stages:
 
     def _draw(self, text: str) -> None:
         if self.line is None:
-            self.line = LiveLine(self.talk, self.what).__enter__()
+            self.line = self.drawn.enter_context(LiveLine(self.talk, self.what))
         self.line(f"{self.what}: {text}", text)
 
     def _stop(self) -> None:
-        if self.line is not None:
-            self.line.__exit__()
-            self.line = None
+        self.drawn.close()
+        self.line = None

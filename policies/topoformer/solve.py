@@ -194,9 +194,9 @@ def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArra
     elif parameters.decode == "beam" and passes >= 1:  # below the greedy order, which counts as a pass
         first, done = tighten(policy.greedy()[0], most=passes - 1)
         (found,) = policy.beam(width, int(first.peaks[0]), search.must_stop)
-        is_better = len(found.orders) > 0
-        decoded = found if is_better else first
-        passes, kept = (passes - 1 - done) * is_better, kept + 1 + done
+        decoded, passes, kept = found, passes - 1 - done, kept + 1 + done
+        if not len(found.orders):  # none is below it, and it is tightened already
+            decoded, passes = first, 0
     elif parameters.decode == "beam":
         (decoded,) = policy.beam(width, must_stop=search.must_stop)
         if not len(decoded.orders):  # told to stop

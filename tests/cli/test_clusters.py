@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -49,6 +50,24 @@ def test_a_graph_travels_by_its_content_and_is_one_object_where_it_arrives(graph
     assert problem.graph == graph
     assert not any(a.flags.writeable for a in vars(problem.graph).values() if isinstance(a, np.ndarray))
     assert kept.fetched == 1
+
+
+@pytest.mark.parametrize(("failing", "is_connected"), [(0, True), (2, True), (3, False)])
+def test_a_server_for_a_client_of_ray_that_dies_as_it_starts_is_asked_for_again(monkeypatch, failing, is_connected):
+    from schedopt.core.clusters.ray_engine import Engine
+
+    asked = []
+
+    def init(**given):
+        asked.append(given["address"])
+        if len(asked) <= failing:
+            raise ConnectionAbortedError("Initialization failure from server")
+
+    fake = SimpleNamespace(init=init, remote=lambda **options: lambda function: function)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    with nullcontext() if is_connected else pytest.raises(ConnectionAbortedError):
+        Engine("ray://127.0.0.1:10001")
+    assert asked == ["ray://127.0.0.1:10001"] * min(failing + 1, 3)
 
 
 def test_a_worker_keeps_the_graphs_that_came_last():

@@ -183,8 +183,8 @@ def _extend(
     """Fill the states of the next step from the `count` of this one; returns how many there are."""
     now, devices = step & 1, s.resident.shape[2]
     following = 1 - now
-    nothing: Any = Steps(route.dead[:0], route.dead[:0])
-    none: Any = np.int64(0)
+    nothing = Steps(route.dead[:0], route.dead[:0])
+    none_written: Any = np.int64(0)  # of one type with what `trace_beam` gives, so that `place_op` is compiled once
     entries = _offer_choices(g, route, s, c, step, count, limits)
     c.table[:] = -1
     kept = 0
@@ -193,7 +193,7 @@ def _extend(
         entries = pop(c.heap, entries, c, _needs_less)
         p = _placed(s, following, kept)
         _copy(_placed(s, now, state), p)
-        need, _ = place_op(g, route, step, device, limits, p, nothing, none)
+        need, _ = place_op(g, route, step, device, limits, p, nothing, none_written)
         if need < 0:
             continue
         retire(g, route, dying, p)
@@ -262,7 +262,7 @@ def trace_beam(g: GraphArrays, route: Route, s: States, c: Choices, limits: Limi
         least = before
     start_beam(g, route, s)
     p = _placed(s, 0, 0)
-    written: Any = np.int64(0)  # of one type with what follows, so that `place_op` is compiled once
+    written: Any = np.int64(0)
     for step in range(ops):
         dying = begin_step(g, route, step)
         device: Any = np.int64(c.parent[step, 0])

@@ -36,7 +36,7 @@ def commands(folder):
     paid = ["--task", "runtime", "--devices", "2", "--bandwidth", "1"]
     words = {
         "compare": ["compare", graphs, *paid, "--methods", "annealing,brkga", "--time-limit", "60"],
-        "gen": ["gen", "synthetic", folder / "many", "--nodes", "300", "--count", "2000", "--overwrite"],
+        "gen": ["gen", "synthetic", folder / "many", "--nodes", "300", "--count", "20000", "--overwrite"],
         "pareto": ["pareto", sorted(graphs.glob("*.pb.gz"))[0], "--points", "5", "--time-limit", "60"],
         "train brkga": ["train", "brkga", graphs, "--devices", "2", "--evaluations", "1000000"],
     }

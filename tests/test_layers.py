@@ -134,6 +134,7 @@ show(typer.main.get_command(app), [])
 """
 
 
+@pytest.mark.slow
 def test_help_texts_name_no_method_that_the_registry_does_not():
     """With the methods renamed, no help text of any subcommand has a name of before."""
     done = subprocess.run([sys.executable, "-c", RENAMED], capture_output=True, text=True, check=False)

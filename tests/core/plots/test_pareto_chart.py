@@ -54,6 +54,7 @@ def test_on_axes_of_ones_own(front):
         front.plot("front.png")
 
 
+@pytest.mark.slow
 def test_pictures_are_the_same_each_time(front):
     one, other = (render(front.plot().figure, ".svg") for _ in range(2))
     assert one == other

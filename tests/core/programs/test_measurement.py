@@ -59,6 +59,7 @@ def test_the_first_run_is_warm_up_unless_it_is_long(monkeypatch):
     assert timing.time_runs(run)["runs"] == [2_000_000.0]
 
 
+@pytest.mark.slow
 def test_memory_that_faults_is_timed_again_with_what_is_freed_kept(monkeypatch):
     now, faults, kept = [0], [0], []
     monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: now[0])

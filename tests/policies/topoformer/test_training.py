@@ -243,6 +243,7 @@ def test_every_network_trains(encoder, decoder, tmp_path):
     assert load_network(tmp_path / WEIGHTS).parameters_ == shape
 
 
+@pytest.mark.slow
 def test_given_graphs_are_trained_and_validated_on(tmp_path):
     """Gaps are to the given orders, or else to the input orders."""
     graphs = layered(10, 14, 12)

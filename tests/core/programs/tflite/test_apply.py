@@ -142,6 +142,7 @@ def test_only_the_order_of_the_operators_changes(tmp_path):
     assert names == [graph.op_names[op] for op in order[1:]]
 
 
+@pytest.mark.slow
 def test_a_better_order_takes_less(tmp_path, fresh_processes):
     path = saved(tmp_path, branches())
     notes = []

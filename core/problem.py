@@ -232,6 +232,13 @@ class Problem:
         return 1e6 / self.bandwidth if self.bandwidth else 0.0
 
     @property
+    def is_paid(self) -> bool:
+        """Whether some transfer between devices takes time."""
+        if self.machine is None:
+            return self.devices > 1 and (self.latency > 0 or self.microseconds_per_byte > 0)
+        return bool(self.hardware.latencies.any() or self.hardware.microseconds_per_byte.any())
+
+    @property
     def counts_runs(self) -> bool:
         """Whether every run counts alike: with `recompute`, where no op of the graph has a runtime."""
         return self.recompute and not self.graph.runtime.any()

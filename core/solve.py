@@ -27,6 +27,8 @@ from .solvers.several_devices.list_schedule import list_schedule, seconds_to_lis
 
 RECOMPUTE_BOUND_SHARE = 0.1
 """Of the time, before the search and after it, to bound what recomputation costs."""
+PARTITION_BOUND_SHARE = 0.05
+"""Of the time, before the search, to bound what must be sent; without a limit it is bounded after the search."""
 
 
 def solve(
@@ -160,8 +162,13 @@ def _run_and_bound(search: Search, spec: MethodSpec) -> None:
     the input order, and in that of the best schedule's first runs, says where to look.
     """
     if not search.problem.recompute:
+        if search.is_timed:
+            with search.limited(math.inf, search.share_of_time(PARTITION_BOUND_SHARE)):
+                _raise_partition_bound(search)
         run(search, spec)
         strengthen_bound(search)
+        if not search.is_timed:
+            _raise_partition_bound(search)
         return
     with search.limited(math.inf, search.share_of_time(1 - RECOMPUTE_BOUND_SHARE)):
         _raise_recompute_bound(search, search.problem.graph.input_order, search.share_of_time(RECOMPUTE_BOUND_SHARE))
@@ -169,6 +176,16 @@ def _run_and_bound(search: Search, spec: MethodSpec) -> None:
     if not search.is_optimal and search.lower_bound < math.inf:
         assert search.best is not None
         _raise_recompute_bound(search, search.best.first_runs(), search.deadline)
+
+
+def _raise_partition_bound(search: Search) -> None:
+    """Add what any even placement must send to the bound on the makespan of several devices."""
+    problem = search.problem
+    if problem.task == "runtime" and problem.is_paid and not search.is_optimal:
+        from .costs.partition_bounds import partition_bound
+
+        stop, has_time_for = search.interrupt.is_set, search.has_time_for
+        search.raise_lower_bound(partition_bound(problem, search.lower_bound, stop=stop, has_time_for=has_time_for))
 
 
 def _raise_recompute_bound(search: Search, order: IndexArray, latest: float) -> None:

@@ -50,7 +50,12 @@ def runtime_bound(problem: Problem) -> float:
     if problem.devices == 1:
         return total
     bound = max(critical_path(problem.graph), total / problem.devices, communication_bound(problem))
-    unit = _unit_of_times(problem)
+    return whole_units(problem, bound)
+
+
+def whole_units(problem: Problem, bound: float) -> float:
+    """Return a bound on a makespan, microseconds, rounded up to the next one that a schedule can have."""
+    unit = _unit_of_times(problem) if problem.is_plain else 0.0
     return math.ceil(bound / unit * (1 - ROUNDING)) * unit if unit else bound
 
 

@@ -113,15 +113,10 @@ def warm_up(tiny: Problem) -> Problem:
     return tiny if tiny.memory_limit is None else replace(tiny, memory_limit=1)
 
 
-def is_paid(problem: Problem) -> bool:
-    """Whether transfers take time."""
-    return problem.devices > 1 and (problem.latency > 0 or problem.microseconds_per_byte > 0)
-
-
 def _is_in_cycles(search: Search) -> bool:
     """Whether a small graph is annealed in cycles: transfers are free, and time alone is limited."""
     problem, is_counted = search.problem, search.evaluations_left < math.inf
-    is_free = problem.task == "memory" or (problem.memory_limit is None and not is_paid(problem))
+    is_free = problem.task == "memory" or (problem.memory_limit is None and not problem.is_paid)
     is_small = problem.devices > 1 and problem.graph.num_ops <= LARGEST_IN_CYCLES
     return is_small and is_free and search.is_timed and not is_counted
 
@@ -212,7 +207,7 @@ class _Annealing:
     def over_cuts(self) -> None:
         """Offer placements that cut little, where transfers take time, and more of them if that is clearly better."""
         search, (excess, value) = self.search, self.search.best_fitness
-        if not is_paid(self.problem) or search.must_stop():
+        if not self.problem.is_paid or search.must_stop():
             return
         cuts = BalancedCuts(search, self.arrays)
         for share in (SHARE_OF_TRIES, SHARE_OF_CUTS):

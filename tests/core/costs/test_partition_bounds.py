@@ -1,0 +1,122 @@
+"""The bound from what an even placement sends, against all placements and schedules of small graphs, and searches."""
+
+import dataclasses
+import itertools
+import math
+
+import naive
+import numpy as np
+import pytest
+import schedopt
+from models.seeds import seeds
+from schedopt.core.costs import partition_bounds
+from schedopt.core.costs.bounds import lower_bound
+from schedopt.core.costs.partition_bounds import partition_bound
+from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.machine import Device, Machine
+from schedopt.core.problem import Problem
+from schedopt.core.search.search import Search
+from schedopt.core.solvers.several_devices import step_search
+
+COSTS = ({"latency": 0.5}, {"bandwidth": 1e6, "latency": 0.5}, {"bandwidth": 2e5}, {"latency": 20.0}, {})
+
+
+def best_placement(graph, devices, *, bandwidth=math.inf, latency=0.0):
+    """What no schedule is faster than: of all placements, the fullest device's work, or all work and twice what is
+    sent, shared evenly."""
+    runtime, maker = graph.runtime.tolist(), graph.tensor_producer.tolist()
+    pointers, consumers = (a.tolist() for a in graph.consumers)
+    best = math.inf
+    for placement in itertools.product(range(devices), repeat=graph.num_ops):
+        load = [0.0] * devices
+        for op, device in enumerate(placement):
+            load[device] += runtime[op]
+        sent = 0.0
+        for tensor, op in enumerate(maker):
+            targets = {placement[reader] for reader in consumers[pointers[tensor] : pointers[tensor + 1]]}
+            sent += len(targets - {placement[op]}) * (latency + graph.tensor_size[tensor] / bandwidth * 1e6)
+        best = min(best, max(max(load), (sum(runtime) + 2 * sent) / devices))
+    return best
+
+
+@pytest.mark.parametrize("seed", seeds(400, quick=30))
+def test_no_placement_is_below_it(seed, monkeypatch):
+    rng = np.random.default_rng([30, seed])
+    devices = 2 + seed % 3
+    graph, _ = naive.random_graph(rng, devices + seed % (9 - 2 * devices), edges=float(rng.choice([1.0, 1.8, 2.6])))
+    costs = COSTS[seed % 5]
+    if seed % 3 == 0:
+        monkeypatch.setattr(partition_bounds, "SHARE_OF_MEAN", 2.0)
+        graph = dataclasses.replace(graph, runtime=np.where(rng.random(graph.num_ops) < 0.4, 0.0, graph.runtime))
+    bound = partition_bound(Problem(graph, "runtime", devices, **costs), 0.0)
+    assert bound <= best_placement(graph, devices, **costs) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", seeds(300, quick=20))
+def test_no_schedule_is_faster(seed):
+    rng = np.random.default_rng([31, seed])
+    devices = 2 + seed % 2
+    graph, plain = naive.random_graph(rng, 3 + seed % 2, edges=float(rng.choice([1.0, 1.8, 2.6])))
+    costs = COSTS[seed % 5]
+    _, best = naive.best_schedule(plain, devices, "runtime", **costs)
+    assert partition_bound(Problem(graph, "runtime", devices, **costs), 0.0) <= best * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", seeds(200, quick=15))
+def test_no_search_comes_below_it(seed):
+    rng = np.random.default_rng([32, seed])
+    graph, _ = naive.random_graph(rng, 6 + seed % 20, edges=float(rng.choice([1.0, 1.8, 2.6])))
+    problem = Problem(graph, "runtime", 2 + seed % 3, **COSTS[seed % 5])
+    search = Search(problem, seed=seed, max_evaluations=3000, lower_bound=0.0)
+    step_search.solve(search, step_search.Parameters(hot=0.05))
+    assert partition_bound(problem, 0.0) <= search.best_value * (1 + 1e-12)
+
+
+def all_to_all(count=8):
+    """Ops that all are read by all others of a second row."""
+    builder = GraphBuilder("all-to-all")
+    for number in range(count):
+        builder.add_op(f"above {number}", outputs=[1], runtime=10.0)
+    for number in range(count):
+        builder.add_op(f"below {number}", inputs=[(op, 0) for op in range(count)], outputs=[1], runtime=10.0)
+    return builder.build()
+
+
+def test_it_knows_what_an_even_placement_sends():
+    """Four devices share 160 evenly if 8 tensors are sent to three devices each: 3 for 6 blocked devices, 12 in all."""
+    problem = Problem(all_to_all(), "runtime", 4, latency=1.0)
+    assert lower_bound(problem) == 40.0
+    assert 43.0 <= partition_bound(problem, 0.0) <= 52.0
+
+
+def test_a_machine_of_equal_devices_has_the_same_bound():
+    graph = all_to_all()
+    plain = Problem(graph, "runtime", 4, latency=1.1)  # not whole: else a plain bound is rounded up
+    equal = Problem(graph, "runtime", 4, machine=Machine.equal(4, math.inf, 1.1))
+    assert partition_bound(equal, 0.0) == partition_bound(plain, 0.0) > 43.0
+
+
+def test_devices_that_compute_nothing_do_not_share_and_the_fastest_link_counts():
+    graph = all_to_all()
+    devices = (*(Device(f"gpu{number}", "gpu") for number in range(2)), Device("host", "host", speed=0.0))
+    with_host = Problem(graph, "runtime", 3, machine=Machine(devices, math.inf, 1.1))
+    assert partition_bound(with_host, 0.0) == partition_bound(Problem(graph, "runtime", 2, latency=1.1), 0.0) > 80.0
+    beside = Problem(graph, "runtime", 3, machine=Machine(devices, math.inf, 1.1, transfers="beside"))
+    assert partition_bound(beside, 7.0) == 7.0
+
+
+def test_nothing_is_added_where_transfers_are_free_or_known_is_more():
+    graph = all_to_all()
+    assert partition_bound(Problem(graph, "runtime", 4), 7.0) == 7.0
+    assert partition_bound(Problem(graph, "runtime", 1, latency=1.0), 7.0) == 7.0
+    problem = Problem(graph, "runtime", 4, latency=1.0)
+    assert partition_bound(problem, 1e6) == 1e6
+    assert partition_bound(problem, 7.0, stop=lambda: True) == 7.0
+    assert partition_bound(problem, 7.0, has_time_for=lambda seconds: False) == 7.0
+
+
+@pytest.mark.parametrize("budget", [{"evaluations": 50}, {"time_limit": 1.0}])
+def test_every_result_has_it(budget):
+    graph = all_to_all()
+    result = schedopt.solve(graph, task="runtime", devices=4, latency=1.0, method="brkga", **budget)
+    assert 43.0 <= result.lower_bound <= result.value

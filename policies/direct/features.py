@@ -106,8 +106,7 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
     everywhere = (np.log(problem.devices), np.log(max(work, 1e-300) / longest), np.log(max(ops, 1)) / 5)
     if not runtime.any():
         everywhere = (everywhere[0], 0.0, everywhere[2])
-    same = (np.full(ops, value) for value in everywhere)
-    nodes = np.column_stack([*columns, *same, *links]).astype(np.float32)
+    nodes = np.column_stack([*columns, *(np.full(ops, value) for value in everywhere), *links]).astype(np.float32)
     return Seen(nodes, sources, targets, rule_keys(problem, least_first, ahead), paid)
 
 

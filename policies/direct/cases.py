@@ -58,8 +58,9 @@ class Case:
 def make_case(parameters: TrainingParameters, first: int, graphs: Sequence[CostGraph], number: int) -> Case:
     """Return the case of a number: the same one for the same numbers, in any process.
 
-    Devices are drawn from those of the settings. Where transfers take time, sending the mean tensor takes between a
-    thousandth and all of an op's mean runtime, and in half of these cases as much again is latency.
+    Devices are drawn from those of the settings. Where transfers take time the settings say how much; or else sending
+    the mean tensor takes between a thousandth and all of an op's mean runtime, and in half of these cases as much again
+    is latency.
 
     Parameters
     ----------
@@ -78,13 +79,19 @@ def make_case(parameters: TrainingParameters, first: int, graphs: Sequence[CostG
     devices = int(rng.choice(parameters.devices))
     bandwidth, latency = None, 0.0
     if task == "runtime" and rng.random() < parameters.paid and graph.num_data_tensors:
-        sending = float(graph.runtime.mean()) * 10 ** rng.uniform(-3, 0)  # microseconds
-        size = float(graph.tensor_size.sum()) / graph.num_data_tensors
-        if sending > 0 and size > 0:
-            bandwidth = size / sending * 1e6
-            latency = sending if rng.random() < 0.5 else 0.0
+        bandwidth, latency = _links(parameters, graph, rng)
     problem = Problem(graph, task, devices=devices, bandwidth=bandwidth, latency=latency)
     return Case(problem, seen(problem), max(lower_bound(problem), 1.0))
+
+
+def _links(parameters: TrainingParameters, graph: CostGraph, rng: np.random.Generator) -> tuple[float | None, float]:
+    if parameters.bandwidth:
+        return parameters.bandwidth, parameters.latency
+    sending = float(graph.runtime.mean()) * 10 ** rng.uniform(-3, 0)  # microseconds
+    size = float(graph.tensor_size.sum()) / graph.num_data_tensors
+    if sending <= 0 or size <= 0:
+        return None, 0.0
+    return size / sending * 1e6, sending if rng.random() < 0.5 else 0.0
 
 
 def make_cases(

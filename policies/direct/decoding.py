@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...core.arrays import FloatArray, IndexArray
+from ...core.arrays import BoolArray, FloatArray, IndexArray
 from ...core.graph import CostGraph
 from ...core.kernels.one_device.priority_orders import greedy
 from ...core.problem import Problem
@@ -19,13 +19,16 @@ from ...core.solvers.several_devices.placed_orders import decode_keys, place
 PER_ORDER = 24
 """Evaluations that placing an order for the peak may take: three beams of eight states at the most."""
 MOST_PATIENCE = 4.0
+ONE_DEVICE = -1.0
+"""A patience below 0, as this one, keeps all ops on one device, if transfers take time."""
 
 
 def decode(search: Search, keys: Any) -> None:
     """Offer the schedules of some rows of keys, the first row first, as far as the budget goes.
 
-    Makespan: the lazy decoder, one evaluation a row; if none keeps the memory limit, ops are placed along the rows'
-    orders by beams that do. Peak: each row's order is placed by beams, of `PER_ORDER` evaluations at most.
+    Makespan: the lazy decoder, one evaluation a row, but for those with a patience below 0: these stay on one device,
+    so only the first of them is tried. If none keeps the memory limit, ops are placed along the rows' orders by beams
+    that do. Peak: each row's order is placed by beams, of `PER_ORDER` evaluations at most.
 
     Parameters
     ----------
@@ -37,7 +40,12 @@ def decode(search: Search, keys: Any) -> None:
     rows = keys[: int(max(1.0, min(len(keys), search.evaluations_left)))]
     graph = search.problem.graph
     if search.problem.task == "runtime":
-        decode_keys(search, _within(rows))
+        alone = stays(search.problem, rows)
+        for row in rows[alone][:1]:
+            search.evaluations += 1
+            search.offer(Schedule.single_device(order_of(graph, row)))
+        if not alone.all():
+            decode_keys(search, _within(rows[~alone]))
         if search.best is not None and search.best_fitness[0] > 0 and search.evaluations_left >= 1:
             place(search, np.stack([order_of(graph, row) for row in rows]))
         return
@@ -60,14 +68,25 @@ def values_of(problem: Problem, keys: Any) -> FloatArray:
         As for `decode`.
     """
     if problem.task == "runtime":
-        with LazyChromosomes(Search(problem)) as chromosomes:
-            return chromosomes.price(_within(keys))[:, 1]
+        values = np.full(len(keys), float(problem.graph.runtime.sum()))
+        moves = ~stays(problem, keys)
+        if moves.any():
+            with LazyChromosomes(Search(problem)) as chromosomes:
+                values[moves] = chromosomes.price(_within(keys[moves]))[:, 1]
+        return values
     values = np.empty(len(keys))
     for at, row in enumerate(keys):
         search = Search(problem)
         _place_order(search, order_of(problem.graph, row))
         values[at] = search.best_value
     return values
+
+
+def stays(problem: Problem, keys: Any) -> BoolArray:
+    """Return which rows of keys keep all ops on one device, shape `(rows,)`."""
+    paid: bool = problem.latency > 0 or problem.microseconds_per_byte > 0
+    kept: BoolArray = (keys[:, -1] < 0) & paid
+    return kept
 
 
 def order_of(graph: CostGraph, keys: Any) -> IndexArray:

@@ -22,6 +22,8 @@ from ...core.solvers.several_devices.lazy_keys import bottom_levels
 PATIENCE = 0.5
 """Of the rule: in the middle of what the lazy decoder's searches start from."""
 NODE_FEATURES = 20
+LINK_FEATURES = 3
+"""More of an op, which only networks with `links` see."""
 
 
 class Seen(NamedTuple):
@@ -30,7 +32,7 @@ class Seen(NamedTuple):
     Parameters
     ----------
     nodes
-        Features of the ops, shape `(ops, NODE_FEATURES)`, float32; see `seen`.
+        Features of the ops, shape `(ops, NODE_FEATURES + LINK_FEATURES)`, float32; see `seen`.
     sources, targets
         Ops that the edges lead from and to, shape `(edges,)`.
     rule
@@ -56,9 +58,11 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
     - the bytes of its inputs, of its outputs, and of its own, against the most of each; whether its outputs outweigh
       its inputs; its inputs and consumers, as logarithms;
     - its depth, and its places in two orders for one device: least peak first, and depth first;
+    - what its outputs cost to send, against the mean runtime, as a logarithm;
     - the same for all ops: the logarithms of the number of devices, of their work against the critical path, and of the
-      number of ops; what a mean output costs to send, and what its latency is, against the mean runtime. And what the
-      op's own outputs cost to send.
+      number of ops;
+    - the links, as logarithms, against the mean runtime: what the op's inputs cost to fetch, and, the same for all ops,
+      what a mean tensor costs to send and what of it is latency.
 
     Parameters
     ----------
@@ -77,6 +81,7 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
     own = (graph.workspace + graph.persistent).astype(np.float64)
     paid = problem.task == "runtime" and (problem.microseconds_per_byte > 0 or problem.latency > 0)
     sent = (made * problem.microseconds_per_byte + problem.latency * (made > 0)) if paid else np.zeros(ops)
+    links = _links(problem, read, mean) if paid else np.zeros((LINK_FEATURES, ops))
     least_first, depth = _places(_least_peak_first(problem, stop)), np.array(levels(graph), np.float64)
     if stop():
         raise Stopped
@@ -101,7 +106,7 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
     everywhere = (np.log(problem.devices), np.log(max(work, 1e-300) / longest), np.log(max(ops, 1)) / 5)
     if not runtime.any():
         everywhere = (everywhere[0], 0.0, everywhere[2])
-    nodes = np.column_stack([*columns, *(np.full(ops, value) for value in everywhere)]).astype(np.float32)
+    nodes = np.column_stack([*columns, *(np.full(ops, value) for value in everywhere), *links]).astype(np.float32)
     return Seen(nodes, sources, targets, rule_keys(problem, least_first, ahead), paid)
 
 
@@ -124,6 +129,15 @@ def rule_keys(problem: Problem, least_first: FloatArray | None = None, ahead: Fl
     else:
         keys = 1 - (_places(_least_peak_first(problem)) if least_first is None else least_first)
     return np.append(keys, PATIENCE).astype(np.float32)
+
+
+def _links(problem: Problem, read: FloatArray, mean: float) -> FloatArray:
+    """Return what links cost against a mean runtime, as logarithms, shape `(LINK_FEATURES, ops)`; see `seen`."""
+    graph, ops = problem.graph, problem.graph.num_ops
+    fetched = read * problem.microseconds_per_byte + problem.latency * np.diff(graph.inputs[0])
+    size = float(graph.tensor_size.sum()) / max(1, graph.num_tensors)
+    sending = size * problem.microseconds_per_byte + problem.latency
+    return np.log1p(np.stack([fetched, np.full(ops, sending), np.full(ops, problem.latency)]) / mean)
 
 
 def _least_peak_first(problem: Problem, stop: Callable[[], bool] = lambda: False) -> IndexArray:

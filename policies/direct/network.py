@@ -15,7 +15,8 @@ from ...core.problem import Task
 from ...core.search.parameters import Parameters, parameter
 from ..networks.files import read_network
 from ..networks.message_passing import Receivers
-from .features import NODE_FEATURES, Seen
+from .decoding import ONE_DEVICE
+from .features import LINK_FEATURES, NODE_FEATURES, Seen
 
 SPREAD = -3.0
 """Logarithm of the spread of keys before any training: 0.05, half of an op's on a path of ten."""
@@ -28,6 +29,8 @@ class DirectNetworkParameters(Parameters):
     task: Task = parameter("runtime", "memory or runtime: what is minimised")
     rounds: int = parameter(4, "of messages, in both directions", low=0, high=64)
     width: int = parameter(64, "of embeddings and all layers", low=1, high=1024)
+    waiting: float = parameter(-2.0, "logarithm of the spread of the patience before training", low=-8.0, high=1.0)
+    links: bool = parameter(False, "whether it sees what links cost beside ops, of each op and of the graph")
 
 
 class Batch(NamedTuple):
@@ -36,7 +39,7 @@ class Batch(NamedTuple):
     Parameters
     ----------
     nodes, rule
-        Features, shape `(nodes, NODE_FEATURES)`, and keys of the rule, `(nodes,)`, float32.
+        Features, shape `(nodes, NODE_FEATURES + LINK_FEATURES)`, and keys of the rule, `(nodes,)`, float32.
     sources, targets, graph_of_node
         Ends of the edges, shape `(edges,)`, and the graph of each node, `(nodes,)`, int64.
     sizes
@@ -111,18 +114,37 @@ class DirectPolicy:
             drawn(self.mean, self.log_spread), drawn(self.patience, self.log_spread_of_patience - self._fixed)
         )
 
+    def to_decode(self, count: int, rng: np.random.Generator) -> list[Any]:
+        """Return so many keys of each graph, of which the best is wanted, shape `(count, ops + 1)` each.
+
+        The means come first. The rest are drawn; the first of them keeps all ops on one device if the means do not, and
+        the others take their patience without its sign, as a second on one device would be no other schedule.
+        """
+        if count == 1:
+            return self.most_likely()
+        keys = []
+        for means, drawn in zip(self.most_likely(), self.sample(count - 1, rng), strict=True):
+            drawn[:, -1] = np.abs(drawn[:, -1])
+            if means[0, -1] >= 0:
+                drawn[0, -1] = ONE_DEVICE
+            keys.append(np.vstack((means, drawn)))
+        return keys
+
     def log_probability(self, keys: Sequence[Any]) -> Tensor:
-        """Return the log-density per op of keys that were drawn, shape `(graphs, samples)`, up to a constant."""
+        """Return the mean log-density of the ops' keys that were drawn plus that of the patience, up to a constant.
+
+        The shape is `(graphs, samples)`. That of the patience is not divided by the ops, of which there may be
+        thousands: a step moves the one as far as the others.
+        """
         device = self.mean.device
         drawn = torch.from_numpy(np.concatenate([of_graph[:, :-1] for of_graph in keys], axis=1)).to(device)
         patience = torch.from_numpy(np.stack([of_graph[:, -1] for of_graph in keys], axis=1)).to(device)
         of_ops = _log_density(drawn, self.mean, self.log_spread)  # (samples, nodes)
         shape = (len(patience), len(self.batch.sizes))
         of_graphs = of_ops.new_zeros(shape).index_add(1, self.batch.graph_of_node.to(device), of_ops)
-        paid = self.batch.is_paid.to(device)
-        of_graphs = of_graphs + paid * _log_density(patience, self.patience, self.log_spread_of_patience)
         sizes = torch.tensor(self.batch.sizes, dtype=torch.float32, device=device)
-        return (of_graphs / sizes).T
+        of_waits = _log_density(patience, self.patience, self.log_spread_of_patience)
+        return (of_graphs / sizes + self.batch.is_paid.to(device) * of_waits).T
 
     def moved(self, hidden: tuple[Tensor, Tensor], directions: Tensor) -> list[Any]:
         """Return the means if the weights of the last layers' first outputs were others.
@@ -173,7 +195,8 @@ class DirectNetwork(nn.Module):
     def __init__(self, parameters: DirectNetworkParameters) -> None:
         super().__init__()
         self.parameters_, width = parameters, parameters.width
-        self.embed = nn.Sequential(nn.Linear(NODE_FEATURES, width), nn.ReLU(), nn.Linear(width, width))
+        self.features = NODE_FEATURES + LINK_FEATURES * parameters.links
+        self.embed = nn.Sequential(nn.Linear(self.features, width), nn.ReLU(), nn.Linear(width, width))
         self.rounds = nn.ModuleList(
             nn.Sequential(nn.Linear(3 * width, width), nn.ReLU(), nn.Linear(width, width))
             for _ in range(parameters.rounds)
@@ -204,7 +227,7 @@ class DirectNetwork(nn.Module):
         sources, targets, graphs = (
             part.to(self.device) for part in (batch.sources, batch.targets, batch.graph_of_node)
         )
-        nodes = self.embed(batch.nodes.to(self.device))  # (nodes, width)
+        nodes = self.embed(batch.nodes[:, : self.features].to(self.device))  # (nodes, width)
         along, against = Receivers(targets, len(nodes)), Receivers(sources, len(nodes))
         for update, norm in zip(self.rounds, self.norms, strict=True):
             known = norm(nodes)
@@ -224,7 +247,7 @@ class DirectNetwork(nn.Module):
             batch.rule.to(self.device) + correction,
             SPREAD + spread.clamp(-3, 2),
             patience,
-            SPREAD + 1 + spread_of_waiting.clamp(-3, 2),
+            self.parameters_.waiting + spread_of_waiting.clamp(-3, 2),
         )
 
 

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ...core.errors import UsageError
 from ...core.names import did_you_mean
 from ...core.problem import Problem
@@ -35,7 +33,7 @@ class Parameters(base.Parameters):
 
     decode: str = parameter(
         "sample",
-        "greedy: the most likely keys; sample: these and some that are drawn, the best; rule: without the network",
+        "greedy: the most likely keys; sample: the best of these, one device and some drawn; rule: without the network",
     )
     width: int = parameter(16, "keys that sample decodes, the most likely ones among them", low=1, high=4096)
     weights: str = parameter("", "a file of schedopt train direct, or a shipped one by name (default: what fits)")
@@ -129,8 +127,6 @@ def _keys(search: Search, parameters: Parameters) -> Any:
 
 
 def _rows(policy: DirectPolicy, search: Search, parameters: Parameters) -> Any:
-    (rows,) = policy.most_likely()
     width = int(min(parameters.width, search.evaluations_left)) if parameters.decode == "sample" else 1
-    if width > 1:
-        rows = np.vstack((rows, policy.sample(width - 1, search.rng)[0]))
+    (rows,) = policy.to_decode(max(1, width), search.rng)
     return rows

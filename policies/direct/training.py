@@ -165,10 +165,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             cases = self._validation_cases()
             for case in cases:
                 with torch.inference_mode():
-                    policy = self._policy(network, [case])
-                    keys = np.vstack(
-                        (case.seen.rule[None], policy.most_likely()[0], policy.sample(SAMPLES - 1, rng)[0])
-                    )
+                    (rows,) = self._policy(network, [case]).to_decode(SAMPLES, rng)
+                keys = np.vstack((case.seen.rule[None], rows))
                 values = np.maximum(values_of(case.problem, keys), case.bound)
                 ratios.append((values[1] / values[0], values[1:].min() / values[0]))
                 on_graph("done", len(ratios), len(cases))

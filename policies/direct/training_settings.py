@@ -55,6 +55,10 @@ class TrainingParameters(Parameters):
     paid: float = parameter(
         0.5, "share of the graphs whose transfers take time, if the makespan is minimised", low=0.0, high=1.0
     )
+    bandwidth: float = parameter(
+        0.0, "bytes per second where transfers take time; 0: each graph draws what a transfer takes", low=0.0
+    )
+    latency: float = parameter(0.0, "microseconds that each transfer adds to what bandwidth says", low=0.0)
     training_graphs: int = parameter(256, "synthetic graphs to train on, again and again", low=1)
     validation_graphs: int = parameter(32, "synthetic graphs that no phase trains on", low=1)
     teacher: str = parameter("auto", "the method whose plans are imitated")
@@ -72,6 +76,8 @@ class TrainingParameters(Parameters):
             raise UsageError(f"devices must be numbers from 2 to {MOST_DEVICES}, not {list(self.devices)}")
         if self.device not in ("cpu", "cuda"):
             raise UsageError(f"device must be cpu or cuda, not '{self.device}'")
+        if self.latency and not self.bandwidth:
+            raise UsageError("latency goes with bandwidth; without it each graph draws both")
         parse_method(self.teacher)
 
 

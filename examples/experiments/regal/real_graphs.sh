@@ -15,7 +15,11 @@ while (($#)) && [[ $1 != -- ]]; do graphs+=("$1"); shift; done
 (($#)) && shift
 methods=brkga,regal:weights=regal-$task-real,regal:weights=regal-$task-transfers,direct,direct:decode=rule,input
 case $task in
-  runtime) methods+=,heft,gp-dfs links=(--bandwidth 10GB/s --latency 5us) ;;
+  runtime)
+    real=direct:weights=direct-runtime-real
+    methods+=,direct:decode=greedy,$real,$real:decode=greedy,heft,gp-dfs
+    links=(--bandwidth 10GB/s --latency 5us)
+    ;;
   memory) methods+=,regal:weights=regal-memory links=() ;;
   *) echo "usage: examples/experiments/regal/real_graphs.sh runtime|memory FOLDER GRAPHS..." >&2; exit 2 ;;
 esac

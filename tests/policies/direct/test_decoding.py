@@ -48,6 +48,22 @@ def test_rows_cost_the_same_alone_and_together_and_as_schedules(task):
     assert len(set(values.tolist())) > 1
 
 
+def test_a_patience_below_0_keeps_all_ops_on_one_device_where_transfers_take_time():
+    problem = problem_of("runtime", latency=1e6)
+    rows = rows_of(problem, 3)
+    rows[1:, -1] = -0.1
+    values = values_of(problem, rows)
+    assert values[0] != values[1] == values[2] == problem.graph.runtime.sum()
+    search = Search(problem)
+    decode(search, rows[1:])
+    assert search.evaluations == 1
+    np.testing.assert_array_equal(search.best.op_order(), order_of(problem.graph, rows[1]))
+    free = problem_of("runtime")
+    waits = rows.copy()
+    waits[:, -1] = 0.0
+    np.testing.assert_array_equal(values_of(free, rows), values_of(free, waits))
+
+
 def test_the_first_rows_are_decoded_where_the_budget_is_short():
     problem = problem_of("runtime")
     rows = rows_of(problem, 6)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
-from schedopt.policies.direct.features import NODE_FEATURES, PATIENCE, rule_keys, seen
+from schedopt.policies.direct.features import LINK_FEATURES, NODE_FEATURES, PATIENCE, rule_keys, seen
 
 
 def chain_and_twig(scale=1):
@@ -49,8 +49,20 @@ def test_devices_and_transfers_are_seen():
     ]
     nodes = [seen(problem).nodes for problem in problems]
     for at in range(4):
-        assert nodes[at].shape == (20, NODE_FEATURES)
+        assert nodes[at].shape == (20, NODE_FEATURES + LINK_FEATURES)
         assert all(not np.allclose(nodes[at], nodes[other]) for other in range(at))
+
+
+def test_links_are_seen_against_the_mean_op():
+    """Ops take 2, 3, 1 and 5 us; sending takes 1 us and 1 per byte, of tensors of 4, 2 and 1 bytes."""
+    nodes = seen(Problem(chain_and_twig(), "runtime", devices=2, bandwidth=1e6, latency=1.0)).nodes
+    mean = 11 / 4
+    fetched = np.array([0.0, 5.0, 5.0, 3.0])
+    np.testing.assert_allclose(nodes[:, NODE_FEATURES], np.log1p(fetched / mean), rtol=1e-6)
+    np.testing.assert_allclose(nodes[:, NODE_FEATURES + 1], np.log1p((7 / 3 + 1) / mean), rtol=1e-6)
+    np.testing.assert_allclose(nodes[:, NODE_FEATURES + 2], np.log1p(1 / mean), rtol=1e-6)
+    free = seen(Problem(chain_and_twig(), "runtime", devices=2)).nodes
+    assert not free[:, NODE_FEATURES:].any()
 
 
 def test_a_graph_without_costs_gives_numbers():

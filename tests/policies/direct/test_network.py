@@ -1,5 +1,7 @@
 """The network of `direct`: a correction of the rule, the same in any batch, whose draws are as likely as it says."""
 
+import dataclasses
+
 import naive
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import torch
 from models.networks import write_direct_weights
 from schedopt.core.errors import FormatError
 from schedopt.core.problem import Problem
-from schedopt.policies.direct.features import seen
+from schedopt.policies.direct.features import NODE_FEATURES, seen
 from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters, batch_of, load_network
 
 SHAPE = DirectNetworkParameters(width=8, rounds=2)
@@ -41,8 +43,8 @@ def test_draws_are_as_likely_as_under_normal_distributions(tmp_path):
     of_ops = ops.log_prob(torch.from_numpy(np.hstack([rows[:, :-1] for rows in keys])))
     of_waits = waits.log_prob(torch.from_numpy(np.stack([rows[:, -1] for rows in keys], axis=1)))
     sizes = torch.tensor([rows.shape[1] - 1 for rows in keys])
-    wanted = (torch.stack([part.sum(1) for part in torch.split(of_ops, sizes.tolist(), 1)], 1) + of_waits) / sizes
-    constant = (sizes + 1) / sizes * np.log(2 * np.pi) / 2
+    wanted = torch.stack([part.sum(1) for part in torch.split(of_ops, sizes.tolist(), 1)], 1) / sizes + of_waits
+    constant = np.log(2 * np.pi)
     torch.testing.assert_close(policy.log_probability(keys), (wanted + constant).T, rtol=1e-4, atol=1e-4)
 
 
@@ -52,6 +54,31 @@ def test_the_patience_is_the_rules_where_transfers_are_free(tmp_path):
     for rows, problem in zip(policy.sample(5, np.random.default_rng(0)), found, strict=True):
         assert (rows[:, -1] == problem.rule[-1]).all()
         assert len(np.unique(rows[:, 0])) == 5
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_of_the_keys_to_decode_one_row_keeps_to_one_device(stays, tmp_path):
+    found = problems(bandwidth=1e6)
+    policy = load_network(write_direct_weights(tmp_path / "w.safetensors", waiting=1.0))(batch_of(found))
+    policy = dataclasses.replace(policy, patience=policy.patience.abs() * (-1 if stays else 1))
+    for rows, (means,) in zip(policy.to_decode(16, np.random.default_rng(0)), policy.most_likely(), strict=True):
+        np.testing.assert_array_equal(rows[0], means)
+        assert np.flatnonzero(rows[:, -1] < 0).tolist() == [0 if stays else 1]
+        assert len(np.unique(rows[:, 0])) == len(np.unique(rows[:, -1])) == 16
+    for rows, means in zip(policy.to_decode(1, np.random.default_rng(0)), policy.most_likely(), strict=True):
+        np.testing.assert_array_equal(rows, means)
+
+
+def test_what_links_cost_is_seen_by_networks_that_look_at_it(tmp_path):
+    """Of two problems alike but for their links, whose outputs cost the same to send."""
+    found = problems(latency=1.0)[:1]
+    dearer = [
+        found[0]._replace(nodes=np.hstack((found[0].nodes[:, :NODE_FEATURES], found[0].nodes[:, NODE_FEATURES:] + 1)))
+    ]
+    for links in (False, True):
+        network = load_network(write_direct_weights(tmp_path / f"{links}.safetensors", links=links))
+        (one,), (other,) = (network(batch_of(seen)).most_likely() for seen in (found, dearer))
+        assert np.array_equal(one, other) != links
 
 
 def test_files_of_others_are_refused(tmp_path):

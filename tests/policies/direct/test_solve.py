@@ -40,6 +40,13 @@ def test_the_budget_is_a_decode_per_row():
         assert solve(problem, text, evaluations=evaluations).evaluations == spent
 
 
+@pytest.mark.parametrize("decoded", ["direct", "direct:width=2"])
+def test_the_best_of_several_is_no_worse_than_one_device(decoded):
+    problem = problem_of(latency=1e6)
+    assert solve(problem, "direct:decode=greedy").value > problem.graph.runtime.sum()
+    assert solve(problem, decoded).value == pytest.approx(problem.graph.runtime.sum())
+
+
 def test_another_network_gives_other_schedules(tmp_path):
     problem = problem_of(ops=60)
     files = [write_direct_weights(tmp_path / f"{seed}.safetensors", seed=seed) for seed in range(4)]

@@ -72,6 +72,14 @@ def test_cases_have_devices_and_links_of_their_own_and_none_is_held_out():
     assert not any(case.seen.is_paid for case in free)
 
 
+def test_links_are_those_of_the_settings_or_drawn():
+    given = dataclasses.replace(TINY, paid=1.0, bandwidth=1e6, latency=2.0, devices=(2,))
+    problems = [case.problem for case in make_cases(given, 0, 4, (), 1)]
+    assert {(problem.bandwidth, problem.latency) for problem in problems} == {(1e6, 2.0)}
+    drawn = make_cases(dataclasses.replace(TINY, paid=1.0), 0, 4, (), 1)
+    assert len({case.problem.bandwidth for case in drawn}) == 4
+
+
 def test_imitation_makes_keys_fall_along_the_order():
     """An order against the rule's is learned: from all pairs in the wrong order to none."""
     (case,) = make_cases(dataclasses.replace(TINY, devices=(2,), paid=0.0), 0, 1, (), 1)
@@ -103,6 +111,8 @@ def test_settings_that_cannot_be_are_refused(tmp_path):
         TrainingParameters(devices=(1, 2))
     with pytest.raises(UsageError, match="device must be cpu or cuda"):
         TrainingParameters(device="tpu")
+    with pytest.raises(UsageError, match="latency goes with bandwidth"):
+        TrainingParameters(latency=1.0)
     with pytest.raises(UsageError, match="imitation needs the orders of a teacher"):
         Trainer(tmp_path, TINY, make_cases(TINY, 0, 1, (), 1))
 

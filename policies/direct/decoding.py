@@ -84,8 +84,7 @@ def values_of(problem: Problem, keys: Any) -> FloatArray:
 
 def stays(problem: Problem, keys: Any) -> BoolArray:
     """Return which rows of keys keep all ops on one device, shape `(rows,)`."""
-    paid: bool = problem.latency > 0 or problem.microseconds_per_byte > 0
-    kept: BoolArray = (keys[:, -1] < 0) & paid
+    kept: BoolArray = (keys[:, -1] < 0) & problem.is_paid
     return kept
 
 

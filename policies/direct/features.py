@@ -79,7 +79,7 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
     read = _sums(graph.consumers[1], graph.tensor_size[_tensors(problem)], ops)
     made = _sums(graph.tensor_producer, graph.tensor_size, ops)
     own = (graph.workspace + graph.persistent).astype(np.float64)
-    paid = problem.task == "runtime" and (problem.microseconds_per_byte > 0 or problem.latency > 0)
+    paid = problem.task == "runtime" and problem.is_paid
     sent = (made * problem.microseconds_per_byte + problem.latency * (made > 0)) if paid else np.zeros(ops)
     links = _links(problem, read, mean) if paid else np.zeros((LINK_FEATURES, ops))
     least_first, depth = _places(_least_peak_first(problem, stop)), np.array(levels(graph), np.float64)

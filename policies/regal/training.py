@@ -99,7 +99,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             raise UsageError(f"{folder}: is a run of an older version, which validated less; name another folder")
 
     def _load(self, file: Path) -> RegalNetwork:
-        """Return the network to start from, if it is for what is trained."""
+        """Return the network to start from, if it is for what is trained; with ratios, where these are asked for."""
         network = load_network(file)
         for name in ("task", "devices", "encoder"):
             found, wanted = (getattr(shape, name) for shape in (network.parameters_, self.parameters.network))

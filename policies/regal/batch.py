@@ -29,6 +29,8 @@ class MultigraphBatch(NamedTuple):
         Number of nodes of each graph, shape `(graphs,)`, int64.
     order
         Nodes of each graph in topological order, one graph after the other, shape `(nodes,)`, int64.
+    ratios
+        Features that are alike in all graphs, shape `(nodes, ratios)`, float32; none where the network sees none.
     """
 
     nodes: Tensor
@@ -38,6 +40,7 @@ class MultigraphBatch(NamedTuple):
     graph_of_node: Tensor
     sizes: Tensor
     order: Tensor
+    ratios: Tensor
 
     def means(self, values: Tensor) -> Tensor:
         """Average values of nodes, shape `(nodes, ...)`, over each graph, shape `(graphs, ...)`."""
@@ -49,8 +52,8 @@ class MultigraphBatch(NamedTuple):
         return MultigraphBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
-def multigraph_batch(graphs: Sequence[SearchedGraph]) -> MultigraphBatch:
-    """Put graphs of one task and number of devices into one batch."""
+def multigraph_batch(graphs: Sequence[SearchedGraph], *, ratios: bool = False) -> MultigraphBatch:
+    """Put graphs of one task and number of devices into one batch, with their ratios for a network that sees them."""
     sizes = np.array([len(graph.nodes) for graph in graphs])
     first = np.cumsum(sizes) - sizes
 
@@ -66,6 +69,7 @@ def multigraph_batch(graphs: Sequence[SearchedGraph]) -> MultigraphBatch:
         torch.from_numpy(np.repeat(np.arange(len(graphs)), sizes)),
         torch.from_numpy(sizes),
         shifted([graph.problem.graph.input_order for graph in graphs]),
+        torch.from_numpy(np.concatenate([graph.ratios if ratios else graph.nodes[:, :0] for graph in graphs])),
     )
 
 

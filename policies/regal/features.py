@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from ...core.solvers.machines.ranks import mean_times
 from ...core.solvers.several_devices import brkga
 from ...core.solvers.several_devices.brkga import GeneDistribution, evolve
 from ...core.solvers.several_devices.random_keys import Chromosomes, Population
+from .ratios import ratios
 
 Features = NDArray[np.float32]
 EDGE_FEATURES = 3
@@ -61,6 +63,11 @@ class SearchedGraph:
     best: Schedule
     value: float
     evaluations: float
+
+    @cached_property
+    def ratios(self) -> Features:
+        """See `ratios`; shape `(ops, number_of_ratios(task))`."""
+        return ratios(self.problem, self.value).astype(np.float32)
 
 
 def searched_graph(search: Search, evaluations: int = EVALUATIONS, until: float = math.inf) -> SearchedGraph:

@@ -24,6 +24,7 @@ from .distributions import (
     perceptron,
 )
 from .features import EDGE_FEATURES, node_features
+from .ratios import number_of_ratios
 
 Encoder = Literal["gnn", "lstm"]
 Decoder = Literal["independent", "autoregressive"]
@@ -55,6 +56,9 @@ class RegalNetworkParameters(Parameters):
     normalise: bool = parameter(
         False,
         "whether gnn gives features and, after each round, embeddings mean 0 and spread 1 over a graph; paper: no",
+    )
+    ratios: bool = parameter(
+        False, "whether gnn also sees ratios that are alike in all graphs, as of bytes to the peak found; paper: no"
     )
     width: int = parameter(32, "of nodes, edges and all layers; paper 32", low=1, high=1024)
     taken: Taken = parameter(
@@ -91,12 +95,19 @@ class GnnEncoder(nn.Module):
         self.update: nn.Module = (
             nn.GRUCell(p.width, p.width) if p.update == "gru" else perceptron(2 * p.width, p.width, p.width)
         )
+        if p.ratios:
+            self.embed_ratios = perceptron(number_of_ratios(p.task), p.width, p.width)
+            for weights in self.embed_ratios[2].parameters():
+                nn.init.zeros_(weights)
 
     def forward(self, batch: MultigraphBatch) -> Tensor:
         """Return embeddings, shape `(nodes, width)`."""
         p = self.parameters_
         nodes: Tensor = self.embed_node(self._normalised(batch.nodes, batch))
         edges = self.embed_edge(batch.edges)
+        ratios = self.embed_ratios(batch.ratios) if p.ratios else None
+        if ratios is not None:
+            nodes = nodes + ratios
         along = _Messages(self.forwards, edges, batch.consumers, batch, p)
         against = _Messages(self.backwards, edges, batch.producers, batch, p)
         for _ in range(p.rounds):
@@ -107,6 +118,8 @@ class GnnEncoder(nn.Module):
                 updated = self.update(torch.cat((nodes, heard), dim=1))
                 nodes = nodes + updated if p.update == "residual" else updated
             nodes = self._normalised(nodes, batch)
+            if ratios is not None:
+                nodes = nodes + ratios
         return nodes
 
     def _normalised(self, nodes: Tensor, batch: MultigraphBatch) -> Tensor:

@@ -147,7 +147,7 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
         return GeneDistribution()
     try:
         with torch.inference_mode(), using_threads(1), heeding(search, network):
-            policy = network(multigraph_batch([graph]))
+            policy = network(multigraph_batch([graph], ratios=network.parameters_.ratios))
             taken = cast("Taken", parameters.actions or network.parameters_.taken)
             actions = taken_actions(policy, taken, lambda: int(search.rng.integers(2**62)))
     except Stopped:

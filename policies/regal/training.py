@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -98,12 +99,16 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             raise UsageError(f"{folder}: is a run of an older version, which validated less; name another folder")
 
     def _load(self, file: Path) -> RegalNetwork:
-        """Return the network to start from, if it is for what is trained."""
+        """Return the network to start from, if it is for what is trained; with ratios, where these are asked for."""
         network = load_network(file)
         for name in ("task", "devices", "encoder"):
             found, wanted = (getattr(shape, name) for shape in (network.parameters_, self.parameters.network))
             if found != wanted:
                 raise UsageError(f"{self.parameters.start}: is a network of {name} {found}, not {wanted}")
+        if self.parameters.network.ratios and not network.parameters_.ratios:
+            seeing = RegalNetwork(dataclasses.replace(network.parameters_, ratios=True))
+            seeing.load_state_dict(network.state_dict(), strict=False)
+            return seeing
         return network
 
     @property
@@ -173,7 +178,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
 
     def _loss(self, phase: Phase, batch: list[Case]) -> Tensor:
         """Return the weighted sum of the losses of REINFORCE with its baseline, and of imitation."""
-        graphs = multigraph_batch([case.searched for case in batch])
+        graphs = multigraph_batch([case.searched for case in batch], ratios=self.network.parameters_.ratios)
         policy = self.network(graphs)
         loss = torch.zeros((), device=self.network.device)
         if phase.by_reinforce:
@@ -228,7 +233,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
 
     def _add_evolution(self, phase: Phase, cases: list[Case]) -> None:
         """Add a gradient estimated from the rewards of perturbed weights, all of which draw with the same numbers."""
-        graphs = multigraph_batch([case.searched for case in cases])
+        graphs = multigraph_batch([case.searched for case in cases], ratios=self.network.parameters_.ratios)
         weights, shadow = _moved(self.network, phase), copy.deepcopy(self.network)
         centre = parameters_to_vector(weights).detach()
         drawn = directions(phase.population, len(centre), self._rng(_DIRECTIONS)).to(centre)
@@ -275,7 +280,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             for visit in visits:
                 case = cases.get(visit, p.validation_evaluations)
                 with torch.inference_mode():
-                    policy = network(multigraph_batch([case.searched]))
+                    policy = network(multigraph_batch([case.searched], ratios=network.parameters_.ratios))
                     entropies.append([float(policy.entropy(kind)) for kind in kinds.values()])
                     if not np.isfinite(entropies[-1]).all():
                         raise self._broken("network's output")

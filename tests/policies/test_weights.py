@@ -11,7 +11,7 @@ import torch
 import yaml
 from jsonschema import Draft202012Validator
 from schedopt.core.problem import Problem
-from schedopt.core.search.settings import from_plain
+from schedopt.core.search.settings import differences, from_plain, plain
 from schedopt.core.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.datasets.synthetic import SyntheticParameters
@@ -58,7 +58,9 @@ def test_weights_have_a_card_that_says_what_made_them(file):
         kind, load = direct_settings.TrainingParameters, direct_network.load_network
     assert load(file).parameters_ == from_plain(kind, card["recipe"], file.name).network
     runs = read_chain(file.stem, file.stem.partition("-")[0], kind)
-    assert {run.settings.network for run in runs} == {load(file).parameters_}
+    networks = [plain(run.settings.network) for run in runs]
+    assert networks[-1] == plain(load(file).parameters_)
+    assert {name for network in networks for name in differences(network, networks[-1])} <= {"ratios"}
     assert [phase for run in runs for phase in run.settings.phases] == [*from_plain(kind, card["recipe"], "").phases]
 
 
@@ -118,7 +120,10 @@ def test_shipped_weights_order_unseen_graphs_better_than_random_orders(decode):
     [pytest.param(file, id=file.stem, marks=pytest.mark.slow) for file in REGAL if file.stem != "gas-memory"],
 )
 def test_shipped_weights_order_unseen_graphs_as_their_teacher_does(file):
-    """But for an LSTM's, which does not learn the orders of a search: its choices are the same for all ops."""
+    """But for an LSTM's, which does not learn the orders of a search: its choices are the same for all ops.
+
+    Those that learned from real graphs do so less: these are synthetic.
+    """
     network, recipe = regal_network.load_network(file), card_of(file)["recipe"]
     shape = network.parameters_
     at = [(head.kind, head.what) for head in shape.heads].index(("scheduling", "mean"))
@@ -129,10 +134,11 @@ def test_shipped_weights_order_unseen_graphs_as_their_teacher_does(file):
         graph = SyntheticParameters().draw(seed, np.random.default_rng([62, seed]))
         case = make_case(partial(copy.copy, graph), setting, seed, None, teacher)
         with torch.inference_mode():
-            chosen = taken_actions(network(multigraph_batch([case.searched])), shape.taken, int).numpy()
+            policy = network(multigraph_batch([case.searched], ratios=shape.ratios))
+            chosen = taken_actions(policy, shape.taken, int).numpy()
         if np.ptp(case.target[:, at]):  # not where the teacher leaves all as it is
             agreement.append(spearmanr(chosen[:, at], case.target[:, at]).statistic)
-    assert np.mean(agreement) > 0.6
+    assert np.mean(agreement) > (0.3 if file.stem.endswith("-real") else 0.6)
 
 
 @pytest.mark.parametrize(

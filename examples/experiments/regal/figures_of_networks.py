@@ -22,7 +22,7 @@ def decided(options):
     for path in find_graphs(options.graphs):
         case = make_case(lambda path=path: read_graph(path), setting, options.seed, None, "")
         with torch.inference_mode():
-            policy = network(multigraph_batch([case.searched]))
+            policy = network(multigraph_batch([case.searched], ratios=shape.ratios))
             levels = taken_actions(policy, options.actions, lambda case=case: case.start.drawn()[0])
         yield case.searched, shape.heads, policy, levels.numpy()
 

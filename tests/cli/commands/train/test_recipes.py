@@ -42,8 +42,7 @@ def toy(name):
         settings["network"] |= {"rounds": 1}
         settings |= TOY_REGAL
     for run in recipe["runs"]:
-        kept = {key: value for key, value in run.get("set", {}).items() if key == "seed"}
-        run["set"] = kept
+        run["set"] = {key: value for key, value in run.get("set", {}).items() if key in ("seed", "network.ratios")}
     return recipe | {"settings": settings}
 
 

@@ -160,10 +160,9 @@ def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], l
 
 
 def _sending(problem: Problem) -> FloatArray:
-    """Return what each tensor takes over a link, microseconds, the mean over the links; shape `(tensors,)`."""
-    bandwidth, latency = (np.array(of_links) for of_links in (problem.hardware.bandwidth, problem.hardware.latency))
-    is_link = (bandwidth > 0) & ~np.eye(len(bandwidth), dtype=np.bool_)
-    sending: FloatArray = problem.graph.tensor_size * (1e6 / bandwidth[is_link]).mean() + latency[is_link].mean()
+    """Return what each tensor takes over a link, microseconds, the mean over the links, 0 without any; shape `(tensors,)`."""
+    latency, per_byte = problem.hardware.mean_link
+    sending: FloatArray = problem.graph.tensor_size * per_byte + latency
     return sending
 
 

@@ -12,6 +12,7 @@ from naive.machines import random_graph
 from schedopt.core.costs.bounds import lower_bound
 from schedopt.core.files.machine_yaml import read_machine
 from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.machine import Device, Machine
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
@@ -179,3 +180,10 @@ def test_solve_takes_weights_that_see_ratios(task, tmp_path):
         Problem(graph, task, 2, bandwidth=1e8), f"regal:weights={tmp_path}/weights.safetensors", evaluations=200
     )
     assert result.value >= result.lower_bound
+
+
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_devices_without_links_have_ratios(task):
+    graph, _ = naive.random_graph(np.random.default_rng(5), 8)
+    alone = Machine((Device("a"), Device("b")), bandwidth=0.0)
+    assert np.isfinite(ratios(Problem(graph, task, 2, machine=alone), 10.0)).all()

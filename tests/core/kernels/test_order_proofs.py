@@ -67,7 +67,7 @@ def test_an_op_is_settled_among_the_others(seed, most):
         known, expected = closures(graph), naive.settled(plain, op, limit)
         start = total = 0
         while start < len(plain.ops):
-            found, flows, start = tighten(network, trials, known, op, limit, start, most)
+            found, flows, start = tighten(network, graph.buffers, trials, known, op, limit, start, most)
             assert 1 <= flows <= most + 1
             total += found
             if found < 0:

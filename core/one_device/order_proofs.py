@@ -124,8 +124,10 @@ class Precedences:
         """
         room = np.empty(len(self.need), np.int64)
         for op in range(len(room)):
+            if stop():
+                return None
             room[op] = target - self.need[op] - arrive(self.network, self._trials.flow, known, op, LARGEST)
-        self.flows += len(room)
+            self.flows += 1
         best, pair, compared = -1.0, None, 0
         for op in np.argsort(room, kind="stable").tolist():
             if compared == OPS_COMPARED:

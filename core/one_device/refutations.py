@@ -1,4 +1,4 @@
-"""Which peaks no order has (one device): precedences that must hold, and where these say nothing, both cases in turn."""
+"""Which peaks no order has (one device): what must precede what, and where that says nothing, both cases in turn."""
 
 from __future__ import annotations
 

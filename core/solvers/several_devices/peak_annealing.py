@@ -6,7 +6,6 @@ them out. Annealing then moves ops and transfers, by their tensors' lifetimes.
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import replace
 from typing import Any
@@ -38,8 +37,6 @@ from .cooling import Cooling
 from .lazy_keys import as_schedule
 
 SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_PROOFS = 0.2, 0.15, 0.1
-PROOF_ARCS = 20_000_000
-"""Of all flows together, where evaluations are limited: keeps the result repeatable."""
 FIRST_BEAM, LARGEST_BEAM = 8, 1024
 CELLS_PER_CALL = 1_000_000
 MOST_CELLS = 2**23
@@ -131,8 +128,7 @@ class LeastPeak:
         low, high = int(one.lower_bound), min(int(one.best_value), self.devices * self.peak)
         memory = one.best_simulation.step_memory - present
         precedences = Precedences(self.graph.buffers, one.best.op_order(), memory)
-        arcs = PROOF_ARCS if self.cooling.evaluations < math.inf else math.inf
-        most_flows = arcs / max(1, len(precedences.network.heads))
+        most_flows = self.cooling.evaluations  # which take about as long each
         latest = min(search.deadline, time.monotonic() + SHARE_OF_PROOFS * self.cooling.seconds)
 
         def stop() -> bool:

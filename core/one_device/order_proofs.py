@@ -42,7 +42,7 @@ class Precedences:
         self.network = network_of(b)
         ops = len(b.own)
         self._trials = new_trials(self.network, ops)
-        self._flows_per_call = max(1, ARCS_PER_CALL // len(self.network.heads))
+        self._flows_per_call = max(1, ARCS_PER_CALL // max(1, len(self.network.heads)))
         words = (ops + 63) // 64
         self._known = np.zeros((2, ops, words), np.int64)
         close(b.predecessor_ptr, b.predecessors, order, self._known[0])

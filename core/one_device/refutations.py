@@ -52,7 +52,8 @@ class Refutations:
             `impossible` if no order has such a peak; `possible` if one has; `stopped` if neither was found.
         """
         proofs = self.precedences
-        known, open_cases, cases = proofs.given(), [], 0
+        open_cases: list[tuple[Known, tuple[int, int]]] = []
+        known, cases = proofs.given(), 0
         while True:
             verdict = proofs.propagate(known, target, stop)
             if verdict == "stopped":

@@ -36,7 +36,7 @@ from ..one_device.order_search import LARGEST_RELATED, SECONDS_TO_RELATE
 from .cooling import Cooling
 from .lazy_keys import as_schedule
 
-SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_PROOFS = 0.2, 0.15, 0.1
+SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_PROOFS = 0.2, 0.15, 0.05
 FIRST_BEAM, LARGEST_BEAM = 8, 1024
 CELLS_PER_CALL = 1_000_000
 MOST_CELLS = 2**23

@@ -45,7 +45,7 @@ def test_bounds_rise_to_the_optimum(seed):
     bounds = list(refutations.bounds(0, high, never))
     assert bounds == sorted(set(bounds))
     assert max(bounds, default=0) == least
-    assert max(refutations.bounds(0, least - 1, never), default=0) == least - 1  # no more is asked for
+    assert max(refutations.bounds(0, least - 1, never), default=0) == max(0, least - 1)  # no more is asked for
 
 
 @pytest.mark.parametrize("seed", seeds(600, quick=6))

@@ -10,13 +10,15 @@ import numpy as np
 from ..arrays import IndexArray, IntArray, csr
 from ..buffers import Buffers
 from ..kernels.one_device.max_flow import network_of
-from ..kernels.one_device.order_proofs import Known, arrive, new_trials, reduce, tighten
+from ..kernels.one_device.order_proofs import Known, arrive, largest_rise, new_trials, reduce, tighten
 from ..kernels.one_device.partial_order import close
 from .partial_order import dense
 
 Verdict = Literal["impossible", "closed", "stopped"]
 LARGEST = 2**63 - 1
 ARCS_PER_CALL = 1_000_000
+OPS_COMPARED = 5
+"""Ops of least room among which the pair to branch on is chosen."""
 
 
 class Precedences:
@@ -40,6 +42,7 @@ class Precedences:
         self.network = network_of(b)
         ops = len(b.own)
         self._trials = new_trials(self.network, ops)
+        self._flows_per_call = max(1, ARCS_PER_CALL // max(1, len(self.network.heads)))
         words = (ops + 63) // 64
         self._known = np.zeros((2, ops, words), np.int64)
         close(b.predecessor_ptr, b.predecessors, order, self._known[0])
@@ -67,14 +70,26 @@ class Precedences:
             `impossible` if no order has such a peak, `closed` if nothing more was found, `stopped` if `stop`
             said so: what was found holds, but there may be more.
         """
-        self._now = self._known.copy()
+        known = self.given()
+        self._now = np.stack((known.before, known.after))
+        return self.propagate(Known(self._now[0], self._now[1], known.stale), target, stop)
+
+    def given(self) -> Known:
+        """Return what the graph alone says, nothing of which has been looked at: a copy to add to."""
+        before, after = self._known.copy()
+        return Known(before, after, np.ones(len(self.need), bool))
+
+    def propagate(self, known: Known, target: int, stop: Callable[[], bool]) -> Verdict:
+        """Add to what is known of the orders whose peak stays at a target, until nothing more follows.
+
+        Parameters and result are those of `tighten`; only what follows from stale ops is looked for.
+        """
         limits = target - self.need
         if limits.min() < 0:
             return "impossible"
-        stale = np.ones(len(self.need), bool)
+        stale = known.stale
         given = Known(self._known[0], self._known[1], stale)
-        known = Known(self._now[0], self._now[1], stale)
-        most = max(1, ARCS_PER_CALL // len(self.network.heads))
+        most = self._flows_per_call
         pending = np.zeros(len(self.need), bool)
         while stale.any():
             if not pending.any():
@@ -92,12 +107,44 @@ class Precedences:
             while start < len(limits):
                 if start and stop():
                     return "stopped"
-                found, flows, start = tighten(self.network, self._trials, known, op, int(limits[op]), start, most)
+                found, flows, start = tighten(
+                    self.network, self.buffers, self._trials, known, op, int(limits[op]), start, most
+                )
                 self.flows += flows
                 if found < 0:
                     return "impossible"
             pending[op] = stale[op] = False
         return "closed"
+
+    def closest_pair(self, known: Known, target: int, stop: Callable[[], bool]) -> tuple[int, int] | None:
+        """Return the ops `(first, second)` whose relation nearly exceeds the target, or None if all are related.
+
+        Of the ops with the least room between their cut and the target, and the others whose side raises it most,
+        that pair which leaves least of the room, as a share. Also None if `stop` says so.
+        """
+        room = np.empty(len(self.need), np.int64)
+        for op in range(len(room)):
+            if stop():
+                return None
+            room[op] = target - self.need[op] - arrive(self.network, self._trials.flow, known, op, LARGEST)
+            self.flows += 1
+        best, pair, compared = -1.0, None, 0
+        for op in np.argsort(room, kind="stable").tolist():
+            if compared == OPS_COMPARED:
+                break
+            start, is_open = 0, False
+            while start < len(room):
+                if stop():
+                    return None
+                rise, other, is_before, flows, start = largest_rise(
+                    self.network, self._trials, known, op, start, self._flows_per_call
+                )
+                self.flows += flows
+                is_open |= other >= 0
+                if other >= 0 and rise / (room[op] + 1) > best:
+                    best, pair = rise / (room[op] + 1), (other, op) if is_before else (op, other)
+            compared += is_open
+        return pair
 
     def buffers_with_precedences(self) -> Buffers:
         """Return the buffers with all precedences found, reduced transitively."""

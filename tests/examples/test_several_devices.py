@@ -35,3 +35,16 @@ def test_small_graphs_names_what_auto_loses_and_keeps_its_runs(tmp_path):
     assert printed.count("  auto is above the best on:") == 2  # tasks
     assert [json.loads(line)[0][3] for line in kept.read_text().splitlines()] == ["auto", "brkga"] * 2
     assert run(*arguments) == printed
+
+
+@pytest.mark.slow
+def test_peak_bounds_compares_with_runs_of_before(tmp_path):
+    (tmp_path / "one.pb.gz").symlink_to(GRAPH)
+    kept, before = tmp_path / "runs.jsonl", tmp_path / "before.jsonl"
+    arguments = ("several_devices/peak_bounds.py", tmp_path, "--seconds", 0.2, "--resume", kept)
+    assert run(*arguments).startswith("now: 1 graphs, ")
+    ((key, (peak, bound)),) = [json.loads(line) for line in kept.read_text().splitlines()]
+    before.write_text(json.dumps([key, [2 * peak, bound - 1]]))
+    printed = run(*arguments, "--before", before)
+    assert "bound: raised on 1, lower on 0" in printed
+    assert "peak: -50.00 ± 0.00 %, lower on 1, higher on 0" in printed

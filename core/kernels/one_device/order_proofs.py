@@ -6,10 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays import BoolArray
+from ...arrays import BoolArray, IndexArray, IntArray
+from ...buffers import Buffers
 from ..jit import inlined, kernel
 from .max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, new_flow, smallest_source_side
 from .partial_order import has
+
+LARGEST = 2**63 - 1
+MOVES_PER_ARC = 16
+"""How many ops one op's sets may be made of, per arc of the network: about as long as so many flows take."""
 
 
 class Known(NamedTuple):
@@ -38,7 +43,9 @@ class Trials(NamedTuple):
     can_be_before, can_be_after
         Per op: whether a cut within the limit has it on that side.
     side
-        Per node, scratch space.
+        Per node, whether it is in a set.
+    members, left, moved
+        The set's ops as bits; per buffer, how many of its users are not in the set; per op, scratch space.
     """
 
     flow: Flow
@@ -46,12 +53,24 @@ class Trials(NamedTuple):
     can_be_before: BoolArray
     can_be_after: BoolArray
     side: BoolArray
+    members: Any
+    left: IntArray
+    moved: IndexArray
 
 
 def new_trials(network: Network, ops: int) -> Trials:
     """Allocate the flows and the scratch space."""
     nodes = len(network.pointers) - 1
-    return Trials(new_flow(network), new_flow(network), np.empty(ops, bool), np.empty(ops, bool), np.empty(nodes, bool))
+    return Trials(
+        flow=new_flow(network),
+        trial=new_flow(network),
+        can_be_before=np.empty(ops, bool),
+        can_be_after=np.empty(ops, bool),
+        side=np.empty(nodes, bool),
+        members=np.empty((ops + 63) // 64, np.int64),
+        left=np.empty(nodes - ops, np.int64),
+        moved=np.empty(ops, np.int32),
+    )
 
 
 @kernel
@@ -111,19 +130,115 @@ def _note_sides(network: Network, trials: Trials, flow: Flow) -> None:
         trials.can_be_after[op] = trials.can_be_after[op] or not trials.side[op]
 
 
+@inlined
+def _measure_set(b: Buffers, trials: Trials) -> Any:
+    """Return the bytes alive after the ops of `trials.side`; fill `trials.members` and `trials.left`."""
+    trials.members[:] = 0
+    for op in range(trials.moved.size):
+        if trials.side[op]:
+            trials.members[op >> 6] |= 1 << (op & 63)
+    resident = 0
+    for buffer in range(b.size.size):
+        trials.left[buffer] = 0
+        for at in range(b.user_ptr[buffer], b.user_ptr[buffer + 1]):
+            if not trials.side[b.users[at]]:
+                trials.left[buffer] += 1
+        if trials.side[b.producer[buffer]] and (b.is_final[buffer] or trials.left[buffer] > 0):
+            resident += b.size[buffer]
+    return resident
+
+
+@inlined
+def _move(b: Buffers, trials: Trials, op: int, joins: bool) -> Any:
+    """Let an op join the set or leave it; return by how many bytes that changes what is alive after the set."""
+    sign = 1 if joins else -1
+    trials.side[op] = joins
+    trials.members[op >> 6] ^= 1 << (op & 63)
+    change = 0
+    for buffer in range(b.made_ptr[op], b.made_ptr[op + 1]):
+        if b.is_final[buffer] or trials.left[buffer] > 0:
+            change += sign * b.size[buffer]
+    for at in range(b.used_ptr[op], b.used_ptr[op + 1]):
+        buffer = b.used[at]
+        trials.left[buffer] -= sign
+        was_or_is_last = trials.left[buffer] == (0 if joins else 1)
+        if was_or_is_last and not b.is_final[buffer] and trials.side[b.producer[buffer]]:
+            change -= sign * b.size[buffer]
+    return change
+
+
+@inlined
+def _note_single_moves(b: Buffers, trials: Trials, known: Known, op: int, limit: int, joins: bool, most: int) -> None:
+    """Note what can be before the op as it may join `trials.side` within the limit, with all that comes before it.
+
+    Or, likewise, what can be after the op as it may leave the set. These sets cost far less than flows; what they leave
+    open is for flows to settle. They give up after `most` moves.
+    """
+    base = _measure_set(b, trials)
+    moves = 0
+    for other in range(trials.moved.size):
+        if other == op or trials.side[other] == joins or moves > most:
+            continue
+        is_noted = trials.can_be_before[other] if joins else trials.can_be_after[other]
+        if is_noted or (has(known.after[op], other) if joins else has(known.before[op], other)):
+            continue
+        resident = base + _move(b, trials, other, joins)
+        trials.moved[0] = other
+        count = 1
+        for word in range(trials.members.size):
+            if joins:
+                along = known.before[other, word] & ~trials.members[word]
+            else:
+                along = known.after[other, word] & trials.members[word]
+            third = 64 * word
+            while along != 0:
+                if along & 1 != 0:
+                    resident += _move(b, trials, third, joins)
+                    trials.moved[count] = third
+                    count += 1
+                along = (along >> 1) & LARGEST
+                third += 1
+        moves += count
+        for at in range(count):
+            third = trials.moved[at]
+            _move(b, trials, third, not joins)
+            if resident <= limit and joins:
+                trials.can_be_before[third] = True
+            elif resident <= limit:
+                trials.can_be_after[third] = True
+
+
 @kernel
-def tighten(network: Network, trials: Trials, known: Known, op: int, limit: int, start: int, most: int) -> Any:
+def note_possible_sides(network: Network, b: Buffers, trials: Trials, known: Known, op: int, limit: int) -> None:
+    """Note the sides of all ops that the minimum cut of an op shows, and sets that are nearly the same.
+
+    `trials.flow` holds that cut: the smallest set of least bytes is let grow by each op, the largest shrink.
+    """
+    trials.can_be_before[:] = False
+    trials.can_be_after[:] = False
+    _note_sides(network, trials, trials.flow)
+    most = MOVES_PER_ARC * network.heads.size
+    _note_single_moves(b, trials, known, op, limit, True, most)
+    for other in range(trials.moved.size):
+        trials.side[other] = trials.flow.level[other] < 0
+    _note_single_moves(b, trials, known, op, limit, False, most)
+
+
+@kernel
+def tighten(
+    network: Network, b: Buffers, trials: Trials, known: Known, op: int, limit: int, start: int, most: int
+) -> Any:
     """Find what must come before or after an op for at most `limit` bytes to be resident when it starts.
 
     The minimum cut that separates what comes before the op from what comes after is the least that can be
     resident. Forcing another op to the other side continues that flow; if it then exceeds the limit, the op's
-    side is settled. Each cut within the limit shows a side that is possible for all ops at once, so few are
+    side is settled. Each set within the limit shows a side that is possible for all ops at once, so few are
     tried.
 
     Parameters
     ----------
-    network, trials
-        The buffers, and the flows to work in.
+    network, b, trials
+        The buffers as a network, the buffers, and the flows to work in.
     known
         Receives what is found.
     op, limit
@@ -142,9 +257,7 @@ def tighten(network: Network, trials: Trials, known: Known, op: int, limit: int,
     if least > limit:
         return -1, 1, ops
     if start == 0:
-        trials.can_be_before[:] = False
-        trials.can_be_after[:] = False
-        _note_sides(network, trials, trials.flow)
+        note_possible_sides(network, b, trials, known, op, limit)
     found = 0
     flows = 1
     for other in range(start, ops):
@@ -166,6 +279,45 @@ def tighten(network: Network, trials: Trials, known: Known, op: int, limit: int,
         else:
             _note_sides(network, trials, trials.trial)
     return found, flows, ops
+
+
+@kernel
+def largest_rise(network: Network, trials: Trials, known: Known, op: int, start: int, most: int) -> Any:
+    """Return which other op raises an op's minimum cut most by being on the side on which it is not.
+
+    Parameters
+    ----------
+    network, trials, known
+        The buffers, the flows to work in, and what is known.
+    op
+        The op.
+    start, most
+        The other op to begin with, and flows after which to stop.
+
+    Returns
+    -------
+    tuple
+        The rise in bytes; the other op, or -1 if all are settled; whether it is then before the op; flows computed; the
+        other op to go on with, or the number of ops.
+    """
+    ops = known.before.shape[0]
+    arrive(network, trials.flow, known, op, LARGEST)
+    smallest_source_side(network, trials.flow, trials.side)
+    rise, chosen, is_before, flows = -1, -1, False, 1
+    for other in range(start, ops):
+        if flows > most:
+            return rise, chosen, is_before, flows, other
+        if trials.flow.label[other] != FREE:
+            continue
+        joins = trials.flow.level[other] >= 0
+        raised = 0
+        if joins or trials.side[other]:
+            _label_trial(trials, known, other, joins)
+            flows += 1
+            raised = max_flow(network, trials.trial, LARGEST)
+        if raised > rise:
+            rise, chosen, is_before = raised, other, joins
+    return rise, chosen, is_before, flows, ops
 
 
 @kernel

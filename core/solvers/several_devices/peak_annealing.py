@@ -26,14 +26,17 @@ from ...kernels.several_devices.lifetimes import (
 from ...kernels.several_devices.placement_beam import extend_beam, new_choices, new_states, start_beam, trace_beam
 from ...kernels.several_devices.placing import Limits
 from ...kernels.several_devices.routes import new_route
+from ...one_device.order_proofs import Precedences
+from ...one_device.refutations import Refutations
 from ...problem import Problem
 from ...schedule import Schedule
 from ...search.search import Search, Watcher
 from ..one_device import order_search
+from ..one_device.order_search import LARGEST_RELATED, SECONDS_TO_RELATE
 from .cooling import Cooling
 from .lazy_keys import as_schedule
 
-SHARE_OF_ORDERS, SHARE_OF_BEAMS = 0.2, 0.15
+SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_PROOFS = 0.2, 0.15, 0.05
 FIRST_BEAM, LARGEST_BEAM = 8, 1024
 CELLS_PER_CALL = 1_000_000
 MOST_CELLS = 2**23
@@ -67,7 +70,10 @@ class LeastPeak:
         """Search until the goal is met or the budget spent; temperatures are those of the peak."""
         if self.must_stop():
             return
-        self.search_placements(self.one_device_order())
+        one = self.search_orders()
+        assert one.best is not None
+        self.search_placements(one.best.op_order())
+        self.refute_peaks(one)
         self.anneal(hot * POWER, cold * POWER)
 
     def progress(self) -> float:
@@ -78,8 +84,11 @@ class LeastPeak:
         """Whether the goal is met or the budget spent."""
         return self.search.must_stop() or self.peak <= self.goal or self.progress() >= 1.0
 
-    def one_device_order(self) -> Any:
-        """Return an order of low peak on one device; its bound there, shared evenly, holds here too."""
+    def search_orders(self) -> Search:
+        """Return a search that has found an order of low peak on one device; its bound, shared evenly, holds here too.
+
+        At any time the bytes alive on all devices together are at least those alive on one after the same ops.
+        """
         search = self.search
         problem = replace(self.problem, task="memory", devices=1, memory_limit=None)
         one = Search(
@@ -94,11 +103,39 @@ class LeastPeak:
         order_search.solve(one, order_search.Parameters())
         search.evaluations += one.evaluations
         search.depends_on_time |= one.timed_out or one.depends_on_time
-        if search.problem.task == "memory" and not (self.graph.alias_of >= 0).any():
-            search.raise_lower_bound(-(-int(one.lower_bound) // self.devices))
-            self.goal = max(self.goal, int(search.lower_bound))
-        assert one.best is not None
-        return one.best.op_order()
+        if self._shares_bounds():
+            self._share_bound(int(one.lower_bound))
+        return one
+
+    def _shares_bounds(self) -> bool:
+        """Whether bounds for one device say anything: a view that is sent may take less than its buffer did."""
+        return self.search.problem.task == "memory" and not (self.graph.alias_of >= 0).any()
+
+    def _share_bound(self, total: int) -> None:
+        """Raise the bound to an even share of what no order is below on one device."""
+        self.search.raise_lower_bound(-(-total // self.devices))
+        self.goal = max(self.goal, int(self.search.lower_bound))
+
+    def refute_peaks(self, one: Search) -> None:
+        """Raise the bound by refuting peaks on one device, from the order and the bound of a search there."""
+        search, ops = self.search, self.graph.num_ops
+        if self.must_stop() or not self._shares_bounds() or ops > LARGEST_RELATED:
+            return
+        if not search.has_time_for(ops**3 * SECONDS_TO_RELATE / SHARE_OF_PROOFS):
+            return
+        assert one.best is not None and one.best_simulation is not None
+        present = int(self.graph.persistent.sum())
+        low, high = int(one.lower_bound), min(int(one.best_value), self.devices * self.peak)
+        memory = one.best_simulation.step_memory - present
+        precedences = Precedences(self.graph.buffers, one.best.op_order(), memory)
+        most_flows = self.cooling.evaluations  # which take about as long each
+        latest = min(search.deadline, time.monotonic() + SHARE_OF_PROOFS * self.cooling.seconds)
+
+        def stop() -> bool:
+            return self.must_stop() or precedences.flows >= most_flows or search.is_past(latest)
+
+        for bound in Refutations(precedences).bounds(low - present, high - present, stop):
+            self._share_bound(bound + present)
 
     def search_placements(self, order: Any, share: float = SHARE_OF_BEAMS) -> None:
         """Send beams along an order under falling limits: farther down after a success, wider after failures.

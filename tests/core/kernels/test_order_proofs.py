@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.kernels.one_device.max_flow import network_of, new_flow
-from schedopt.core.kernels.one_device.order_proofs import Known, arrive, new_trials, reduce, relate, tighten
+from schedopt.core.kernels.one_device.order_proofs import (
+    Known,
+    arrive,
+    largest_rise,
+    new_trials,
+    reduce,
+    relate,
+    tighten,
+)
 from schedopt.core.kernels.one_device.partial_order import close
 
 LARGEST = 2**62
@@ -67,7 +75,7 @@ def test_an_op_is_settled_among_the_others(seed, most):
         known, expected = closures(graph), naive.settled(plain, op, limit)
         start = total = 0
         while start < len(plain.ops):
-            found, flows, start = tighten(network, trials, known, op, limit, start, most)
+            found, flows, start = tighten(network, graph.buffers, trials, known, op, limit, start, most)
             assert 1 <= flows <= most + 1
             total += found
             if found < 0:
@@ -91,3 +99,32 @@ def test_reduction_keeps_what_nothing_implies(seed, ops):
     reduce(before, direct)
     edges = {(first, second) for second in plain.ops for first in plain.before[second]}
     assert {(first, op) for op in plain.ops for first in members(direct[op])} == edges - naive.implied_edges(plain)
+
+
+@pytest.mark.parametrize("seed", seeds(40, quick=9))
+@pytest.mark.parametrize("most", [1, 10**6])
+def test_the_largest_rise_of_a_cut(seed, most):
+    """By how much the least memory before an op grows, if another one is on the side that it avoids."""
+    rng = np.random.default_rng([61, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(2, 10)))
+    network, known = network_of(graph.buffers), closures(graph)
+    trials = new_trials(network, len(plain.ops))
+    for op in plain.ops:
+        sets = [(plain.resident(chosen), chosen) for chosen in naive.arrivals(plain, op)]
+        least = min(bytes_ for bytes_, _ in sets)
+        others = set(plain.ops) - {op} - members(known.before[op]) - members(known.after[op])
+        rises = {
+            (other, side): min(bytes_ for bytes_, chosen in sets if (other in chosen) == side) - least
+            for other in others
+            for side in (True, False)
+        }
+        best, start = (-1, -1, False), 0
+        while start < len(plain.ops):
+            *found, flows, start = largest_rise(network, trials, known, op, start, most)
+            assert 1 <= flows <= most + 1
+            best = max(best, tuple(found), key=lambda one: one[0])
+        rise, other, is_before = best
+        assert rise == max(rises.values(), default=-1)
+        assert (other == -1) == (not others)
+        if rise > 0:
+            assert rises[other, bool(is_before)] == rise

@@ -1,26 +1,29 @@
 """Which ops to move next where search is weak: drawn by a network that saw what improved in long runs, or by rules.
 
 usage: python examples/experiments/several_devices/next_moves.py oracle|learn|compare FOLDER KIND [--graphs N]
-       [--skip N] [--ops 1000] [--moves N...] [--long N] [--seconds 1 2 4 10] [--arms uniform auto network...]
-       [--network FILE.npz] [--resume FILE.jsonl]
-    KIND is a regime of `weak_search.py`, with transfers that take time: `layered` on 2 devices, `synthetic` on 4.
+       [--skip N] [--ops 1000] [--moves N...] [--long N] [--seconds 1 2 4 10]
+       [--evaluations N...] [--arms uniform auto network...] [--seeds N] [--network FILE.npz] [--resume FILE.jsonl]
+    KIND is a regime of `weak_search.py`, with transfers that take time: `layered` on 2 devices, others on 4.
     FOLDER has its graphs as there: FOLDER/KIND-1000. Those of `compare` must not be those of `learn`.
 The first two begin with the plan of `auto` after 1 s, and draw moves uniformly unless it is said otherwise.
 
 `oracle`: a run of --long moves goes on from it. How much --moves from the same plan gain if they are drawn uniformly,
-from the ops that are on another device after the long run, from these and the devices they have there, or by a rule.
+from the ops that are on another device after the long run, from these and the devices they have there, by a rule, or by
+the network.
 `learn`: the long run is stopped at 16 plans, and of each 600 moves are priced. A network of one hidden layer learns
 which improve it, from what `op_choice.py` knows of an op and a device; the last sixth of the graphs is not trained on,
 and says when to stop. How often it and the rules draw moves that improve is printed; it is written to --network, by
 default FOLDER/next-moves-KIND.npz.
 `compare`: `auto` with the moves of its annealing of sequences drawn by each arm, in seconds of processor time, those of
-the network included. How much lower the makespan is than in the first arm, graph by graph, and how far above the bound;
-means with 95% confidence intervals. An arm is `uniform`, `auto` (which has its rule built in), `network`, or a rule.
+the network included, or in equal evaluations: then all arms begin with the same plans. How much lower the makespan is
+than in the first arm, graph by graph, and how far above the bound; means with 95% confidence intervals. An arm is
+`uniform`, `auto` (which has its rule built in), `network`, or a rule.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -38,7 +41,7 @@ from schedopt.core.solvers.several_devices.cooling import LEAST_CALLS, OPS_PER_C
 from schedopt.core.units import parse_bandwidth, parse_microseconds
 from weak_search import Cell, graph_of, mean_of
 
-DEVICES = {"layered": 2, "synthetic": 4}
+DEVICES = {"layered": 2, "synthetic": 4, "real": 4}
 HOT, COLD = annealing.Parameters.hot, annealing.Parameters.cold
 PLANS, PRICED = 16, 600
 HIDDEN, EPOCHS, BATCH, RATE, DECAY = 32, 30, 1024, 3e-3, 1e-3
@@ -58,7 +61,9 @@ def main() -> None:
     parser.add_argument("--moves", type=int, nargs="+", default=[5_000, 20_000])
     parser.add_argument("--long", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, nargs="+", default=[1.0, 2.0, 4.0, 10.0])
+    parser.add_argument("--evaluations", type=int, nargs="+", default=[])
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--network", type=Path)
     parser.add_argument("--resume", type=Path)
     given = parser.parse_args()
@@ -78,10 +83,10 @@ def _problems(given: argparse.Namespace) -> list[tuple[str, Problem]]:
     ]
 
 
-def _auto(problem: Problem, seconds: float) -> Any:
-    """Return what `auto` finds in so many seconds."""
+def _auto(problem: Problem, seed: int = 0, **budget: Any) -> Any:
+    """Return what `auto` finds within a `time_limit` in seconds, or so many `evaluations`."""
     place = {"devices": problem.devices, "bandwidth": problem.bandwidth, "latency": problem.latency}
-    return schedopt.solve(problem.graph, "auto", task="runtime", **place, time_limit=seconds)
+    return schedopt.solve(problem.graph, "auto", task="runtime", **place, **budget, seed=seed)
 
 
 @contextmanager
@@ -98,7 +103,7 @@ def _drawn(choice: Choice | None, has_weights: bool = False, kernel: Any = KERNE
 def _start(problem: Problem) -> Any:
     """Return what `auto` finds in a second with moves drawn uniformly."""
     with _drawn(None):
-        return _auto(problem, 1.0)
+        return _auto(problem, time_limit=1.0)
 
 
 def _walk(problem: Problem, start: Any, moves: int, choice: Choice | None = None, kernel: Any = KERNEL) -> Search:
@@ -124,6 +129,7 @@ def _towards(goal: Any, knows_device: bool, rows: Any, placement: Any) -> Any:
 def _oracle(given: argparse.Namespace) -> None:
     """Print what each way to draw moves gains from the same plan."""
     gains: dict[tuple[int, str], list[float]] = {}
+    times: dict[tuple[int, str], float] = {}
     long, apart = [], []
     for _, problem in _problems(given):
         start = _start(problem)
@@ -137,16 +143,20 @@ def _oracle(given: argparse.Namespace) -> None:
             "ops apart": partial(_towards, goal, False),
             "and their devices": partial(_towards, goal, True),
             **RULES,
+            "network": Network(given.network),
         }
         for moves in given.moves:
             for name, choice in ways.items():
+                began = time.monotonic()
                 value = _walk(problem, start, moves, choice).best_value
+                times[moves, name] = times.get((moves, name), 0.0) + time.monotonic() - began
                 gains.setdefault((moves, name), []).append(1 - value / start.value)
     print(f"{given.kind}: {given.long} moves gain {mean_of(np.array(long))}; {np.mean(apart):.1%} of the ops are then")
     print("on another device")
     for (moves, name), found in gains.items():
         more = np.array(found) - np.array(gains[moves, "uniform"])
-        print(f"  {moves} moves, {name:18}: {mean_of(np.array(found))}, {mean_of(more)} more than uniformly")
+        print(f"  {moves} moves, {name:18}: {mean_of(np.array(found))}, {mean_of(more)} more than uniformly, ", end="")
+        print(f"{times[moves, name] / len(found):.2f} s")
 
 
 class _Priced:
@@ -242,28 +252,38 @@ def _print_lift(rows: Any, improves: Any, network: Network) -> None:
         print(f"  {name:10}: {share:.2%}, {share / improves.mean():.1f} times as many")
 
 
-def _in_time(problem: Problem, seconds: float, arm: str, network: Path) -> list[float]:
+def _within(problem: Problem, budget: dict[str, Any], arm: str, network: Path, seed: int) -> list[float]:
     """Return what `auto` finds, the bound, and the seconds used."""
     with _drawn(Network(network) if arm == "network" else RULES.get(arm), arm == "auto"):
-        result = _auto(problem, seconds)
+        result = _auto(problem, seed, **budget)
     return [result.value, result.lower_bound, round(result.seconds, 3)]
 
 
 def _compare(given: argparse.Namespace) -> None:
     """Print how much lower `auto`'s makespan is in each arm than in the first, for each time."""
     runs, problems, arms = RecordedRuns(given.resume), _problems(given), given.arms
-    for seconds in given.seconds:
-        values, bounds, used = np.empty((3, len(problems), len(arms)))
+    for arm in arms:
+        _within(
+            problems[0][1], {"time_limit": 0.1}, arm, given.network, 0
+        )  # so that no run is charged for what is compiled
+    budgets = [{"evaluations": count} for count in given.evaluations]
+    for budget in budgets or [{"time_limit": seconds} for seconds in given.seconds]:
+        values, bounds, used = np.empty((3, len(problems), len(arms), given.seeds))
         for row, (name, problem) in enumerate(problems):
-            for at, arm in enumerate(arms):
-                key = [f"{given.kind}-{given.ops}/{name}", problem.devices, arm, seconds]
-                run = partial(_in_time, problem, seconds, arm, given.network)
-                values[row, at], bounds[row, at], used[row, at] = runs.found(key, run)
-        bound = bounds.max(1)
+            for seed in range(given.seeds):
+                for at, arm in enumerate(arms):
+                    key = [f"{given.kind}-{given.ops}/{name}", problem.devices, arm, budget, seed]
+                    run = partial(_within, problem, budget, arm, given.network, seed)
+                    values[row, at, seed], bounds[row, at, seed], used[row, at, seed] = runs.found(key, run)
+        bound = bounds.max((1, 2))
+        said = ", ".join(f"{name} {value:g}" for name, value in budget.items())
         for at, arm in enumerate(arms):
-            lower = 1 - values[:, at] / values[:, 0]
-            print(f"{given.kind}, {seconds:g} s, {arm:9}: {mean_of(lower)} lower, ", end="")
-            print(f"{mean_of(values[:, at] / bound - 1)} above the bound, {used[:, at].mean():.2f} s used", flush=True)
+            lower = (1 - values[:, at] / values[:, 0]).mean(1)
+            print(f"{given.kind}, {said}, {arm:9}: {mean_of(lower)} lower, ", end="")
+            print(
+                f"{mean_of(values[:, at].mean(1) / bound - 1)} above the bound, {used[:, at].mean():.2f} s used",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

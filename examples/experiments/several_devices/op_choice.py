@@ -223,7 +223,7 @@ def describe(g: Any, w: Any, order: Any, position: Any, placement: Any, links: A
         for device in range(devices):
             row = x.rows[op * devices + device]
             row[1] = _log(g.runtime[op] / mean)
-            row[2] = x.late[op] / makespan
+            row[2] = x.late[op] / max(makespan, 1e-300)
             row[3] = x.late[op] <= 1e-9 * makespan
             row[4] = position[op] / ops
             row[5] = _log(np.float64(w.before_ptr[op + 1] - w.before_ptr[op]))

@@ -52,7 +52,7 @@ def test_next_moves_learns_and_compares_and_keeps_its_runs(tmp_path):
     assert "held back" in learnt
     assert (tmp_path / "next-moves-synthetic.npz").exists()
     told = run(script, "oracle", *few, "--long", 2000, "--moves", 100)
-    assert told.count("100 moves") == 6
+    assert told.count("  100 moves") == 7
     arguments = (script, "compare", *few, "--seconds", 0.2, "--resume", kept)
     printed = run(*arguments)
     lines = [line.split()[3] for line in printed.splitlines()]

@@ -19,8 +19,7 @@ SHORTEST = 1e-9
 class MoveDraws:
     """Rewrites the draws of an annealing of sequences, so that moves which send less are drawn more often.
 
-    The weights of all moves are found anew once as many moves were drawn as there are ops; that takes about as long as
-    pricing a few of them.
+    The weights of all moves are found anew once as many moves were drawn as there are ops.
 
     Parameters
     ----------
@@ -48,9 +47,8 @@ class MoveDraws:
         Parameters
         ----------
         draws
-            Shape `(moves, 5)`. Of each row the first is rewritten to choose an op; the second, to keep its device and
-            move it within the order, or to leave it, as likely as ever to move within the order, too; and the third, to
-            choose the device.
+            Shape `(moves, 5)`, the first three of a row rewritten: the op; below 0.5 if it leaves its device, and below
+            0.1, so that it keeps its place, as often of these as before; the device it goes to.
         """
         ops, devices = self.weights.shape
         if self.drawn >= ops:

@@ -55,7 +55,7 @@ def test_next_moves_learns_and_compares_and_keeps_its_runs(tmp_path):
     assert told.count("  100 moves") == 7
     arguments = (script, "compare", *few, "--seconds", 0.2, "--resume", kept)
     printed = run(*arguments)
-    lines = [line.split()[3] for line in printed.splitlines()]
+    lines = [line.split()[3].strip(":") for line in printed.splitlines()]
     assert lines == ["uniform", "auto", "network", "critical", "crossing", "sent-less"]
     found = [json.loads(line) for line in kept.read_text().splitlines()]
     assert all(value >= bound and used < 0.5 for _, (value, bound, used) in found)

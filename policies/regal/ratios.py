@@ -162,8 +162,7 @@ def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], l
 def _sending(problem: Problem) -> FloatArray:
     """Return what each tensor takes over the mean link, microseconds, 0 without links; shape `(tensors,)`."""
     latency, per_byte = problem.hardware.mean_link
-    sending: FloatArray = problem.graph.tensor_size * per_byte + latency
-    return sending
+    return np.asarray(problem.graph.tensor_size * per_byte + latency, np.float64)
 
 
 def _places(order: IndexArray) -> FloatArray:

@@ -106,3 +106,23 @@ def anneal_cuts(g: GraphArrays, c: Cuts, temperature: float, draws: Any) -> None
         for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
             c.readers[g.inputs[at], here] -= 1
             c.readers[g.inputs[at], there] += 1
+
+
+@kernel
+def weigh_moves(g: GraphArrays, c: Cuts, mean: float, weights: Any) -> None:
+    """Fill `weights`, shape `(ops, devices)`, by what each op sends and receives less on another device.
+
+    An op's own device weighs 1; another `(1 + less / mean) ** 2` if less is sent, `(1 + more / mean) ** -2` if more is.
+    Nothing of `c` is used but `placement` and `sending`; the readers are counted anew.
+    """
+    devices = weights.shape[1]
+    c.readers[:] = 0
+    for tensor in range(len(g.consumer_ptr) - 1):
+        for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
+            c.readers[tensor, c.placement[g.consumers[at]]] += 1
+    for op in range(len(c.placement)):
+        here = c.placement[op]
+        for there in range(devices):
+            less = _sent_less(g, c, op, here, there) if there != here else 0.0
+            ratio = 1.0 + abs(less) / mean
+            weights[op, there] = ratio * ratio if less > 0.0 else 1.0 / (ratio * ratio)

@@ -36,6 +36,7 @@ from .cooling import Cooling
 from .gp_dfs import merge
 from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, has_time_to_decode, seconds_to_decode, start_keys
 from .list_schedule import list_schedule
+from .move_draws import MoveDraws
 from .peak_annealing import POWER, LeastPeak
 
 LARGEST_IMPATIENT = 10_000
@@ -174,6 +175,7 @@ class _Annealing:
         self.lazy, self.links = new_lazy(self.arrays, devices), links_of(self.problem)
         self.order, self.placement = np.empty(self.ops, np.int32), np.zeros(self.ops, np.int32)
         self.keys = np.empty(0, np.float32)
+        self.move_draws: MoveDraws | None = None
         self.steps = new_steps(self.arrays, devices)
         self.cooling = Cooling(search)
         self.seconds_to_decode = seconds_to_decode(self.problem)
@@ -276,6 +278,8 @@ class _Annealing:
         scratch: Any = self.lazy.due
         if not aim.memory:
             kernel, scratch = anneal_makespan, new_course(self.arrays, self.problem.graph.input_order, self.links)
+            if self.problem.is_paid:
+                self.move_draws = MoveDraws(self.problem, self.arrays, self.state.placement)
         while not search.must_stop() and (now := self.cooling.progress()) < 1.0:
             temperature = hot * (cold / hot) ** ((now - start) / (1.0 - start))
             energy = self._anneal(5, kernel, (scratch, order, position, aim), temperature, energy)
@@ -319,10 +323,14 @@ class _Annealing:
         """Make some moves at one temperature, offer the best, and return what the present schedule costs."""
         search = self.search
         moves = self.cooling.moves(self.ops if kernel is not anneal_makespan else self.ops // PRICED_AGAIN)
+        if self.move_draws:
+            moves = min(moves, self.ops)
         excess, value = search.best_fitness
         best = np.array([min(excess, 2**62), value], np.float64)
         before = best.copy()
         draws = search.rng.random((moves, columns))
+        if self.move_draws:
+            self.move_draws.rewrite(draws)
         walk = Walk(temperature, energy, draws, best, self.order, self.placement)
         energy = kernel(self.arrays, self.state, *arguments, self.links, walk)
         search.evaluations += moves

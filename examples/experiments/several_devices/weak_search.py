@@ -129,14 +129,20 @@ def _load(starts: list[str]) -> None:
                 schedopt.solve(graph, start, task=task, devices=2, time_limit=5)
 
 
-def _solved(file: Path, cell: Cell, start: str, seconds: float) -> list[Any]:
-    """Return the value that is reached, the bound, the seconds used, and those of the start; None above the limit."""
+def graph_of(file: Path, kind: str) -> Any:
+    """Return a graph, with runtimes if it is layered."""
     graph = schedopt.read_graph(file)
-    if cell.kind == "layered":
+    if kind == "layered":
         made = np.add.reduceat(graph.tensor_size, graph.output_ptr[:-1]).astype(float)
         runtime = made * MICROSECONDS_PER_BYTE
         runtime.flags.writeable = False  # as all arrays of graphs, for which the kernels are compiled
         graph = replace(graph, runtime=runtime)
+    return graph
+
+
+def _solved(file: Path, cell: Cell, start: str, seconds: float) -> list[Any]:
+    """Return the value that is reached, the bound, the seconds used, and those of the start; None above the limit."""
+    graph = graph_of(file, cell.kind)
     first = None if start == ALONE else schedopt.solve(graph, start, **cell.settings(), time_limit=seconds)
     used = first.seconds if first else 0.0
     result = first
@@ -169,17 +175,17 @@ def _print_row(cell: Cell, files: list[Path], given: argparse.Namespace, runs: R
     best, bound = best[kept], bounds[kept].max(1)
     for at, (start, seconds) in enumerate(columns):
         above = values[kept, at] / best - 1
-        text = f"  {start:22} {seconds:4g} s: {_mean(above)} above the best, {used[:, at].mean():.2f} s used"
+        text = f"  {start:22} {seconds:4g} s: {mean_of(above)} above the best, {used[:, at].mean():.2f} s used"
         if start != ALONE:
             alone = values[kept, columns.index((ALONE, seconds))]
             text += f", of them {of_starts[:, at].mean():.3f} s for the start"
-            text += f", {_mean(1 - values[kept, at] / alone)} lower than alone"
+            text += f", {mean_of(1 - values[kept, at] / alone)} lower than alone"
         print(text, flush=True)
-    print(f"  the best is {_mean(best / bound - 1)} above the bound", flush=True)
+    print(f"  the best is {mean_of(best / bound - 1)} above the bound", flush=True)
     return float((values[kept, 0] / best - 1).mean())
 
 
-def _mean(values: Any) -> str:
+def mean_of(values: Any) -> str:
     """Return a mean and its 95% confidence interval (normal, of the graphs)."""
     if len(values) < 2 or not np.isfinite(values).all():
         return f"{values.mean():.2%}"

@@ -1,12 +1,12 @@
-"""The annealing of placements against its plain twin."""
+"""The annealing of placements, and the weights of moves, against their plain twins."""
 
 import numpy as np
 import pytest
 from models.seeds import seeds
 from models.sequences import SequenceCase
 from naive.cuts import anneal_cuts as anneal_plainly
-from naive.cuts import cut_cost
-from schedopt.core.kernels.several_devices.balanced_cuts import anneal_cuts, new_cuts
+from naive.cuts import cut_cost, move_weights
+from schedopt.core.kernels.several_devices.balanced_cuts import anneal_cuts, new_cuts, weigh_moves
 
 
 @pytest.mark.parametrize("devices", [2, 3, 5])
@@ -29,3 +29,18 @@ def test_moves_are_those_of_the_plain_twin(seed, devices):
     assert np.array_equal(cuts.readers, again.readers), "what moved is counted as from nothing"
     assert np.allclose(cuts.load, again.load)
     assert cut_cost(case.plain, expected, *args) >= float(case.graph.runtime.sum()) / devices - 1e-9
+
+
+@pytest.mark.parametrize("devices", [2, 3, 5])
+@pytest.mark.parametrize("seed", seeds(20, quick=10))
+def test_moves_that_send_less_weigh_more(seed, devices):
+    case = SequenceCase(seed, devices)
+    ops = case.graph.num_ops
+    sending = np.array(0.25 + case.graph.tensor_size / 4, np.float64)
+    placement = case.rng.integers(0, devices, ops).astype(np.int32)
+    cuts = new_cuts(case.arrays, placement, np.zeros(ops, np.int32), sending, devices)
+    cuts.readers[:] = 7  # what was counted before
+    weights = np.empty((ops, devices))
+    weigh_moves(case.arrays, cuts, 1.5, weights)
+    expected = move_weights(case.plain, placement.tolist(), sending.tolist(), devices, 1.5)
+    assert np.allclose(weights, expected, rtol=1e-12)

@@ -1,0 +1,73 @@
+"""Which op moves next, and to which device: more often what sends less, where transfers take time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...arrays import FloatArray, IndexArray
+from ...kernels.graph_arrays import GraphArrays
+from ...kernels.several_devices.balanced_cuts import Cuts, weigh_moves
+from ...problem import Problem
+
+SHARE_AS_EVER = 0.2
+"""Of the moves: drawn uniformly, so that none is excluded."""
+
+SHORTEST = 1e-9
+"""Of the longest transfer: shorter mean runtimes count as this, as weights have to be finite."""
+
+
+class MoveDraws:
+    """Rewrites the draws of an annealing of sequences, so that moves which send less are drawn more often.
+
+    The weights of all moves are found anew once as many moves were drawn as there are ops.
+
+    Parameters
+    ----------
+    problem
+        Where transfers take time, on two devices or more.
+    arrays
+        Its graph.
+    placement
+        The present device of each op, shape `(ops,)`, int32, which the annealing writes to.
+    """
+
+    def __init__(self, problem: Problem, arrays: GraphArrays, placement: IndexArray) -> None:
+        self.arrays, self.placement = arrays, placement
+        ops, self.devices = len(placement), problem.devices
+        sending = np.array(problem.latency + arrays.tensor_size * problem.microseconds_per_byte, np.float64)
+        readers = np.zeros((len(sending), self.devices), np.int32)
+        self.cuts = Cuts(placement, readers, np.empty((0, self.devices)), np.empty(0, np.int32), sending)
+        self.mean = max(float(arrays.runtime.mean()), SHORTEST * float(sending.max(initial=0.0)), 1e-300)
+        self.weights, self.sums = np.empty((ops, self.devices)), np.empty(0)
+        self.drawn = ops
+
+    def rewrite(self, draws: FloatArray) -> None:
+        """Let rows of uniform draws, as `anneal_makespan` takes them, stand for ops and devices drawn by weight.
+
+        Parameters
+        ----------
+        draws
+            Shape `(moves, 5)`, the first three of a row rewritten: the op; below 0.5 if it leaves its device, and below
+            0.1, so that it keeps its place, as often of these as before; the device it goes to.
+        """
+        ops, devices = self.weights.shape
+        if self.drawn >= ops:
+            self._weigh()
+            self.drawn = 0
+        self.drawn += len(draws)
+        cell = np.searchsorted(self.sums, draws[:, 0] * self.sums[-1], side="right")
+        op, device = np.divmod(np.minimum(cell, ops * devices - 1), devices)
+        away = (device - self.placement[op]) % devices
+        draws[:, 0] = (op + 0.5) / ops
+        draws[:, 1] = 0.5 * draws[:, 1] + np.where(away == 0, 0.5, 0.0)
+        draws[:, 2] = np.where(away == 0, draws[:, 2], (away - 0.5) / (devices - 1))
+
+    def _weigh(self) -> None:
+        """Find the sums of the weights: in all, half of those of a uniform draw are for an op's own device."""
+        ops, devices = self.weights.shape
+        weigh_moves(self.arrays, self.cuts, self.mean, self.weights)
+        uniform = np.full((ops, devices), 1.0 / (devices - 1))
+        uniform[np.arange(ops), self.placement] = 1.0
+        self.weights *= uniform
+        share = (1 - SHARE_AS_EVER) / self.weights.sum()
+        self.sums = (share * self.weights + SHARE_AS_EVER / (2 * ops) * uniform).cumsum()

@@ -28,8 +28,10 @@ SHARE_OF_MEAN = 0.01
 """Ops that take less than so much of a mean op are taken to do so, or eigenvalues would have no bound."""
 FIRST_RISE, FALLS = 0.3, 0.8
 HALVINGS = 40
-PRECISION = 2.0**20
-"""A bound is rounded down to a multiple of its 2^-20th, so that the rounding of eigenvalues does not show."""
+DIGITS = 20
+"""Binary ones of the bound, which is rounded down, so that the rounding of eigenvalues does not show."""
+DEAREST = 1e9
+"""Mean runtimes that a transfer may take: beyond it eigenvalues are not precise, and paths say as much."""
 
 
 def partition_bound(
@@ -53,7 +55,9 @@ def partition_bound(
     devices, runtime, sending = _least_times(problem)
     ops = len(runtime)
     pairs = float(((np.diff(model_of(problem.graph).consumers[0]) + 1.0) ** 2).sum())
-    if not 1 < devices <= ops <= MOST_OPS or pairs > MOST_PAIRS or not (runtime.any() and sending.any()):
+    if not 1 < devices <= ops <= MOST_OPS or pairs > MOST_PAIRS:
+        return known
+    if not 0 < float(sending.max(initial=0.0)) <= DEAREST * float(runtime.mean()):
         return known
     work = float(ops) ** 3
     seconds = SECONDS_PER_ROUND + SECONDS_PER_WORK * work
@@ -73,8 +77,8 @@ def partition_bound(
         if bound <= best:
             rise *= FALLS
         best = max(best, bound)
-    step = best / PRECISION
-    return max(known, whole_units(problem, float(np.floor(best / step) * step - step)))
+    step = 2.0 ** (math.frexp(best)[1] - DIGITS)
+    return max(known, whole_units(problem, (math.floor(best / step) - 1) * step))
 
 
 def _least_times(problem: Problem) -> tuple[int, FloatArray, FloatArray]:

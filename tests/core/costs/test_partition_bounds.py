@@ -115,6 +115,22 @@ def test_nothing_is_added_where_transfers_are_free_or_known_is_more():
     assert partition_bound(problem, 7.0, has_time_for=lambda seconds: False) == 7.0
 
 
+@pytest.mark.parametrize(("shorter", "latency"), [(1e-320, 1.0), (1e-12, 1e12), (0.0, 1.0)])
+def test_transfers_beside_which_runtimes_are_nothing_add_nothing(shorter, latency):
+    graph = all_to_all()
+    graph = dataclasses.replace(graph, runtime=graph.runtime * shorter)
+    assert partition_bound(Problem(graph, "runtime", 4, latency=latency), 7.0) == 7.0
+
+
+def test_the_rounding_of_eigenvalues_does_not_show(monkeypatch):
+    graph = dataclasses.replace(all_to_all(), runtime=np.full(16, np.pi))
+    problem = Problem(graph, "runtime", 4, latency=0.123)
+    bound = partition_bound(problem, 0.0)
+    exact = partition_bounds.eigh
+    monkeypatch.setattr(partition_bounds, "eigh", lambda *a, **k: [part * (1 - 1e-13) for part in exact(*a, **k)])
+    assert partition_bound(problem, 0.0) == bound == float(np.float32(bound))
+
+
 @pytest.mark.parametrize("budget", [{"evaluations": 50}, {"time_limit": 1.0}])
 def test_every_result_has_it(budget):
     graph = all_to_all()

@@ -103,7 +103,7 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
         while waiting:
             yield waiting.popleft().result()
     except KeyboardInterrupt:
-        pool.shutdown(kill_workers=True)  # what they have begun may take long, and nobody waits for it
+        _kill(pool)  # what they have begun may take long, and nobody waits for it
         raise
     finally:
         for future in waiting:
@@ -140,7 +140,10 @@ def map_as_ended(
             yield ended.get()
         is_finished = True
     finally:
-        pool.shutdown(kill_workers=not is_finished)
+        if is_finished:
+            pool.shutdown()
+        else:
+            _kill(pool)
 
 
 def call_there(function: Callable[..., Result], *arguments: Any, must_stop: Callable[[], bool]) -> Result | None:
@@ -186,7 +189,10 @@ class Workers:
         if self._pool is not None:
             for future in list(self._waiting):
                 future.cancel()
-            self._pool.shutdown(kill_workers=kind is KeyboardInterrupt)
+            if kind is KeyboardInterrupt:
+                _kill(self._pool)
+            else:
+                self._pool.shutdown()
 
     def start(self, function: Callable[..., Result], *arguments: Any) -> Callable[[], Result]:
         """Begin a piece of work; returns what to call, once, for its result."""
@@ -196,6 +202,15 @@ class Workers:
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
         return future.result
+
+
+def _kill(pool: Pool) -> None:
+    """End the workers of a pool, whatever they do; a thread of the pool that trips over their end does not say so."""
+    hook, threading.excepthook = threading.excepthook, lambda died: None
+    try:
+        pool.shutdown(kill_workers=True)
+    finally:
+        threading.excepthook = hook
 
 
 def _new_pool(jobs: int) -> Any:

@@ -5,11 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from schedopt.core.parallel import AHEAD, Workers, map_in_order
+from schedopt.core.parallel import AHEAD, Workers, map_as_ended, map_in_order, using
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -88,3 +90,31 @@ def is_running(process):
         return not state.exists() or b") Z " not in state.read_bytes()
     except (ProcessLookupError, FileNotFoundError):
         return False
+
+
+class Dying:
+    """A pool whose own thread trips over the end of its workers."""
+
+    size = ahead = 1
+
+    def submit(self, function, *arguments):
+        future = Future()
+        future.set_result(function(*arguments))
+        return future
+
+    def shutdown(self, wait=True, kill_workers=False):
+        thread = threading.Thread(target={}.popitem)
+        thread.start()
+        thread.join()
+
+
+def test_a_pool_that_is_killed_does_not_say_how_its_threads_died(monkeypatch):
+    died = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    with using(Dying()):
+        results = map_as_ended(str, range(9), jobs=1)
+        next(results)
+        results.close()
+        assert died == []
+        assert len(list(map_as_ended(str, range(3), jobs=1))) == 3
+        assert [gone.exc_type for gone in died] == [KeyError]  # one that is not killed does

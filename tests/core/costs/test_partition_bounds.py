@@ -131,7 +131,7 @@ def test_the_rounding_of_eigenvalues_does_not_show(monkeypatch):
     assert partition_bound(problem, 0.0) == bound == float(np.float32(bound))
 
 
-@pytest.mark.parametrize("budget", [{"evaluations": 50}, {"time_limit": 1.0}])
+@pytest.mark.parametrize("budget", [{"evaluations": 50}, {"time_limit": 0.5}])
 def test_every_result_has_it(budget):
     graph = all_to_all()
     result = schedopt.solve(graph, task="runtime", devices=4, latency=1.0, method="brkga", **budget)

@@ -89,6 +89,7 @@ def test_ctrl_c_while_python_ends_is_the_exit_code_of_the_command():
     assert process.returncode == 0
 
 
+@pytest.mark.slow
 def test_closed_streams_and_ascii_are_no_bugs(diamond_file, tmp_path):
     command = " ".join([*PYTHON, "solve", "-", "-m", "lpmf", "-q", "<&-"])
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)

@@ -297,6 +297,7 @@ def test_what_onnx_runtime_cannot_run_is_one_sentence(tmp_path):
         measure(path, [], 1, ImportOptions(), Observer(print))
 
 
+@pytest.mark.slow
 def test_a_result_that_nobody_reads_is_held_to_the_end(tmp_path):
     shape = [400, 1600]
     nodes = [

@@ -45,6 +45,7 @@ class Humps(nn.Module):
         return ((left.t() @ right) @ last) @ late
 
 
+@pytest.mark.slow
 def test_a_better_order_is_found_taken_and_told(caplog):
     model, x = Humps(), torch.randn(64, 16)
     results, peaks = [], []

@@ -302,6 +302,7 @@ def test_whatever_a_step_does_is_what_it_does_in_eager(step):
     check(eager, mine, batches_of(9), lambda trained: steps[id(trained)])
 
 
+@pytest.mark.slow
 def test_each_shape_and_dtype_has_a_plan_of_its_own():
     eager, mine = Trained(), Trained()
     check(eager, mine, [(x[: 1 + number % 3],) for number, (x,) in enumerate(batches_of(9))])

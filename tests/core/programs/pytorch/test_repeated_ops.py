@@ -265,6 +265,7 @@ def test_a_training_step_keeps_its_limit_and_trains_as_without(make):
     assert peak + int(graph.persistent.sum()) <= limit < before + int(graph.persistent.sum())
 
 
+@pytest.mark.slow
 def test_a_step_of_ones_own_keeps_its_limit_and_trains_as_without():
     def step_of(model):
         optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
 
 from ..arrays import FloatArray
 from ..homes import model_of
@@ -64,19 +65,9 @@ def partition_bound(
     if stop() or not has_time_for(seconds + SECONDS_PER_PAIR * pairs):
         return known
     cuts = _EvenCuts(problem, devices, runtime, sending)
-    prices = np.zeros(ops)
-    best, values, vectors = cuts.least(prices)
-    rise = FIRST_RISE * max(cuts.sent_at(best), 0.0)
-    for _ in range(int(min(MOST_ROUNDS, MOST_WORK // work))):
-        if rise <= 0.0 or stop() or not has_time_for(seconds):
-            break
-        slope = 1.0 - (vectors**2) @ cuts.loads(best) / cuts.weight
-        missing = cuts.sent_at(best) + rise - (cuts.loads(best) @ values + prices.sum())
-        prices = prices + missing / max(float(slope @ slope), 1e-300) * slope
-        bound, values, vectors = cuts.least(prices)
-        if bound <= best:
-            rise *= FALLS
-        best = max(best, bound)
+    rounds = int(min(MOST_ROUNDS, MOST_WORK // work))
+    with threadpool_limits(1, user_api="blas"):  # more threads take many times as long where other processes run
+        best = cuts.best(rounds, lambda: stop() or not has_time_for(seconds))
     step = 2.0 ** (math.frexp(best)[1] - DIGITS)
     return max(known, whole_units(problem, (math.floor(best / step) - 1) * step))
 
@@ -139,6 +130,23 @@ class _EvenCuts:
     def sent_at(self, makespan: float) -> float:
         """Return for how long devices send in all, microseconds, if they have no other pause."""
         return self.devices * makespan - self.work
+
+    def best(self, rounds: int, stop: Callable[[], bool]) -> float:
+        """Return the best bound of so many rounds, in each of which the prices on ops change, microseconds."""
+        prices = np.zeros(len(self.weight))
+        best, values, vectors = self.least(prices)
+        rise = FIRST_RISE * max(self.sent_at(best), 0.0)
+        for _ in range(rounds):
+            if rise <= 0.0 or stop():
+                break
+            slope = 1.0 - (vectors**2) @ self.loads(best) / self.weight
+            missing = self.sent_at(best) + rise - (self.loads(best) @ values + prices.sum())
+            prices = prices + missing / max(float(slope @ slope), 1e-300) * slope
+            bound, values, vectors = self.least(prices)
+            if bound <= best:
+                rise *= FALLS
+            best = max(best, bound)
+        return best
 
     def least(self, prices: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """Return the bound that prices on ops give, and the eigenvalues and eigenvectors that it comes from."""

@@ -17,6 +17,7 @@ from schedopt.core.machine import Device, Machine
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.several_devices import step_search
+from threadpoolctl import threadpool_info, threadpool_limits
 
 COSTS = ({"latency": 0.5}, {"bandwidth": 1e6, "latency": 0.5}, {"bandwidth": 2e5}, {"latency": 20.0}, {})
 
@@ -129,6 +130,20 @@ def test_the_rounding_of_eigenvalues_does_not_show(monkeypatch):
     exact = partition_bounds.eigh
     monkeypatch.setattr(partition_bounds, "eigh", lambda *a, **k: [part * (1 - 1e-13) for part in exact(*a, **k)])
     assert partition_bound(problem, 0.0) == bound == float(np.float32(bound))
+
+
+def test_eigenvalues_take_one_thread(monkeypatch):
+    """On a busy machine two took forty times as long."""
+    threads, exact = [], partition_bounds.eigh
+
+    def eigh(*given, **options):
+        threads.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return exact(*given, **options)
+
+    monkeypatch.setattr(partition_bounds, "eigh", eigh)
+    with threadpool_limits(2, user_api="blas"):
+        partition_bound(Problem(all_to_all(), "runtime", 4, latency=1.0), 0.0)
+    assert set(threads) == {1}
 
 
 @pytest.mark.parametrize("budget", [{"evaluations": 50}, {"time_limit": 0.5}])

@@ -21,7 +21,7 @@ from .bounds import whole_units
 from .machine_bounds import possible_times
 
 MOST_OPS, MOST_PAIRS = 1_500, 20_000_000
-"""Ops, and pairs of ops of one tensor: a round of the largest graph takes half a second."""
+"""Ops, and pairs of ops of one tensor: a round of the largest graph takes an eighth of a second."""
 MOST_ROUNDS, MOST_WORK = 30, 4e9
 """Rounds that prices on ops are raised, and their number times the cube of the ops."""
 SECONDS_PER_ROUND, SECONDS_PER_WORK, SECONDS_PER_PAIR = 1e-3, 1.5e-10, 1e-8
@@ -32,7 +32,7 @@ HALVINGS = 40
 DIGITS = 20
 """Binary ones of the bound, which is rounded down, so that the rounding of eigenvalues does not show."""
 DEAREST = 1e9
-"""Mean runtimes that a transfer may take: beyond it eigenvalues are not precise, and paths say as much."""
+"""Mean runtimes that a transfer may take: beyond it the rounding of eigenvalues is larger than runtimes."""
 
 
 def partition_bound(

@@ -47,7 +47,7 @@ class Precedences:
         self._known = np.zeros((2, ops, words), np.int64)
         close(b.predecessor_ptr, b.predecessors, order, self._known[0])
         close(b.successor_ptr, b.successors, order[::-1].copy(), self._known[1])
-        self._now = self._known.copy()
+        self._found = self._known[0]
         self.need = b.own + b.workspace
         self._likely = np.empty(ops, np.int64)
         self._likely[order] = memory
@@ -71,8 +71,8 @@ class Precedences:
             said so: what was found holds, but there may be more.
         """
         known = self.given()
-        self._now = np.stack((known.before, known.after))
-        return self.propagate(Known(self._now[0], self._now[1], known.stale), target, stop)
+        self._found = known.before
+        return self.propagate(known, target, stop)
 
     def given(self) -> Known:
         """Return what the graph alone says, nothing of which has been looked at: a copy to add to."""
@@ -149,8 +149,8 @@ class Precedences:
     def buffers_with_precedences(self) -> Buffers:
         """Return the buffers with all precedences found, reduced transitively."""
         ops = len(self.buffers.own)
-        direct = self._now[0].copy()
-        reduce(self._now[0], direct)
+        direct = self._found.copy()
+        reduce(self._found, direct)
         waiting, awaited = dense(direct, ops).nonzero()
         predecessor_ptr, predecessors = csr(waiting, awaited, ops)
         successor_ptr, successors = csr(awaited, waiting, ops)

@@ -42,25 +42,12 @@ class MoveDraws:
         self.drawn = ops
 
     def rewrite(self, draws: FloatArray) -> None:
-        """Let rows of uniform draws, as `anneal_makespan` takes them, stand for ops and devices drawn by weight.
-
-        Parameters
-        ----------
-        draws
-            Shape `(moves, 5)`, the first three of a row rewritten: the op; below 0.5 if it leaves its device, and below
-            0.1, so that it keeps its place, as often of these as before; the device it goes to.
-        """
-        ops, devices = self.weights.shape
-        if self.drawn >= ops:
+        """Let rows of uniform draws, as `anneal_makespan` takes them, stand for ops and devices drawn by weight."""
+        if self.drawn >= len(self.placement):
             self._weigh()
             self.drawn = 0
         self.drawn += len(draws)
-        cell = np.searchsorted(self.sums, draws[:, 0] * self.sums[-1], side="right")
-        op, device = np.divmod(np.minimum(cell, ops * devices - 1), devices)
-        away = (device - self.placement[op]) % devices
-        draws[:, 0] = (op + 0.5) / ops
-        draws[:, 1] = 0.5 * draws[:, 1] + np.where(away == 0, 0.5, 0.0)
-        draws[:, 2] = np.where(away == 0, draws[:, 2], (away - 0.5) / (devices - 1))
+        rewrite(draws, self.sums, self.placement, self.devices)
 
     def _weigh(self) -> None:
         """Find the sums of the weights: in all, half of those of a uniform draw are for an op's own device."""
@@ -71,3 +58,27 @@ class MoveDraws:
         self.weights *= uniform
         share = (1 - SHARE_AS_EVER) / self.weights.sum()
         self.sums = (share * self.weights + SHARE_AS_EVER / (2 * ops) * uniform).cumsum()
+
+
+def rewrite(draws: FloatArray, sums: FloatArray, placement: IndexArray, devices: int) -> None:
+    """Let rows of uniform draws stand for an op and a device each, drawn by weight.
+
+    Parameters
+    ----------
+    draws
+        Shape `(moves, 5)`, the first three of a row rewritten: the op; below 0.5 if it leaves its device, and below
+        0.1, so that it keeps its place, as often of these as before; the device it goes to.
+    sums
+        Running sums of the weights of all ops and devices, shape `(ops * devices,)`.
+    placement
+        The device of each op, shape `(ops,)`.
+    devices
+        How many there are, two or more.
+    """
+    ops = len(placement)
+    cell = np.searchsorted(sums, draws[:, 0] * sums[-1], side="right")
+    op, device = np.divmod(np.minimum(cell, ops * devices - 1), devices)
+    away = (device - placement[op]) % devices
+    draws[:, 0] = (op + 0.5) / ops
+    draws[:, 1] = 0.5 * draws[:, 1] + np.where(away == 0, 0.5, 0.0)
+    draws[:, 2] = np.where(away == 0, draws[:, 2], (away - 0.5) / (devices - 1))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from schedopt.core.kernels.jit import inlined, kernel
 from schedopt.core.solvers.several_devices import annealing
+from schedopt.core.solvers.several_devices.move_draws import rewrite
 
 NAMES = (
     "own",
@@ -277,19 +278,8 @@ class Drawn:
             weights = FLOOR * base + (1 - FLOOR) * (chosen / total if total > 0 else base)
             self.sums = weights.ravel().cumsum()
         self.calls += 1
-        _rewrite(walk.draws, self.sums, self.placement, links.devices)
+        rewrite(walk.draws, self.sums, self.placement, links.devices)
         return self.kernel(g, s, course, order, position, aim, links, walk)
-
-
-def _rewrite(draws: Any, sums: Any, placement: Any, devices: int) -> None:
-    """Let draws stand for pairs of an op and a device, drawn by the sums of their weights."""
-    ops = len(placement)
-    cell = np.minimum(np.searchsorted(sums, draws[:, 0] * sums[-1], side="right"), ops * devices - 1)
-    op, device = np.divmod(cell, devices)
-    stays = device == placement[op]
-    draws[:, 0] = (op + 0.5) / ops
-    draws[:, 1] = np.where(stays, 0.5, 0.0) + 0.5 * draws[:, 1]
-    draws[:, 2] = np.where(stays, draws[:, 2], ((device - placement[op] - 1) % devices + 0.5) / max(1, devices - 1))
 
 
 def critical(rows: Any, placement: Any) -> Any:

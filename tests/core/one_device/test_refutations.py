@@ -17,6 +17,13 @@ def never():
     return False
 
 
+def drawn(rng, most_ops, edges):
+    """The refutations of a random graph, and the least peak and that of its input order, without persistent bytes."""
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, most_ops)), edges=float(rng.uniform(*edges)))
+    refutations, present, high = make(graph)
+    return refutations, naive.least_peak(plain) - present, high
+
+
 def make(graph):
     """The refutations of a graph, its persistent bytes, and the peak of its input order without them."""
     order, present = graph.input_order, int(graph.persistent.sum())
@@ -27,9 +34,7 @@ def make(graph):
 @pytest.mark.parametrize("seed", seeds(2_000, quick=30))
 def test_with_cases_enough_exactly_what_no_order_has_is_refuted(seed):
     rng = np.random.default_rng([34, seed])
-    graph, plain = naive.random_graph(rng, int(rng.integers(1, 9)), edges=float(rng.uniform(0.4, 1.6)))
-    refutations, present, _ = make(graph)
-    least = naive.least_peak(plain) - present
+    refutations, least, _ = drawn(rng, 9, (0.4, 1.6))
     assert refutations.refute(least - 1, MANY, never) == "impossible"
     assert refutations.refute(least, MANY, never) == "possible"
     few = refutations.refute(least + int(rng.integers(0, 5)), int(rng.integers(0, 3)), never)
@@ -39,9 +44,7 @@ def test_with_cases_enough_exactly_what_no_order_has_is_refuted(seed):
 @pytest.mark.parametrize("seed", seeds(2_000, quick=20))
 def test_bounds_rise_to_the_optimum(seed):
     rng = np.random.default_rng([35, seed])
-    graph, plain = naive.random_graph(rng, int(rng.integers(2, 8)), edges=float(rng.uniform(0.5, 2.0)))
-    refutations, present, high = make(graph)
-    least = naive.least_peak(plain) - present
+    refutations, least, high = drawn(rng, 8, (0.5, 2.0))
     bounds = list(refutations.bounds(0, high, never))
     assert bounds == sorted(set(bounds))
     assert max(bounds, default=0) == least

@@ -239,6 +239,11 @@ class Problem:
         return bool(self.hardware.latencies.any() or self.hardware.microseconds_per_byte.any())
 
     @property
+    def is_tied(self) -> bool:
+        """Whether transfers between devices cost time or, under a memory limit, room."""
+        return self.memory_limit is not None or self.is_paid
+
+    @property
     def counts_runs(self) -> bool:
         """Whether every run counts alike: with `recompute`, where no op of the graph has a runtime."""
         return self.recompute and not self.graph.runtime.any()

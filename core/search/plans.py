@@ -13,7 +13,7 @@ from ..homes import first_home
 from ..kernels.machines.list_schedules import Greedy, place_order
 from ..kernels.machines.model import machine_arrays, new_scratch, new_steps
 from ..kernels.machines.plans import Cost, MachineAim, Places, Plan, price_plan
-from ..kernels.several_devices.step_moves import Groups
+from ..kernels.several_devices.group_moves import Groups
 from ..machine import distinct_devices
 from ..problem import Problem
 from ..schedule import Schedule

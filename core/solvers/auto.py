@@ -24,7 +24,9 @@ LARGEST_ORDERED = 10_000
 LARGEST_TINY = 30  # ops, where transfers are not free: most are proven optimal
 SHARE_OF_LISTS = 0.1
 """Of the time: beyond it only the first list scheduler is run."""
-SHARE_OF_ANNEALING, SHARE_OF_STEPS = 0.4, 0.5
+SHARE_OF_ANNEALING, SHARE_OF_STEPS, SHARE_IF_LARGE = 0.4, 0.5, 0.9
+LARGEST_STEPPED = 300
+"""Ops up to which `step-search` has most of the time if transfers take time: more cost it too much for each move."""
 ENOUGH_IF_TINY = 20_000
 """Evaluations on machines before `cp-sat` has its try."""
 SHARE_IF_TINY, SHARE_IF_TINY_AND_FREE, SHARE_IF_FREE, SHARE_OF_PROOFS = 0.1, 0.35, 0.85, 0.6
@@ -38,11 +40,6 @@ ENOUGH_SECONDS_IF_TINY = 0.5
 
 def _is_order_only(problem: Problem) -> bool:
     return problem.task == "memory" and problem.devices == 1 and problem.is_plain
-
-
-def _is_tied(problem: Problem) -> bool:
-    """Whether transfers cost time or room."""
-    return problem.memory_limit is not None or problem.latency > 0 or problem.bandwidth is not None
 
 
 def _is_small(problem: Problem) -> bool:
@@ -67,14 +64,14 @@ def _is_annealed_first(search: Search) -> bool:
     Other orders for one device than the input order would change its course.
     """
     problem = search.problem
-    return _proves(search) and problem.is_plain and (problem.task == "memory" or not _is_tied(problem))
+    return _proves(search) and problem.is_plain and (problem.task == "memory" or not problem.is_tied)
 
 
 def _is_paid(search: Search) -> bool:
     """Whether a small graph is searched for its makespan with transfers that take time, and no memory limit."""
     problem = search.problem
     is_placed = _proves(search) and problem.is_plain and problem.task == "runtime"
-    return is_placed and problem.memory_limit is None and _is_tied(problem)
+    return is_placed and problem.memory_limit is None and problem.is_tied
 
 
 def _is_tiny(search: Search) -> bool:
@@ -105,7 +102,7 @@ def _moves_steps(problem: Problem) -> bool:
     """Whether when a tensor is sent matters, or the graph is small enough for every plan to be reached."""
     if problem.devices == 1 or not problem.is_plain:
         return False
-    return _is_small(problem) or (problem.task == "runtime" and _is_tied(problem))
+    return _is_small(problem) or (problem.task == "runtime" and problem.is_tied)
 
 
 def _heuristics(problem: Problem) -> tuple[str, ...]:
@@ -121,7 +118,7 @@ def _heuristics(problem: Problem) -> tuple[str, ...]:
         return HEURISTICS
     if problem.memory_limit is None and problem.graph.num_ops > LARGEST_ORDERED:
         return HEURISTICS[:1]
-    is_partitioned = _is_tied(problem) and len(problem.graph.inputs[1]) <= LARGEST_PARTITIONED
+    is_partitioned = problem.is_tied and len(problem.graph.inputs[1]) <= LARGEST_PARTITIONED
     return (*HEURISTICS, "gp-dfs") if is_partitioned else HEURISTICS
 
 
@@ -199,8 +196,9 @@ def _share_of_annealing(search: Search) -> float:
         return _share_if_tiny(search, SHARE_IF_TINY_AND_FREE) if _is_annealed_first(search) else SHARE_IF_TINY
     if problem.task == "memory":
         return SHARE_OF_PEAKS if proves else SHARE_OF_ANNEALING
-    if _is_tied(problem):
-        return SHARE_OF_ANNEALING
+    if problem.is_tied:
+        is_large = problem.memory_limit is None and problem.graph.num_ops > LARGEST_STEPPED
+        return SHARE_IF_LARGE if is_large else SHARE_OF_ANNEALING
     return SHARE_IF_SMALL if proves else SHARE_IF_FREE
 
 

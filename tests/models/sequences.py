@@ -7,6 +7,7 @@ import numpy as np
 from schedopt.core.kernels.cost_model import Steps, new_state
 from schedopt.core.kernels.graph_arrays import graph_arrays
 from schedopt.core.kernels.links import Links
+from schedopt.core.kernels.several_devices.group_moves import Groups, moves_of
 from schedopt.core.kernels.several_devices.lazy_decoder import new_lazy
 from schedopt.core.kernels.several_devices.sequences import Aim, run_sequence
 
@@ -40,6 +41,21 @@ class SequenceCase:
             "limited": Aim(False, 40.0, 0.01, 10.0, True, True, 40),
             "limited, just in time": Aim(False, 40.0, 0.01, 10.0, True, False, 40),
         }[kind]
+
+    def draws_and_groups(self, moves, columns):
+        """Rows of draws and, if a sixth of them moves groups, some stretches of the ops in any order."""
+        draws, ops = self.rng.random((moves, columns)), self.rng.permutation(self.graph.num_ops).tolist()
+        if columns == 5:
+            return draws, []
+        draws[::2, 5] *= 0.1  # half of the moves are of groups
+        ends = np.sort(self.rng.integers(0, len(ops) + 1, (5, 2)), axis=1).tolist()
+        return draws, [ops[first:last] for first, last in ends]
+
+    def group_moves(self, groups):
+        """The groups as the kernels take them."""
+        last = np.cumsum([len(group) for group in groups], dtype=np.int32)
+        first = np.array([0, *last[:-1]][: len(groups)], np.int32)
+        return moves_of(Groups(np.array([op for group in groups for op in group], np.int32), first, last))
 
     def random_sequence(self):
         placement = self.rng.integers(0, self.devices, self.graph.num_ops).tolist()

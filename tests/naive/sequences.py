@@ -188,13 +188,22 @@ class Walk:
         return True
 
 
-def anneal_sequence(plain, walk, order, placement, devices, temperature, draws, swapped=0.0):
-    """Moves of single ops: another device, another place, or both; some in place of the second swap two devices."""
+def anneal_sequence(plain, walk, order, placement, devices, temperature, draws, swapped=0.0, groups=()):
+    """Moves of single ops: another device, another place, or both; some in place of the second swap two devices.
+
+    With a sixth draw, a tenth of the moves give all ops of one of the groups a device.
+    """
     for row in draws:
         op = int(row[0] * len(order))
         kind = row[1] if devices > 1 else 1.0
         moved, placed = list(order), list(placement)
-        if kind < 0.5:
+        if len(row) > 5 and row[5] < 0.1:
+            for member in groups[int(row[5] / 0.1 * len(groups))]:
+                placed[member] = int(row[3] * devices)
+            if placed == placement:
+                continue
+            kind = 0.0
+        elif kind < 0.5:
             placed[op] = (placed[op] + 1 + int(row[2] * (devices - 1))) % devices
         if kind >= 0.5 and row[2] < swapped:
             other = int(row[3] * len(order))

@@ -14,8 +14,8 @@ import numpy as np
 from ...arrays import BoolArray, FloatArray, IndexArray
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
+from ..several_devices.group_moves import Groups
 from ..several_devices.sequences import peak_penalty, shift, shift_within
-from ..several_devices.step_moves import Groups
 from .model import MachineArrays, Scratch, Steps, account, begin, note_rows, time_op, time_transfer
 from .moments import sort_moments
 

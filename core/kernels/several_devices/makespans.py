@@ -19,6 +19,7 @@ from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..links import Links
 from ..paths import path_ends
+from .group_moves import GroupMoves, drawn_group, put_back, put_group
 from .sequences import Aim, Walk, drawn_device, note_best, shift
 
 STRIDE = 4
@@ -224,6 +225,17 @@ def _first_change(w: Waits, q: Sequence, op: int, place: int) -> int:
     return place
 
 
+@inlined
+def _first_change_of_group(w: Waits, q: Sequence, moves: GroupMoves, group: int) -> int:
+    """Return the first place at which another device of a group's ops changes anything."""
+    first = q.order.size
+    for at in range(moves.groups.first[group], moves.groups.last[group]):
+        op = moves.groups.ops[at]
+        if q.placement[op] != moves.before[at]:
+            first = _first_change(w, q, op, min(first, q.position[op]))
+    return first
+
+
 @kernel
 def anneal_makespan(
     g: GraphArrays, s: State, course: Course, order: Any, position: Any, aim: Aim, links: Links, walk: Walk
@@ -246,28 +258,36 @@ def anneal_makespan(
     _keep_rows(rows, 0)
     for move in range(draws.shape[0]):
         op = int(draws[move, 0] * order.size)
+        group, kind = drawn_group(walk.moves, draws[move]), draws[move, 1] if links.devices > 1 else 1.0
         before, here = q.placement[op], position[op]
         other, there = op, here
-        kind = draws[move, 1] if links.devices > 1 else 1.0
-        if kind < 0.5:
-            q.placement[op] = drawn_device(before, draws[move, 2], links.devices)
-        if kind >= 0.5 and draws[move, 2] < swapped:
-            other = int(draws[move, 3] * order.size)
-            q.placement[op] = q.placement[other]
-            q.placement[other] = before
-        elif kind >= 0.1:
-            there = _move_within(w, q, op, draws[move, 3])
-        if there == here and q.placement[op] == before:
-            continue
-        first = min(here, there, position[other])
-        if not is_free and q.placement[op] != before:
-            first = _first_change(w, q, op, first)
+        if group >= 0:
+            if not put_group(walk.moves, group, int(draws[move, 3] * links.devices), q.placement):
+                continue
+            first = _first_change_of_group(w, q, walk.moves, group)
+        else:
+            if kind < 0.5:
+                q.placement[op] = drawn_device(before, draws[move, 2], links.devices)
+            if kind >= 0.5 and draws[move, 2] < swapped:
+                other = int(draws[move, 3] * order.size)
+                q.placement[op] = q.placement[other]
+                q.placement[other] = before
+            elif kind >= 0.1:
+                there = _move_within(w, q, op, draws[move, 3])
+            if there == here and q.placement[op] == before:
+                continue
+            first = min(here, there, position[other])
+            if not is_free and q.placement[op] != before:
+                first = _first_change(w, q, op, first)
         bar = energy * (1.0 - draws[move, 4]) ** -walk.temperature
         runtime = _makespan_from(g, w, q, rows, first, bar / aim.scale, links, is_free)
         if aim.scale * runtime > bar:
-            q.placement[other] = q.placement[op]
-            q.placement[op] = before
-            shift(order, position, there, here)
+            if group >= 0:
+                put_back(walk.moves, group, q.placement)
+            else:
+                q.placement[other] = q.placement[op]
+                q.placement[op] = before
+                shift(order, position, there, here)
             continue
         energy = aim.scale * runtime
         _keep_rows(rows, first)

@@ -17,6 +17,7 @@ from ..cost_model import State, new_steps, reset, run_op, run_transfer
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..links import Links
+from .group_moves import Groups
 from .sequences import Aim, drawn_device, step_penalty
 
 DRAWS = 6
@@ -39,22 +40,6 @@ class Plan(NamedTuple):
     items: IndexArray
     targets: IndexArray
     place: IndexArray
-
-
-class Groups(NamedTuple):
-    """Groups of ops that go to another device together.
-
-    Parameters
-    ----------
-    ops
-        Shape `(ops,)`: the ops, such that each group is a stretch.
-    first, last
-        Shape `(groups,)`: where a group begins, and the place after its end; empty arrays ask for no such moves.
-    """
-
-    ops: IndexArray
-    first: IndexArray
-    last: IndexArray
 
 
 class Edit(NamedTuple):

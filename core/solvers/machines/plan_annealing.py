@@ -13,12 +13,13 @@ import numpy as np
 from ...arrays import IndexArray
 from ...costs.machine_bounds import EdgeCosts
 from ...kernels.machines.plans import EARLY, LATE, Cost, MachineAim, Plan, PlanWalk, Returns, anneal_plan
+from ...kernels.several_devices.group_moves import no_groups
 from ...search.parameters import Parameters
 from ...search.plans import EXCESS_WEIGHT, Plans
 from ...search.search import Search
 from ..several_devices import gp_dfs
 from ..several_devices.cooling import Cooling
-from ..several_devices.op_groups import LARGEST_GROUP, hierarchy, moving_groups, no_groups
+from ..several_devices.op_groups import LARGEST_GROUP, hierarchy, moving_groups
 from .filled_devices import filled_placements
 from .ranks import upward_ranks
 from .ready_ops import MOST_OPS, RULES, place_ready_ops

@@ -19,6 +19,7 @@ import numpy as np
 from ...kernels.cost_model import Steps, new_state, new_steps, no_steps
 from ...kernels.graph_arrays import graph_arrays
 from ...kernels.links import links_of
+from ...kernels.several_devices.group_moves import NO_MOVES, moves_of
 from ...kernels.several_devices.lazy_decoder import new_lazy
 from ...kernels.several_devices.lazy_keys import anneal_keys, price_keys
 from ...kernels.several_devices.makespans import anneal_makespan, new_course
@@ -37,6 +38,7 @@ from .gp_dfs import merge
 from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, has_time_to_decode, seconds_to_decode, start_keys
 from .list_schedule import list_schedule
 from .move_draws import MoveDraws
+from .op_groups import groups_in_time
 from .peak_annealing import POWER, LeastPeak
 
 LARGEST_IMPATIENT = 10_000
@@ -176,6 +178,7 @@ class _Annealing:
         self.order, self.placement = np.empty(self.ops, np.int32), np.zeros(self.ops, np.int32)
         self.keys = np.empty(0, np.float32)
         self.move_draws: MoveDraws | None = None
+        self.group_moves = NO_MOVES
         self.steps = new_steps(self.arrays, devices)
         self.cooling = Cooling(search)
         self.seconds_to_decode = seconds_to_decode(self.problem)
@@ -274,6 +277,8 @@ class _Annealing:
         position[order] = np.arange(self.ops)
         aim, energy = self._sequence_aim()
         self.state.placement[:] = self.placement
+        self.group_moves = moves_of(groups_in_time(search))
+        columns = 6 if self.group_moves.groups.first.size else 5
         kernel: Callable[..., float] = anneal_sequence
         scratch: Any = self.lazy.due
         if not aim.memory:
@@ -282,7 +287,7 @@ class _Annealing:
                 self.move_draws = MoveDraws(self.problem, self.arrays, self.state.placement)
         while not search.must_stop() and (now := self.cooling.progress()) < 1.0:
             temperature = hot * (cold / hot) ** ((now - start) / (1.0 - start))
-            energy = self._anneal(5, kernel, (scratch, order, position, aim), temperature, energy)
+            energy = self._anneal(columns, kernel, (scratch, order, position, aim), temperature, energy)
             if aim.memory and not search.must_stop():
                 aim, energy = self._reweigh(aim, order)
 
@@ -331,7 +336,7 @@ class _Annealing:
         draws = search.rng.random((moves, columns))
         if self.move_draws:
             self.move_draws.rewrite(draws)
-        walk = Walk(temperature, energy, draws, best, self.order, self.placement)
+        walk = Walk(temperature, energy, draws, best, self.order, self.placement, self.group_moves)
         energy = kernel(self.arrays, self.state, *arguments, self.links, walk)
         search.evaluations += moves
         if tuple(best) < tuple(before):

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from ...arrays import FloatArray, IndexArray
-from ...kernels.several_devices.step_moves import Groups
+from ...arrays import FloatArray, IndexArray, IntArray
+from ...kernels.several_devices.group_moves import Groups, no_groups
 from ...problem import Problem
+from ...search.search import Search
 
 LARGEST_GROUP = 0.6
 """Of all ops: larger groups are no use elsewhere."""
+SHARE_OF_GROUPS = 0.2
+"""Of the time: more than that is not spent on which ops move together."""
 MOST_READS = 500_000
 """Of more, what ops exchange alone takes seconds to add up."""
-
-
-def is_tied(problem: Problem) -> bool:
-    """Whether transfers cost time or, under a memory limit, room."""
-    return problem.memory_limit is not None or problem.latency > 0 or problem.bandwidth is not None
 
 
 class Hierarchy(NamedTuple):
@@ -75,6 +71,14 @@ def op_groups(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Gro
     return moving_groups(hierarchy(problem, stop))
 
 
+def groups_in_time(search: Search) -> Groups:
+    """Return the groups found in a fifth of the time; none where transfers cost neither time nor room."""
+    if not search.problem.is_tied:
+        return no_groups()
+    enough = search.share_of_time(SHARE_OF_GROUPS)
+    return op_groups(search.problem, lambda: search.must_stop() or search.is_past(enough))
+
+
 def moving_groups(groups: Hierarchy) -> Groups:
     """Return those of two ops up to `LARGEST_GROUP` of all."""
     sizes = groups.last - groups.first
@@ -82,14 +86,8 @@ def moving_groups(groups: Hierarchy) -> Groups:
     return Groups(groups.ops, groups.first[wide], groups.last[wide])
 
 
-def no_groups() -> Groups:
-    """Return what makes no moves of groups."""
-    empty = np.empty(0, np.int32)
-    return Groups(empty, empty, empty)
-
-
-def _exchanges(problem: Problem) -> list[dict[int, float]]:
-    """Per op what it exchanges with others."""
+def _exchanges(problem: Problem) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return what each maker and reader of a tensor exchange by it."""
     graph = problem.graph
     latency, per_byte = (
         (problem.latency, problem.microseconds_per_byte) if problem.machine is None else problem.machine.mean_link
@@ -97,45 +95,53 @@ def _exchanges(problem: Problem) -> list[dict[int, float]]:
     cost = latency + graph.tensor_size * per_byte
     if not cost.any():
         cost = graph.tensor_size.astype(np.float64)
-    pointers, consumers = (a.tolist() for a in graph.consumers)
-    between: list[dict[int, float]] = [{} for _ in range(graph.num_ops)]
-    columns = zip(graph.tensor_producer.tolist(), cost.tolist(), pairwise(pointers), strict=True)
-    for maker, price, (start, end) in columns:
-        for reader in consumers[start:end]:
-            share = price / (end - start)
-            between[maker][reader] = between[maker].get(reader, 0.0) + share
-            between[reader][maker] = between[reader].get(maker, 0.0) + share
-    return between
+    pointers, readers = graph.consumers
+    count = np.diff(pointers)
+    makers = np.repeat(graph.tensor_producer, count).astype(np.int64)
+    shares: FloatArray = np.repeat(cost / np.maximum(count, 1), count)
+    return makers, readers.astype(np.int64), shares
+
+
+def _together(one: IntArray, other: IntArray, price: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return pairs of two groups, each once, and what they exchange in all."""
+    low, high = np.minimum(one, other), np.maximum(one, other)
+    apart = low != high
+    width = int(high.max(initial=0)) + 1
+    pairs, which = np.unique(low[apart] * width + high[apart], return_inverse=True)
+    return pairs // width, pairs % width, np.bincount(which, price[apart], len(pairs)).astype(np.float64)
 
 
 def _merged(problem: Problem, stop: Callable[[], bool]) -> tuple[list[int], list[tuple[int, int]], list[float]]:
     """Return each group's parent, -1 for none, ops first, the two children of each group made, and all exchanges."""
+    ops = problem.graph.num_ops
+    parent, size, exchange = np.full(2 * ops, -1), np.ones(2 * ops, np.int64), np.zeros(2 * ops)
+    children: list[tuple[int, int]] = []
     if len(problem.graph.inputs[1]) > MOST_READS:
-        return [-1] * problem.graph.num_ops, [], [0.0] * problem.graph.num_ops
-    between = _exchanges(problem)
-    ops = len(between)
-    size, parent, children = [1] * ops, [-1] * ops, []
-    heap = [
-        (-price, one, other) for one, others in enumerate(between) for other, price in others.items() if one < other
-    ]
-    heapq.heapify(heap)
-    while heap and not stop():
-        _, one, other = heapq.heappop(heap)
-        if parent[one] >= 0 or parent[other] >= 0:
-            continue
-        new = len(parent)
-        parent[one] = parent[other] = new
-        parent.append(-1)
-        size.append(size[one] + size[other])
-        children.append((one, other))
-        joined: dict[int, float] = {}
-        for group in (one, other):
-            for neighbour, price in between[group].items():
-                if neighbour not in (one, other):
-                    joined[neighbour] = joined.get(neighbour, 0.0) + price
-                    del between[neighbour][group]
-        between.append(joined)
-        for neighbour, price in joined.items():
-            between[neighbour][new] = price
-            heapq.heappush(heap, (-price / min(size[new], size[neighbour]), neighbour, new))
-    return parent, children, [sum(others.values()) for others in between]
+        return parent[:ops].tolist(), children, exchange[:ops].tolist()
+    one, other, price = _together(*_exchanges(problem))
+    exchange[:ops] = np.bincount(one, price, ops) + np.bincount(other, price, ops)
+    while len(one) and not stop():
+        count = ops + len(children)
+        first, second = _best_of_both(one, other, price / np.minimum(size[one], size[other]), count)
+        new = count + np.arange(len(first))
+        parent[first] = parent[second] = new
+        size[new] = size[first] + size[second]
+        children += zip(first.tolist(), second.tolist(), strict=True)
+        count += len(new)
+        now = np.where(parent[:count] < 0, np.arange(count), parent[:count])
+        one, other, price = _together(now[one], now[other], price)
+        exchange[new] = (np.bincount(one, price, count) + np.bincount(other, price, count))[new]
+    count = ops + len(children)
+    return parent[:count].tolist(), children, exchange[:count].tolist()
+
+
+def _best_of_both(one: IntArray, other: IntArray, value: FloatArray, count: int) -> tuple[IntArray, IntArray]:
+    """Return the pairs of groups each of which is the most valuable pair of both, the most valuable first."""
+    order = np.lexsort((other, one, -value))
+    one, other = one[order], other[order]
+    rank = np.arange(len(order))
+    best = np.full(count, len(order))
+    np.minimum.at(best, one, rank)
+    np.minimum.at(best, other, rank)
+    chosen = (best[one] == rank) & (best[other] == rank)
+    return one[chosen], other[chosen]

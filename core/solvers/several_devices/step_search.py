@@ -22,12 +22,10 @@ from .annealing import HEAVIER, HEAVIEST, LIGHTER
 from .cooling import Cooling
 from .filled_devices import filled_placements
 from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, bottom_levels
-from .op_groups import is_tied, no_groups, op_groups
+from .op_groups import groups_in_time
 from .peak_annealing import POWER
 
 NO_EDIT = Edit(np.int64(-1), -1)
-SHARE_OF_GROUPS = 0.2
-"""Of the time: more than that is not spent on which ops move together."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +85,7 @@ class _Walk:
         tail, work = bottom_levels(self.graph) - self.graph.runtime, float(self.graph.runtime.sum())
         self.scene = Scene(self.arrays, self.state, sent, links_of(self.problem), tail, work)
         self.present, self.other, self.best = (new_plan(self.arrays, devices) for _ in range(3))
-        enough = search.share_of_time(SHARE_OF_GROUPS)
-        self.groups = no_groups()
-        if is_tied(self.problem):
-            self.groups = op_groups(self.problem, lambda: search.must_stop() or search.is_past(enough))
+        self.groups = groups_in_time(search)
         self.best_placement = np.empty(self.ops, np.int32)
         self.changed, self.before = np.empty(self.ops + 1, np.int32), np.empty(self.ops + 1, np.int32)
         self.count, self.energy = 0, math.inf

@@ -13,16 +13,17 @@ from schedopt.core.kernels.several_devices.sequences import Walk
 @pytest.mark.parametrize("seed", seeds(25, quick=12))
 @pytest.mark.parametrize("devices", [1, 2, 3, 5])
 @pytest.mark.parametrize("temperature", [0.5, 0.02])
-def test_annealing_for_the_makespan(seed, devices, temperature, monkeypatch):
+@pytest.mark.parametrize("columns", [5, 6])
+def test_annealing_for_the_makespan(seed, devices, temperature, columns, monkeypatch):
     monkeypatch.setattr(makespans, "MOST_CELLS", 40 if seed % 3 == 0 else 2**22)  # rows far apart, too
     case = SequenceCase(seed, devices, most_ops=24)
     aim = case.aim("makespan")
     order, placement = case.random_sequence()
-    draws = case.rng.random((80, 5))
+    draws, groups = case.draws_and_groups(80, columns)
     start = case.cost(aim)(order, placement)[0]
     walk = naive.Walk(aim, case.cost(aim), start)
     swapped = 0.0 if case.costs else SWAPPED
-    expected = naive.anneal_sequence(case.plain, walk, order, placement, devices, temperature, draws, swapped)
+    expected = naive.anneal_sequence(case.plain, walk, order, placement, devices, temperature, draws, swapped, groups)
 
     present, position = np.array(order, np.int32), np.empty(len(order), np.int32)
     position[present] = np.arange(len(order))
@@ -30,7 +31,7 @@ def test_annealing_for_the_makespan(seed, devices, temperature, monkeypatch):
     best, best_order, best_placement = np.full(2, np.inf), present.copy(), case.state.placement.copy()
     course, energy = new_course(case.arrays, case.graph.input_order, case.links), start
     for half in (draws[:50], draws[50:]):
-        moves = Walk(temperature, energy, half, best, best_order, best_placement)
+        moves = Walk(temperature, energy, half, best, best_order, best_placement, case.group_moves(groups))
         energy = anneal_makespan(case.arrays, case.state, course, present, position, aim, case.links, moves)
     assert (present.tolist(), case.state.placement.tolist()) == expected
     assert position[present].tolist() == list(range(len(order)))

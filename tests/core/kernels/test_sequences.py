@@ -50,20 +50,21 @@ def test_run_sequence_gives_up_above_the_bar(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("devices", [1, 2, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_annealing_of_sequences(seed, devices, kind):
+@pytest.mark.parametrize("columns", [5, 6])
+def test_annealing_of_sequences(seed, devices, kind, columns):
     case = SequenceCase(seed, devices)
     aim = case.aim(kind)
     order, placement = case.random_sequence()
-    draws = case.rng.random((40, 5))
+    draws, groups = case.draws_and_groups(40, columns)
     start = case.cost(aim)(order, placement)[0]
     walk = naive.Walk(aim, case.cost(aim), start)
-    expected = naive.anneal_sequence(case.plain, walk, order, placement, devices, 0.05, draws)
+    expected = naive.anneal_sequence(case.plain, walk, order, placement, devices, 0.05, draws, groups=groups)
 
     present, position = np.array(order, np.int32), np.empty(len(order), np.int32)
     position[present] = np.arange(len(order))
     case.state.placement[:] = placement
     best, best_order, best_placement = np.full(2, np.inf), present.copy(), case.state.placement.copy()
-    moves = Walk(0.05, start, draws, best, best_order, best_placement)
+    moves = Walk(0.05, start, draws, best, best_order, best_placement, case.group_moves(groups))
     energy = anneal_sequence(case.arrays, case.state, case.lazy.due, present, position, aim, case.links, moves)
     assert (present.tolist(), case.state.placement.tolist()) == expected
     assert position[present].tolist() == list(range(len(order)))

@@ -2,14 +2,15 @@
 
 usage: python examples/experiments/several_devices/small_graphs.py FOLDER [--graphs N] [--seconds S] [--devices 2 4]
        [--methods NAME...] [--largest OPS] [--only GRAPH...] [--bandwidth BYTES_PER_SECOND] [--latency MICROSECONDS]
-       [--clock wall|processor, default wall] [--resume FILE.jsonl]
+       [--open] [--clock wall|processor, default wall] [--resume FILE.jsonl]
     schedopt gen synthetic FOLDER --nodes 8-58 --count 200 --seed 2018 makes the graphs: 10 to 60 ops.
 A row per task and number of devices says, of each method: the mean of how far it is above the best of all, with its
 standard error, on how many graphs it is above it, and how many it proves optimal. A last row names the graphs on which
 `auto` is not the best. With --clock processor, seconds are of processor time, those of cp-sat, too, so that other work
 on the machine does not shorten them. What is finished is in the file of --resume and not run again. --largest leaves
-out the graphs of more ops, --only all but those of these names; folders in the folder are searched, too. Transfers are
-free without --bandwidth and --latency.
+out the graphs of more ops, --only all but those of these names, and --open those that the first method proves optimal:
+nothing can be better there, and the other methods, which do not know it, would take all the time. Folders in the
+folder are searched, too. Transfers are free without --bandwidth and --latency.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=())
     parser.add_argument("--bandwidth", type=float)
     parser.add_argument("--latency", type=float, default=0.0)
+    parser.add_argument("--open", action="store_true")
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall")
     parser.add_argument("--resume", type=Path)
     given = parser.parse_args()
@@ -62,7 +64,7 @@ def _print_table(files: list[Path], task: Any, devices: int, given: argparse.Nam
     methods, links = given.methods, {"bandwidth": given.bandwidth, "latency": given.latency}
     for method in methods:  # kernels are loaded once per process, which no method's seconds should pay for
         schedopt.solve(files[0], task=task, devices=devices, method=method, time_limit=LOADING, **links)
-    values, proven, beaten = np.empty((len(files), len(methods))), np.zeros(len(methods), int), []
+    values, proven, beaten = np.full((len(files), len(methods)), np.nan), np.zeros(len(methods), int), []
 
     def run(file: Path, method: str) -> list[Any]:
         result = schedopt.solve(file, task=task, devices=devices, method=method, time_limit=given.seconds, **links)
@@ -71,14 +73,22 @@ def _print_table(files: list[Path], task: Any, devices: int, given: argparse.Nam
     for row, file in enumerate(files):
         for column, method in enumerate(methods):
             paid = [given.bandwidth, given.latency] if given.bandwidth or given.latency else []
-            key = [file.name, task, devices, method, given.seconds, given.clock, *paid]
+            key = [str(file.relative_to(given.folder)), task, devices, method, given.seconds, given.clock, *paid]
             values[row, column], is_proven = runs.found(key, partial(run, file, method))
             proven[column] += is_proven
+            if given.open and is_proven and not column:
+                values[row] = np.nan
+                break
         if values[row, 0] > values[row].min() * (1 + 1e-12):
             beaten.append(f"{file.name.split('.')[0]} {values[row, 0] / values[row].min() - 1:.2%}")
+    values = values[~np.isnan(values[:, 0])]
+    if given.open:
+        print(f"  {len(values)} graphs of {len(files)} are open", flush=True)
+        if not len(values):
+            return
     above = values / values.min(1, keepdims=True) - 1
     for column, method in enumerate(methods):
-        error = above[:, column].std(ddof=1) / len(files) ** 0.5 if len(files) > 1 else 0.0
+        error = above[:, column].std(ddof=1) / len(above) ** 0.5 if len(above) > 1 else 0.0
         count = int((above[:, column] > 1e-12).sum())
         print(f"  {method:20} {above[:, column].mean():7.2%} +- {error:.2%}, above on {count}, {proven[column]} proven")
     print(f"  {methods[0]} is above the best on: {', '.join(beaten) or 'none'}", flush=True)

@@ -3,7 +3,7 @@
 usage: python examples/experiments/several_devices/weak_search.py FOLDER [--third] [--graphs N] [--skip N]
        [--seconds 1 10 60] [--starts none METHOD...] [--tasks runtime memory] [--kinds synthetic layered real]
        [--ops 100 1000 10000] [--devices 2 4 8] [--transfers free paid] [--limits none 60%]
-       [--clock processor|wall, default processor] [--resume FILE.jsonl]
+       [--settled SHARE] [--clock processor|wall, default processor] [--resume FILE.jsonl]
     FOLDER has a folder of graphs for each kind and number of ops, as FOLDER/real-1000. For SIZE 100 and 1000
         schedopt gen synthetic FOLDER/synthetic-SIZE --nodes SIZE-2 --count 12 --seed 20
         schedopt gen layered FOLDER/layered-SIZE --nodes SIZE --count 12 --seed 20
@@ -19,6 +19,8 @@ A row per cell: how far `auto` is above the best that any run found, for each ti
 best is above the best bound, both means with 95% confidence intervals. A start other than none is a method whose
 schedule is given to `auto`, with the rest of the same time; of these, how much lower they are than `auto` alone in the
 same time, graph by graph. What is loaded for a start (torch) is loaded before. Last, the cells from the weakest on.
+With --settled 0.01 no longer runs are made where the shortest is within 1% of its bound, or proves that nothing fits:
+they could gain no more.
 With the clock of the processor, its default, seconds are of processor time, so that other work on the machine does not
 shorten them.
 """
@@ -26,6 +28,7 @@ shorten them.
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -86,6 +89,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", nargs="+", choices=choices, default=choices)
     parser.add_argument("--ops", type=int, nargs="+", choices=OPS, default=OPS)
     parser.add_argument("--devices", type=int, nargs="+", choices=DEVICES, default=DEVICES)
+    parser.add_argument("--settled", type=float)
     parser.add_argument("--clock", choices=("processor", "wall"), default="processor")
     parser.add_argument("--resume", type=Path)
     given = parser.parse_args()
@@ -141,7 +145,10 @@ def graph_of(file: Path, kind: str) -> Any:
 
 
 def _solved(file: Path, cell: Cell, start: str, seconds: float) -> list[Any]:
-    """Return the value that is reached, the bound, the seconds used, and those of the start; None above the limit."""
+    """Return the value that is reached, the bound, the seconds used, and those of the start.
+
+    The value is None above the limit, and the bound infinite where no schedule keeps it.
+    """
     graph = graph_of(file, cell.kind)
     first = None if start == ALONE else schedopt.solve(graph, start, **cell.settings(), time_limit=seconds)
     used = first.seconds if first else 0.0
@@ -150,7 +157,8 @@ def _solved(file: Path, cell: Cell, start: str, seconds: float) -> list[Any]:
         initial = first.schedule if first else None
         result = schedopt.solve(graph, "auto", **cell.settings(), time_limit=seconds - used, initial=initial)
     value = None if result.status in ("limit-not-met", "infeasible") else result.value
-    return [value, result.lower_bound, round(used + (result.seconds if result is not first else 0), 3), round(used, 3)]
+    bound = math.inf if result.status == "infeasible" else result.lower_bound
+    return [value, bound, round(used + (result.seconds if result is not first else 0), 3), round(used, 3)]
 
 
 def _print_row(cell: Cell, files: list[Path], given: argparse.Namespace, runs: RecordedRuns) -> float:
@@ -167,6 +175,9 @@ def _print_row(cell: Cell, files: list[Path], given: argparse.Namespace, runs: R
                 key, partial(_solved, file, cell, start, seconds)
             )
             values[row, at] = np.inf if value is None else value
+            if given.settled is not None and values[row, 0] <= (1 + given.settled) * bounds[row, 0]:
+                values[row], bounds[row], used[row], of_starts[row] = values[row, 0], bounds[row, 0], used[row, 0], 0
+                break
     best = values.min(1)
     kept = np.isfinite(best)
     print(f"{cell}, {len(files)} graphs, {int(kept.sum())} within the limit:", flush=True)

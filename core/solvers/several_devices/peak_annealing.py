@@ -7,11 +7,13 @@ them out. Annealing then moves ops and transfers, by their tensors' lifetimes.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ...arrays import IndexArray
 from ...costs.bounds import lower_bound
 from ...kernels.cost_model import new_steps
 from ...kernels.graph_arrays import graph_arrays, most_transfers
@@ -30,14 +32,17 @@ from ...one_device.order_proofs import Precedences
 from ...one_device.refutations import Refutations
 from ...problem import Problem
 from ...schedule import Schedule
-from ...search.search import Search, Watcher
+from ...search.search import Search, Stopped, Watcher
 from ..one_device import order_search
 from ..one_device.order_search import LARGEST_RELATED, SECONDS_TO_RELATE
+from ..one_device.sequences import kahn_order
 from .cooling import Cooling
 from .lazy_keys import as_schedule
 
-SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_PROOFS = 0.2, 0.15, 0.05
-FIRST_BEAM, LARGEST_BEAM = 8, 1024
+SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_PROOFS, SHARE_OF_OTHERS = 0.2, 0.15, 0.05, 0.1
+LEAST_SAVED = 0.5
+"""Of what several devices may save of the peak on one: an order along which beams save less is one of bad luck."""
+FIRST_BEAM, LARGEST_BEAM, LEAST_DROP = 8, 1024, 200
 CELLS_PER_CALL = 1_000_000
 MOST_CELLS = 2**23
 POWER = 16
@@ -70,10 +75,15 @@ class LeastPeak:
         """Search until the goal is met or the budget spent; temperatures are those of the peak."""
         if self.must_stop():
             return
-        one = self.search_orders()
+        first = self.best.op_order()
+        one = self.search_orders(first, SHARE_OF_ORDERS)
         assert one.best is not None
         self.search_placements(one.best.op_order())
         self.refute_peaks(one)
+        least = max(self.goal, one.best_value / self.devices)
+        if one.best_value - self.peak < LEAST_SAVED * (one.best_value - least):
+            with suppress(Stopped):
+                self.try_others([first, one.best.op_order()])
         self.anneal(hot * POWER, cold * POWER)
 
     def progress(self) -> float:
@@ -84,22 +94,45 @@ class LeastPeak:
         """Whether the goal is met or the budget spent."""
         return self.search.must_stop() or self.peak <= self.goal or self.progress() >= 1.0
 
-    def search_orders(self) -> Search:
+    def try_others(self, tried: list[IndexArray]) -> None:
+        """Send beams along orders found from the input order and from the breadth-first one, if not among the tried.
+
+        Of orders with the same peak on one device one may share its bytes out evenly, and another not at all.
+        """
+        breadth_first = kahn_order(self.graph, last_in_first_out=False, heed=self.search.heeding)
+        for start in (self.graph.input_order, breadth_first):
+            if self.must_stop() or any(np.array_equal(start, order) for order in tried):
+                continue
+            found = self.search_orders(start, SHARE_OF_OTHERS).best
+            assert found is not None
+            order = found.op_order()
+            if not any(np.array_equal(order, other) for other in tried):
+                self.follow(order)
+            tried += [start, order]
+
+    def search_orders(self, start: IndexArray, share: float) -> Search:
         """Return a search that has found an order of low peak on one device; its bound, shared evenly, holds here too.
 
         At any time the bytes alive on all devices together are at least those alive on one after the same ops.
+
+        Parameters
+        ----------
+        start
+            The order from which it begins.
+        share
+            Of the budget, what it may spend.
         """
         search = self.search
         problem = replace(self.problem, task="memory", devices=1, memory_limit=None)
         one = Search(
             problem,
             seed=int(search.rng.integers(2**31)),
-            max_evaluations=max(1.0, SHARE_OF_ORDERS * self.cooling.evaluations),
-            deadline=min(search.deadline, time.monotonic() + SHARE_OF_ORDERS * self.cooling.seconds),
+            max_evaluations=max(1.0, share * self.cooling.evaluations),
+            deadline=min(search.deadline, time.monotonic() + share * self.cooling.seconds),
             watcher=Watcher(search.interrupt),
             lower_bound=lower_bound(problem),
         )
-        one.offer_order(self.best.op_order())
+        one.offer_order(start)
         order_search.solve(one, order_search.Parameters())
         search.evaluations += one.evaluations
         search.depends_on_time |= one.timed_out or one.depends_on_time
@@ -151,10 +184,19 @@ class LeastPeak:
             affordable = (share for share in beams.shares if size <= self.search.evaluations_left)
             if any(beams.send(size, limit, share) for share in affordable):
                 drop = min(2 * drop, max(1, (self.peak - self.goal) // 2))
-            elif drop > max(1, self.peak // 200):
+            elif drop > max(1, self.peak // LEAST_DROP):
                 drop //= 2
             else:
                 size *= 2
+
+    def follow(self, order: IndexArray) -> None:
+        """Send narrow beams along an order, as long as each finds a lower peak."""
+        beams, drop = _Beams(self, order), max(1, self.peak // LEAST_DROP)
+        while not self.must_stop() and min(FIRST_BEAM, beams.largest) <= self.search.evaluations_left:
+            limit = max(self.goal, self.peak - drop)
+            if not any(beams.send(min(FIRST_BEAM, beams.largest), limit, share) for share in beams.shares):
+                return
+            drop = min(2 * drop, max(1, (self.peak - self.goal) // 2))
 
     def anneal(self, hot: float, cold: float) -> None:
         """Anneal the best sequence, the temperature falling with what is left of the budget."""

@@ -4,7 +4,9 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.problem import Problem
+from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
+from schedopt.core.solvers.several_devices import peak_annealing
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -29,3 +31,20 @@ def test_refuted_peaks_of_one_device_raise_the_bound_here(monkeypatch):
     monkeypatch.setattr("schedopt.core.one_device.refutations.Refutations.bounds", lambda *arguments: iter(()))
     assert bound(aliases=False) < plain
     assert bound(aliases=True) == with_views
+
+
+@pytest.mark.parametrize("least", [-100.0, 0.5])
+def test_other_orders_are_followed_where_devices_save_little(least, monkeypatch):
+    """Where the beams along the first order save nothing, which an empty search stands for."""
+    for name in ("search_placements", "refute_peaks", "anneal"):
+        monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda *arguments: None)
+    monkeypatch.setattr(peak_annealing, "LEAST_SAVED", least)
+    lower = []
+    for seed in range(12):
+        graph, plain = naive.random_graph(np.random.default_rng([31, seed]), 24)
+        search = Search(Problem(graph, "memory", 2), max_evaluations=2000, lower_bound=0)
+        search.offer_order(np.array(naive.random_order(np.random.default_rng(seed), plain), np.int32))
+        least_of_one = solve(Problem(graph), "order-search").value
+        peak_annealing.LeastPeak(search, 0).run(1.0, 1.0)
+        lower.append(search.best_value < least_of_one)
+    assert np.mean(lower) >= 0.9 if least > 0 else not any(lower)

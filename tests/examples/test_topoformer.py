@@ -75,25 +75,27 @@ def test_further_training_prints_what_each_part_of_a_run_changes():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
-def test_set_labels_are_the_steps_at_which_an_op_alone_can_run_at_no_higher_peak(seed, monkeypatch):
+def test_set_labels_are_the_steps_at_which_an_op_alone_can_run_at_no_higher_peak(monkeypatch):
     monkeypatch.syspath_prepend(EXPERIMENTS / "topoformer")
     from set_labels import earliest_steps
 
-    rng = np.random.default_rng(seed)
-    graph, plain = naive.random_graph(rng, 12, edges=1.3)
-    order = naive.random_order(rng, plain)
-    peak = naive.order_peak(plain, order)
-    expected, firsts = np.empty(12, int), naive.ready_steps(plain, order)
-    for place, op in enumerate(order):
-        expected[op] = place
-        for step in range(place - 1, firsts[op] - 1, -1):
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        graph, plain = naive.random_graph(rng, 10, edges=1.3)
+        order = min(
+            (naive.random_order(rng, plain) for _ in range(5)), key=lambda order: naive.order_peak(plain, order)
+        )
+        peak, firsts = naive.order_peak(plain, order), naive.ready_steps(plain, order)
+        expected = np.empty(10, int)
+        for place, op in enumerate(order):
+            expected[op] = place
             others = [other for other in order if other != op]
-            if naive.order_peak(plain, [*others[:step], op, *others[step:]]) > peak:
-                break
-            expected[op] = step
-    found = earliest_steps(graph.buffers, np.array(order, np.int32), np.array(firsts, np.int32))
-    assert found.tolist() == expected.tolist()
+            for step in range(place - 1, firsts[op] - 1, -1):
+                if naive.order_peak(plain, [*others[:step], op, *others[step:]]) > peak:
+                    break
+                expected[op] = step
+        found = earliest_steps(graph.buffers, np.array(order, np.int32), np.array(firsts, np.int32))
+        assert found.tolist() == expected.tolist(), seed
 
 
 @pytest.mark.slow

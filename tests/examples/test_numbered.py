@@ -51,7 +51,7 @@ def test_every_experiment_stands_in_their_readme():
     folder = EXAMPLES / "experiments"
     readme = (folder / "README.md").read_text()
     parts = {"regal/policies.sh", "regal/figures_of_runs.py", "regal/figures_of_networks.py"}
-    parts |= {"regal/figures_of_training.py", "topoformer/first_training.yaml"}
+    parts |= {"regal/figures_of_training.py", "topoformer/first_training.yaml", "topoformer/set_labels.py"}
     parts |= {"several_devices/recorded_runs.py", "several_devices/op_choice.py"}
     for path in folder.glob("*/*.*"):
         name = str(path.relative_to(folder))

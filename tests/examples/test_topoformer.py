@@ -1,8 +1,9 @@
 """The scripts in `examples/experiments/topoformer` run, on few and small graphs, and print their tables."""
 
+import naive
 import numpy as np
 import pytest
-from models.examples import rows_of, run
+from models.examples import EXPERIMENTS, rows_of, run
 from schedopt.core.files.costgraph import write_graph
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 
@@ -65,6 +66,39 @@ def test_decoders_has_a_row_for_each_decoder_by_each_kind_of_priorities():
 
 
 @pytest.mark.slow
+def test_further_training_prints_what_each_part_of_a_run_changes():
+    options = ("--runs", "sets", "rounds", "reinforce", "--minutes", 0.02, "--cells", "40:2", "60:2", "--nodes", 20, 40)
+    printed = run("topoformer/further_training.py", *options).splitlines()
+    names = [line.split(",")[0] for line in printed]
+    assert names == ["shipped"] * 2 + ["sets"] * 4 + ["rounds"] * 8 + ["reinforce"] * 2
+    assert printed[-1].count("±") == 6
+
+
+@pytest.mark.slow
+def test_set_labels_are_the_steps_at_which_an_op_alone_can_run_at_no_higher_peak(monkeypatch):
+    monkeypatch.syspath_prepend(EXPERIMENTS / "topoformer")
+    from set_labels import earliest_steps
+
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        graph, plain = naive.random_graph(rng, 10, edges=1.3)
+        order = min(
+            (naive.random_order(rng, plain) for _ in range(5)), key=lambda order: naive.order_peak(plain, order)
+        )
+        peak, firsts = naive.order_peak(plain, order), naive.ready_steps(plain, order)
+        expected = np.empty(10, int)
+        for place, op in enumerate(order):
+            expected[op] = place
+            others = [other for other in order if other != op]
+            for step in range(place - 1, firsts[op] - 1, -1):
+                if naive.order_peak(plain, [*others[:step], op, *others[step:]]) > peak:
+                    break
+                expected[op] = step
+        found = earliest_steps(graph.buffers, np.array(order, np.int32), np.array(firsts, np.int32))
+        assert found.tolist() == expected.tolist(), seed
+
+
+@pytest.mark.slow
 def test_nine_cells_keeps_its_runs_and_adds_to_them(tmp_path):
     arguments = "topoformer/nine_cells.sh", tmp_path / "runs"
     assert rows_of(run(*arguments, "60:2", 10), "topoformer:decode=") == 7
@@ -115,3 +149,6 @@ def test_topoformer_table2_trains_on_some_graphs_and_compares_on_others(tmp_path
     printed = run("topoformer/table2.sh", tmp_path / "work", folder)
     assert "test graphs, " in printed
     assert printed.count("topoformer:decode=beam") >= 4
+    shipped = run("topoformer/table2.sh", tmp_path / "shipped", folder, EPOCHS="0")
+    assert "topoformer:decode=beam:passes=0:weights=topoformer-layered" in shipped and "weights=run" not in shipped
+    assert not (tmp_path / "shipped" / "run").exists()

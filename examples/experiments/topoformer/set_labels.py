@@ -1,0 +1,55 @@
+"""Which ops of an order could run earlier: labels to imitate that are sets of ops."""
+
+import numpy as np
+from numba import njit
+from schedopt.core.buffers import unread_bytes
+from schedopt.core.kernels.one_device.order_memory import order_memory
+
+
+def memory_of(b, orders):
+    """Return the bytes that each step of each order takes; shape `(rows, ops)`, as the orders."""
+    memory = np.empty(orders.shape, np.int64)
+    for row, order in enumerate(orders):
+        order_memory(b, order, 0, np.empty(len(b.size), np.int32), memory[row])
+    return memory
+
+
+def earliest_steps(b, order, first):
+    """Return the first step of each op's last stretch of steps at which it alone could run instead of at its own.
+
+    All other ops stay as they are, and the peak becomes no higher.
+
+    Parameters
+    ----------
+    b
+        The graph's buffers.
+    order
+        The order, shape `(ops,)`.
+    first
+        The first step at which each op could run at all (`ready_steps`), shape `(ops,)`.
+    """
+    steps = np.empty(len(order), np.int64)
+    _fill(b, unread_bytes(b), order, first, memory_of(b, order[None])[0], steps)
+    return steps
+
+
+@njit
+def _fill(b, unread, order, first, memory, steps):
+    place, peak = np.empty_like(order), memory.max()
+    for step in range(order.size):
+        place[order[step]] = step
+    for op in range(order.size):
+        steps[op] = place[op]
+        for step in range(place[op] - 1, first[op] - 1, -1):
+            more, displaced = b.own[op] - unread[op], order[step]
+            for buffer in b.used[b.used_ptr[op] : b.used_ptr[op + 1]]:
+                last = -1  # step of the last other op that reads it
+                for user in b.users[b.user_ptr[buffer] : b.user_ptr[buffer + 1]]:
+                    if user != op:
+                        last = max(last, place[user])
+                if last < step and not b.is_final[buffer]:
+                    more -= b.size[buffer]
+            before = memory[step] - b.own[displaced] - b.workspace[displaced]
+            if max(memory[step] + more, before + b.own[op] + b.workspace[op]) > peak:
+                break
+            steps[op] = step

@@ -20,7 +20,8 @@ LIST_SCHEDULERS = ("heft", "peft", "cpop")
 MOST_CELLS = 2**31
 LARGEST_PARTITIONED = 20_000  # edges: one second
 LARGEST_ORDERED = 10_000
-"""Ops above which a makespan is searched from a list schedule at once, as `annealing` makes one."""
+"""Ops above which a makespan is searched from a list schedule at once, as `annealing` makes one, and a peak from any
+order that is good on one device."""
 LARGEST_TINY = 30  # ops, where transfers are not free: most are proven optimal
 SHARE_OF_LISTS = 0.1
 """Of the time: beyond it only the first list scheduler is run."""
@@ -109,13 +110,16 @@ def _heuristics(problem: Problem) -> tuple[str, ...]:
     """Few transfers are worth a partition where they cost time or room; on machines it is list schedulers that do.
 
     These come before other orders for one device, which all take the same time. So there is one of them for large
-    graphs whose makespan alone counts.
+    graphs whose makespan alone counts. For the peak `annealing` begins with the input order, as it does by itself: from
+    the others it is no better by and large, and where bad luck has it worse it would be behind itself.
     """
     if not problem.is_plain:
         first, *others = HEURISTICS
         return (first, *LIST_SCHEDULERS, *others)
-    if problem.task == "memory" or problem.devices == 1:
+    if problem.devices == 1:
         return HEURISTICS
+    if problem.task == "memory":
+        return HEURISTICS[:1] if problem.graph.num_ops <= LARGEST_ORDERED else HEURISTICS
     if problem.memory_limit is None and problem.graph.num_ops > LARGEST_ORDERED:
         return HEURISTICS[:1]
     is_partitioned = problem.is_tied and len(problem.graph.inputs[1]) <= LARGEST_PARTITIONED

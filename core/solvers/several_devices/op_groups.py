@@ -17,7 +17,8 @@ LARGEST_GROUP = 0.6
 SHARE_OF_GROUPS = 0.2
 """Of the time: more than that is not spent on which ops move together."""
 MOST_READS = 500_000
-"""Of more, what ops exchange alone takes seconds to add up."""
+"""Of more, a single round of merging takes half a second."""
+SECONDS_PER_ROUND = 1e-6  # and read
 
 
 class Hierarchy(NamedTuple):
@@ -72,8 +73,12 @@ def op_groups(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Gro
 
 
 def groups_in_time(search: Search) -> Groups:
-    """Return the groups found in a fifth of the time; none where transfers cost neither time nor room."""
-    if not search.problem.is_tied:
+    """Return the groups found in a fifth of the time; none where transfers cost neither time nor room.
+
+    Nor are there any if a single round of merging would take longer.
+    """
+    a_round = SECONDS_PER_ROUND * len(search.problem.graph.inputs[1])
+    if not search.problem.is_tied or not search.has_time_for(a_round / SHARE_OF_GROUPS):
         return no_groups()
     enough = search.share_of_time(SHARE_OF_GROUPS)
     return op_groups(search.problem, lambda: search.must_stop() or search.is_past(enough))

@@ -1,5 +1,6 @@
 """Annealing of whole schedules, and the groups of ops that it moves."""
 
+import time
 from collections import Counter
 from itertools import count
 
@@ -9,8 +10,9 @@ import pytest
 from models.seeds import seeds
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
+from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
-from schedopt.core.solvers.several_devices.op_groups import hierarchy, op_groups
+from schedopt.core.solvers.several_devices.op_groups import groups_in_time, hierarchy, op_groups
 
 
 @pytest.mark.parametrize("seed", seeds(60, quick=12))
@@ -116,3 +118,12 @@ def test_groups_merge_where_each_is_the_best_for_the_other(seed):
     spans = zip(found.first.tolist(), found.last.tolist(), found.exchange.tolist(), strict=True)
     got = {frozenset(found.ops[first:last].tolist()): exchange for first, last, exchange in spans}
     assert {ops: exchange for ops, exchange in got.items() if len(ops) > 1} == expected
+
+
+def test_no_groups_where_a_round_takes_longer_than_there_is(monkeypatch):
+    graph, _ = naive.random_graph(np.random.default_rng(12), 30)
+    problem = Problem(graph, "runtime", 2, bandwidth=1e6)
+    assert len(groups_in_time(Search(problem, deadline=time.monotonic() + 100)).first)
+    monkeypatch.setattr("schedopt.core.solvers.several_devices.op_groups.SECONDS_PER_ROUND", 100.0)
+    search = Search(problem, deadline=time.monotonic() + 100)
+    assert not len(groups_in_time(search).first) and search.depends_on_time

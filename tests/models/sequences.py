@@ -42,11 +42,11 @@ class SequenceCase:
             "limited, just in time": Aim(False, 40.0, 0.01, 10.0, True, False, 40),
         }[kind]
 
-    def draws_and_groups(self, moves, columns):
-        """Rows of draws and, if a sixth of them moves groups, some stretches of the ops in any order."""
-        draws, ops = self.rng.random((moves, columns)), self.rng.permutation(self.graph.num_ops).tolist()
-        if columns == 5:
-            return draws, []
+    def draws_and_groups(self, moves, *, with_groups):
+        """Rows of draws and, if the sixth of a row moves groups, some stretches of the ops in any order."""
+        draws, ops = self.rng.random((moves, 6)), self.rng.permutation(self.graph.num_ops).tolist()
+        if not with_groups:
+            return np.ascontiguousarray(draws[:, :5]), []
         draws[::2, 5] *= 0.1  # half of the moves are of groups
         ends = np.sort(self.rng.integers(0, len(ops) + 1, (5, 2)), axis=1).tolist()
         return draws, [ops[first:last] for first, last in ends]

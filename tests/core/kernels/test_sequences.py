@@ -50,12 +50,11 @@ def test_run_sequence_gives_up_above_the_bar(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("devices", [1, 2, 3])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("columns", [5, 6])
-def test_annealing_of_sequences(seed, devices, kind, columns):
+def test_annealing_of_sequences(seed, devices, kind):
     case = SequenceCase(seed, devices)
     aim = case.aim(kind)
     order, placement = case.random_sequence()
-    draws, groups = case.draws_and_groups(40, columns)
+    draws, groups = case.draws_and_groups(40, with_groups=seed % 4 > 1)
     start = case.cost(aim)(order, placement)[0]
     walk = naive.Walk(aim, case.cost(aim), start)
     expected = naive.anneal_sequence(case.plain, walk, order, placement, devices, 0.05, draws, groups=groups)

@@ -43,9 +43,9 @@ class Hierarchy(NamedTuple):
 def hierarchy(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Hierarchy:
     """Merge ops, then groups, two at a time, in rounds: wherever each is that with which the other exchanges most.
 
-    That is for the ops of the smaller one. An exchange is what the transfers between two groups would cost, on a machine
-    over the mean of its links: microseconds or, where they are free, bytes. What a tensor costs is shared out among its
-    readers. Once `stop` says so no more are merged. Of more than `MOST_READS` none are.
+    That is for the ops of the smaller one. An exchange is what the transfers between two groups would cost, on a
+    machine over the mean of its links: microseconds or, where they are free, bytes. What a tensor costs is shared out
+    among its readers. Once `stop` says so no more are merged. Of more than `MOST_READS` none are.
     """
     parent, children, exchange = _merged(problem, stop)
     ops = problem.graph.num_ops

@@ -192,9 +192,10 @@ class LeastPeak:
     def follow(self, order: IndexArray) -> None:
         """Send narrow beams along an order, as long as each finds a lower peak."""
         beams, drop = _Beams(self, order), max(1, self.peak // LEAST_DROP)
-        while not self.must_stop() and min(FIRST_BEAM, beams.largest) <= self.search.evaluations_left:
+        size = min(FIRST_BEAM, beams.largest)
+        while not self.must_stop() and size <= self.search.evaluations_left:
             limit = max(self.goal, self.peak - drop)
-            if not any(beams.send(min(FIRST_BEAM, beams.largest), limit, share) for share in beams.shares):
+            if not any(beams.send(size, limit, share) for share in beams.shares):
                 return
             drop = min(2 * drop, max(1, (self.peak - self.goal) // 2))
 

@@ -70,3 +70,17 @@ def test_auto_begins_a_small_graph_with_all_that_annealing_does(task, ops, devic
     assert len(runs[0].offered) > 5
     assert runs[1].offered == runs[0].offered
     assert runs[1].best_fitness == runs[0].best_fitness
+
+
+@pytest.mark.parametrize(("latency", "columns"), [(0.0, {5}), (1.0, {6})])
+def test_groups_move_where_transfers_take_time(latency, columns, monkeypatch):
+    drawn, kernel = set(), annealing.anneal_makespan
+
+    def spy(*arguments):
+        drawn.add(arguments[-1].draws.shape[1])
+        return kernel(*arguments)
+
+    monkeypatch.setattr(annealing, "anneal_makespan", spy)
+    graph, _ = naive.random_graph(np.random.default_rng(117), 40)
+    solve(Problem(graph, "runtime", 2, latency=latency), "annealing", evaluations=300)
+    assert drawn == columns

@@ -48,3 +48,10 @@ def test_other_orders_are_followed_where_devices_save_little(least, monkeypatch)
         peak_annealing.LeastPeak(search, 0).run(1.0, 1.0)
         lower.append(search.best_value < least_of_one)
     assert np.mean(lower) >= 0.9 if least > 0 else not any(lower)
+
+
+def test_auto_begins_as_annealing_does():
+    graph, _ = naive.random_graph(np.random.default_rng([116, 0]), 90)
+    found = [solve(Problem(graph, "memory", 2), method, evaluations=600, seed=3) for method in ("auto", "annealing")]
+    steps = [(result.schedule.items.tolist(), result.schedule.targets.tolist()) for result in found]
+    assert steps[0] == steps[1]

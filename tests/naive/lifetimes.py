@@ -5,7 +5,7 @@ from __future__ import annotations
 from .costs import alive_on, needed_transfers
 
 
-def sent_after(plain, order, placement, delay):
+def sent_after(plain, order, placement, late):
     """Map every transfer to the place of the order after which it is sent."""
     place = {op: at for at, op in enumerate(order)}
     after = {}
@@ -13,14 +13,13 @@ def sent_after(plain, order, placement, delay):
         home = placement[t[0]]
         earliest = max(place[op] for op in {t[0]} | {r for r in plain.readers[t] if placement[r] == home})
         latest = min(place[r] for r in plain.readers[t] if placement[r] == target) - 1
-        wait = latest - earliest
-        after[t, target] = latest if wait <= 0 else earliest + int(delay[plain.index[t], target] * wait + 0.5)
+        after[t, target] = latest if late[plain.index[t], target] or latest < earliest else earliest
     return after
 
 
-def lifetimes_cost(plain, order, placement, delay, devices, size):
+def lifetimes_cost(plain, order, placement, late, devices, size):
     """Penalties and peak of a sequence: at each place, what is alive on the op's device and where bytes came."""
-    after = sent_after(plain, order, placement, delay)
+    after = sent_after(plain, order, placement, late)
     fixed = [sum(plain.persistent[op] for op in plain.ops if placement[op] == d) for d in range(devices)]
     before, penalty, peak = [0] * devices, 0.0, 0
     for at, op in enumerate(order):
@@ -37,17 +36,17 @@ def lifetimes_cost(plain, order, placement, delay, devices, size):
     return penalty, peak
 
 
-def anneal_lifetimes(plain, order, placement, delay, devices, size, temperature, draws):
-    """Moves of a delay, or of an op to another device, another place, or both; also the least peak met."""
-    energy, least = lifetimes_cost(plain, order, placement, delay, devices, size)
+def anneal_lifetimes(plain, order, placement, late, devices, size, temperature, draws):
+    """Moves that turn a transfer, or of an op to another device, another place, or both; also the least peak met."""
+    energy, least = lifetimes_cost(plain, order, placement, late, devices, size)
     for row in draws:
         op = int(row[0] * len(order))
-        moved, placed, delayed = list(order), list(placement), delay.copy()
+        moved, placed, turned = list(order), list(placement), late.copy()
         other = (placement[op] + 1 + int(row[2] * (devices - 1))) % devices if devices > 1 else 0
         made = plain.outputs[op]
         if devices > 1 and row[5] < 0.1 and made:
             tensor = made[int(row[5] * 10 * len(made))]
-            delayed[plain.index[tensor], other] = min(1.0, max(0.0, 2 * row[3] - 0.5))
+            turned[plain.index[tensor], other] ^= True
         else:
             if devices > 1 and row[1] < 0.5:
                 placed[op] = other
@@ -56,7 +55,7 @@ def anneal_lifetimes(plain, order, placement, delay, devices, size, temperature,
                 last = min((order.index(v) - 1 for v in plain.after[op]), default=len(order) - 1)
                 moved.remove(op)
                 moved.insert(first + int(row[3] * (last - first + 1)), op)
-        new, reached = lifetimes_cost(plain, moved, placed, delayed, devices, size)
+        new, reached = lifetimes_cost(plain, moved, placed, turned, devices, size)
         if new <= energy * (1 - row[4]) ** -temperature:
-            order, placement, delay, energy, least = moved, placed, delayed, new, min(least, reached)
-    return order, placement, delay, energy, least
+            order, placement, late, energy, least = moved, placed, turned, new, min(least, reached)
+    return order, placement, late, energy, least

@@ -1,9 +1,13 @@
-"""Peak memory of a sequence on several devices by its tensors' lifetimes, and its annealing.
+"""Peak memory of a sequence on several devices by its tensors' lifetimes.
 
-A sequence here is an order of the ops, a device for each, and a delay for each transfer: 0 sends a tensor as
-soon as its home has read it for the last time, 1 right before it is read on the target, and what is between lies
-between. A tensor that its home still reads when the target does is sent right before that. The peak follows
-from where in the order each copy begins and ends, without stepping through a schedule.
+A sequence here is an order of the ops, a device for each, and whether each transfer is early or late: an early one is
+sent as soon as its home has read the tensor for the last time, a late one right before it is read on the target. A
+tensor that its home still reads when the target does is sent right before that. The peak follows from where in the
+order each copy begins and ends, without stepping through a schedule.
+
+Each beginning and end stays with an op: it is right before the op's step, or right after it. So an op that moves in the
+order changes nothing of the tensors that it neither makes nor reads, but for the bases of views among those, and the
+sequence is priced anew only from the first place to the last where bytes changed.
 """
 
 from __future__ import annotations
@@ -12,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays import IndexArray, IntArray
+from ...arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from .sequences import drawn_device, peak_penalty, shift, shift_within
+from .sequences import peak_penalty
 
 
 class Sequence(NamedTuple):
@@ -27,44 +31,119 @@ class Sequence(NamedTuple):
         Shape `(ops,)`: the ops in their order, and the place of each.
     placement
         Shape `(ops,)`: the device of each op.
-    delay
-        Shape `(tensors * devices,)`: that of the transfer of each tensor to each device.
+    late
+        Shape `(tensors * devices,)`: whether the transfer of each tensor to each device is late.
     """
 
     order: IndexArray
     position: IndexArray
     placement: IndexArray
-    delay: Any
+    late: BoolArray
+
+
+class Course(NamedTuple):
+    """What each place of an order takes.
+
+    Parameters
+    ----------
+    memory
+        Shape `(ops * devices,)`: bytes on each device during the step, without the workspace.
+    most, penalty
+        Shape `(ops,)`: the most bytes of the device that runs and of those where bytes came, and their penalties.
+    """
+
+    memory: IntArray
+    most: IntArray
+    penalty: FloatArray
+
+
+class Changes(NamedTuple):
+    """Bytes that change right before and right after each op's step, and what a move has changed of them.
+
+    Parameters
+    ----------
+    amount
+        Shape `((2 * ops + 1) * devices,)`: a row for right before each op, `2 * op`, one for right after it, and a last
+        one for what is never freed.
+    stamp, clock
+        The move by which each was changed last, and the number of the present move, shape `(1,)`.
+    cells, before
+        What the present move has changed, and the amounts before; `count`, shape `(1,)`, is their number.
+    """
+
+    amount: IntArray
+    stamp: IndexArray
+    clock: IntArray
+    cells: IndexArray
+    before: IntArray
+    count: IntArray
 
 
 class Lifetimes(NamedTuple):
-    """Scratch: bytes that `change` on a device before each place of the order, `(ops + 1) * devices`.
+    """The lifetimes of a sequence, and scratch.
 
-    Per device: the `first` and `last` place where a tensor is read, and the bytes `resident`. Per tensor and
-    device, if the graph has views, the last place where a view holds the tensor's buffer (`held`).
+    Parameters
+    ----------
+    changes
+        Where its bytes change.
+    present, other
+        What its places take, and those of a sequence that is being priced.
+    persistent
+        Shape `(devices,)`: bytes that stay.
+    end
+        Shape `(tensors,)` if the graph has views, else empty: the row at which each tensor's home lets go of it.
+    resident, first, last, held
+        Shape `(devices,)`: bytes at one place; where a tensor is read first and last, and the row to which views hold
+        it.
+    stamp, touched, end_before
+        Shape `(tensors,)`: the move by which each was touched last, the tensors that the present one has touched, and
+        their ends before.
     """
 
-    change: IntArray
+    changes: Changes
+    present: Course
+    other: Course
+    persistent: IntArray
+    end: IndexArray
+    resident: IntArray
     first: IndexArray
     last: IndexArray
-    resident: IntArray
     held: IndexArray
+    stamp: IndexArray
+    touched: IndexArray
+    end_before: IndexArray
 
 
 def new_lifetimes(g: GraphArrays, devices: int) -> Lifetimes:
-    """Allocate the scratch."""
+    """Allocate what `price_lifetimes` fills."""
     ops, tensors = len(g.runtime), len(g.tensor_size)
+    rows = (2 * ops + 1) * devices
+    one = np.zeros(1, np.int64)
+    changes = Changes(
+        np.empty(rows, np.int64), np.zeros(rows, np.int32), one, np.empty(rows, np.int32), np.empty(rows, np.int64), one.copy()
+    )
+    present, other = (
+        Course(np.empty(ops * devices, np.int64), np.empty(ops, np.int64), np.empty(ops)) for _ in range(2)
+    )
+    views = tensors if (g.alias_of >= 0).any() else 0
+    per_device = [np.empty(devices, np.int64) for _ in range(2)] 
+    places = [np.empty(devices, np.int32) for _ in range(3)]
     return Lifetimes(
-        np.empty((ops + 1) * devices, np.int64),
-        np.empty(devices, np.int32),
-        np.empty(devices, np.int32),
-        np.empty(devices, np.int64),
-        np.empty(tensors * devices if (g.alias_of >= 0).any() else 0, np.int32),
+        changes,
+        present,
+        other,
+        per_device[0],
+        np.empty(views, np.int32),
+        per_device[1],
+        *places,
+        np.zeros(tensors, np.int32),
+        np.empty(tensors, np.int32),
+        np.empty(views, np.int32),
     )
 
 
 @inlined
-def _find_uses(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: int) -> None:
+def find_uses(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: int) -> None:
     """Fill `z.first` and `z.last` for a tensor; a device that neither made nor reads it has `last` -1."""
     for device in range(z.first.size):
         z.first[device] = q.order.size
@@ -79,156 +158,151 @@ def _find_uses(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: int) -> None:
 
 
 @inlined
-def sent_after(z: Lifetimes, home: int, target: int, delay: float) -> Any:
-    """Return the place in the order after which a tensor is sent, once its uses are known."""
-    latest = z.first[target] - 1
-    if latest <= z.last[home]:
-        return latest
-    return z.last[home] + int(delay * (latest - z.last[home]) + 0.5)
+def _is_sent_late(z: Lifetimes, q: Sequence, cell: int, home: int, target: int) -> bool:
+    """Whether a tensor is sent right before it is read on the target, once its uses are known."""
+    return q.late[cell] or z.first[target] <= z.last[home]
 
 
 @inlined
-def _find_changes(g: GraphArrays, z: Lifetimes, q: Sequence) -> None:
-    """Fill `z.change`: backwards, so that a view's uses are known before those of what it is a view of."""
-    ops, devices = q.order.size, z.first.size
-    z.change[:] = 0
+def _place_of(q: Sequence, row: int) -> int:
+    """Return the place before whose step bytes change, given the row of the changes; past the end if they never do."""
+    return q.order.size if row == 2 * q.order.size else q.position[row >> 1] + (row & 1)
+
+
+@inlined
+def _later(q: Sequence, row: int, other: int) -> Any:
+    """Return the later of two rows, -1 being none.
+
+    Right before an op is later than right after the op before it, as another may come between.
+    """
+    if row < 0 or other < 0:
+        return max(row, other)
+    place, other_place = _place_of(q, row), _place_of(q, other)
+    return row if place > other_place or (place == other_place and row & 1 == 0) else other
+
+
+@inlined
+def _find_held(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: int) -> None:
+    """Fill `z.held` for a tensor from the ends of its views, which must be known."""
     z.held[:] = -1
-    for here in range(ops - 1, -1, -1):
-        op = q.order[here]
-        home = q.placement[op]
-        for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-            if g.is_control[tensor]:
-                continue
-            _find_uses(g, z, q, tensor)
-            end = ops - 1 if g.is_final[tensor] else z.last[home]
-            for device in range(devices):
-                if device != home and z.last[device] >= 0:
-                    sent = sent_after(z, home, device, q.delay[tensor * devices + device])
-                    end = max(end, sent)
-                    until = z.last[device]
-                    if z.held.size > 0:
-                        until = max(until, z.held[tensor * devices + device])
-                    z.change[(sent + 1) * devices + device] += g.tensor_size[tensor]
-                    z.change[(until + 1) * devices + device] -= g.tensor_size[tensor]
-            if z.held.size > 0:
-                end = max(end, z.held[tensor * devices + home])
-            if g.alias_of[tensor] >= 0:
-                cell = g.alias_of[tensor] * devices + home
-                z.held[cell] = max(z.held[cell], end)
-            else:
-                z.change[here * devices + home] += g.tensor_size[tensor]
-                z.change[(end + 1) * devices + home] -= g.tensor_size[tensor]
+    for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
+        reader = g.consumers[at]
+        for view in range(g.output_ptr[reader], g.output_ptr[reader + 1]):
+            if g.alias_of[view] == tensor:
+                device = q.placement[reader]
+                z.held[device] = _later(q, z.held[device], z.end[view])
+
+
+@inlined
+def _add(c: Changes, cell: int, amount: int) -> None:
+    """Change what changes in a row on a device, and remember what it was before the present move."""
+    if c.stamp[cell] != c.clock[0]:
+        c.stamp[cell] = c.clock[0]
+        c.cells[c.count[0]], c.before[c.count[0]] = cell, c.amount[cell]
+        c.count[0] += 1
+    c.amount[cell] += amount
 
 
 @kernel
-def price_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, size: float, bar: float) -> tuple[float, int]:
-    """Return the penalties of a sequence, and its peak in bytes.
+def mark(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: int, sign: int) -> None:
+    """Add the bytes of a tensor's copies (sign 1), which sets its end, or take them away (sign -1).
 
-    The penalty of a step of `m` bytes is `(m / size) ** 16`, a smooth stand-in for the peak. Gives up, with an
-    infinite penalty, as soon as the sum exceeds `bar`.
+    The ends of its views must be known.
     """
-    ops, devices = q.order.size, z.first.size
-    _find_changes(g, z, q)
-    z.resident[:] = 0
-    for op in range(ops):
-        z.resident[q.placement[op]] += g.persistent[op]
-    peak, total = 0, 0.0
-    for here in range(ops):
+    ops, devices, c = q.order.size, z.first.size, z.changes
+    maker = g.producer[tensor]
+    home, size = q.placement[maker], sign * g.tensor_size[tensor]
+    find_uses(g, z, q, tensor)
+    has_views = z.end.size > 0
+    if has_views:
+        _find_held(g, z, q, tensor)
+    end = 2 * ops if g.is_final[tensor] else 2 * q.order[z.last[home]] + 1
+    for device in range(devices):
+        if device != home and z.last[device] >= 0:
+            is_late = _is_sent_late(z, q, tensor * devices + device, home, device)
+            sent = 2 * q.order[z.first[device]] if is_late else 2 * q.order[z.last[home]] + 1
+            until = 2 * q.order[z.last[device]] + 1
+            if has_views:
+                until = _later(q, until, z.held[device])
+            end = _later(q, end, sent)
+            _add(c, sent * devices + device, size)
+            _add(c, until * devices + device, -size)
+    if has_views:
+        end = _later(q, end, z.held[home])
+        if sign > 0:
+            z.end[tensor] = end
+    if g.alias_of[tensor] < 0:
+        _add(c, 2 * maker * devices + home, size)
+        _add(c, end * devices + home, -size)
+
+
+@kernel
+def price_places(
+    g: GraphArrays, z: Lifetimes, q: Sequence, size: float, first: int, last: int, rest: float, bar: float
+) -> tuple[float, int]:
+    """Fill `z.other` from one place to another; return all penalties, those of the rest included, and the most bytes.
+
+    Gives up, with infinite penalties, as soon as they exceed `bar`.
+    """
+    devices, scale = z.first.size, 1.0 / size
+    for device in range(devices):
+        z.resident[device] = z.present.memory[(first - 1) * devices + device] if first else z.persistent[device]
+    total, peak = rest, 0
+    for here in range(first, last + 1):
         op = q.order[here]
+        before = 2 * op * devices
+        after = (2 * q.order[here - 1] + 1) * devices if here else -1
+        most, penalty = 0, 0.0
         for device in range(devices):
-            change = z.change[here * devices + device]
+            change = z.changes.amount[before + device]
+            if here:
+                change += z.changes.amount[after + device]
             z.resident[device] += change
+            z.other.memory[here * devices + device] = z.resident[device]
             runs = q.placement[op] == device
             if runs or change > 0:
                 memory = z.resident[device] + (g.workspace[op] if runs else 0)
-                peak = max(peak, memory)
-                total += peak_penalty(memory / size)
+                most = max(most, memory)
+                penalty += peak_penalty(memory * scale)
+        z.other.most[here], z.other.penalty[here] = most, penalty
+        peak = max(peak, most)
+        total += penalty
         if total > bar:
             return np.inf, peak
     return total, peak
 
 
 @inlined
-def _drawn_transfer(g: GraphArrays, q: Sequence, op: int, draws: Any, devices: int) -> Any:
-    """Return which transfer of an op's outputs a move delays anew, as `tensor * devices + target`, or -1 for none."""
-    outputs = g.output_ptr[op + 1] - g.output_ptr[op]
-    if devices == 1 or draws[5] >= 0.1 or outputs == 0:
-        return -1
-    tensor = g.output_ptr[op] + int(draws[5] * 10.0 * outputs)
-    return tensor * devices + drawn_device(q.placement[op], draws[2], devices)
-
-
-@inlined
-def _copy(q: Sequence, to: Sequence) -> None:
-    """Copy a sequence, all but its positions."""
-    for at in range(q.order.size):
-        to.order[at] = q.order[at]
-        to.placement[at] = q.placement[at]
-    for at in range(q.delay.size):
-        to.delay[at] = q.delay[at]
+def take_places(z: Lifetimes, first: int, last: int) -> None:
+    """Make what the places from one to another take present."""
+    devices = z.first.size
+    for here in range(first, last + 1):
+        z.present.most[here], z.present.penalty[here] = z.other.most[here], z.other.penalty[here]
+    for cell in range(first * devices, (last + 1) * devices):
+        z.present.memory[cell] = z.other.memory[cell]
 
 
 @kernel
-def anneal_lifetimes(
-    g: GraphArrays,
-    z: Lifetimes,
-    q: Sequence,
-    size: float,
-    temperature: float,
-    draws: Any,
-    cost: tuple[float, int],
-    best: Sequence,
-) -> tuple[float, int]:
-    """Anneal: each row of `draws` (uniform, 6 columns) is one move and one evaluation.
+def price_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, size: float) -> tuple[float, int]:
+    """Fill `z` for a sequence, and return its penalties and its peak in bytes.
 
-    A move redraws a delay (one move of ten), or gives an op another device, another place between those that it
-    waits for and those that wait for it, or both. It is kept if the penalties stay under their present sum times
-    `u ** -temperature`.
-
-    Parameters
-    ----------
-    g, z
-        The graph, and scratch.
-    q, best
-        The present sequence, which moves change; receives that of least peak, without positions.
-    size
-        Bytes that count as 1 in the penalties.
-    temperature, draws
-        What decides the moves.
-    cost
-        The penalties of the present sequence, and the least peak known, in bytes.
-
-    Returns
-    -------
-    tuple
-        Both after the moves.
+    The penalty of a step of `m` bytes is `(m / size) ** 16`, a smooth stand-in for the peak.
     """
-    devices, (energy, peak) = z.first.size, cost
-    for move in range(draws.shape[0]):
-        op = int(draws[move, 0] * q.order.size)
-        before, here = q.placement[op], q.position[op]
-        cell = _drawn_transfer(g, q, op, draws[move], devices)
-        old_delay = q.delay[cell] if cell >= 0 else np.float32(0.0)
-        if cell >= 0:
-            q.delay[cell] = min(1.0, max(0.0, 2.0 * draws[move, 3] - 0.5))
-        else:
-            if devices > 1 and draws[move, 1] < 0.5:
-                q.placement[op] = drawn_device(before, draws[move, 2], devices)
-            if devices == 1 or draws[move, 1] >= 0.1:
-                shift_within(g, q.order, q.position, op, draws[move, 3])
-        bar = energy * (1.0 - draws[move, 4]) ** -temperature
-        new, reached = price_lifetimes(g, z, q, size, bar)
-        if new > bar:
-            if cell >= 0:
-                q.delay[cell] = old_delay
-            q.placement[op] = before
-            shift(q.order, q.position, q.position[op], here)
-            continue
-        energy = new
-        if reached < peak:
-            peak = reached
-            _copy(q, best)
-    return energy, peak
+    ops = q.order.size
+    z.changes.amount[:] = 0
+    z.changes.stamp[:] = 0
+    z.stamp[:] = 0
+    z.changes.clock[0], z.changes.count[0] = 1, 0
+    z.persistent[:] = 0
+    for here in range(ops - 1, -1, -1):
+        op = q.order[here]
+        z.persistent[q.placement[op]] += g.persistent[op]
+        for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+            if not g.is_control[tensor]:
+                mark(g, z, q, tensor, 1)
+    cost = price_places(g, z, q, size, 0, ops - 1, 0.0, np.inf)
+    take_places(z, 0, ops - 1)
+    return cost
 
 
 @kernel
@@ -238,27 +312,26 @@ def write_transfers(g: GraphArrays, z: Lifetimes, q: Sequence, cells: Any, after
     for op in q.order:
         home = q.placement[op]
         for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-            _find_uses(g, z, q, tensor)
+            find_uses(g, z, q, tensor)
             for device in range(devices):
                 if device != home and z.last[device] >= 0:
-                    cells[count] = tensor * devices + device
-                    after[count] = sent_after(z, home, device, q.delay[tensor * devices + device])
+                    cell = tensor * devices + device
+                    cells[count] = cell
+                    is_late = _is_sent_late(z, q, cell, home, device)
+                    after[count] = z.first[device] - 1 if is_late else z.last[home]
                     count += 1
     return count
 
 
 @kernel
-def read_delays(g: GraphArrays, z: Lifetimes, q: Sequence, after: Any) -> None:
-    """Fill `q.delay` from the place after which each tensor is sent to each device."""
+def read_transfers(g: GraphArrays, z: Lifetimes, q: Sequence, after: Any) -> None:
+    """Fill `q.late` from the place after which each tensor is sent to each device, nearer to one end or the other."""
     devices = z.first.size
     for op in q.order:
         home = q.placement[op]
         for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-            _find_uses(g, z, q, tensor)
+            find_uses(g, z, q, tensor)
             for device in range(devices):
                 cell = tensor * devices + device
-                earliest, latest = z.last[home], z.first[device] - 1
-                q.delay[cell] = 1.0
-                if device != home and z.last[device] >= 0 and latest > earliest:
-                    share = (after[cell] - earliest) / (latest - earliest)
-                    q.delay[cell] = min(1.0, max(0.0, share))
+                is_sent = device != home and z.last[device] >= 0
+                q.late[cell] = not is_sent or 2 * after[cell] >= z.last[home] + z.first[device] - 1

@@ -187,15 +187,21 @@ def shift(order: Any, position: Any, here: int, there: int) -> None:
 
 
 @inlined
-def shift_within(g: GraphArrays, order: Any, position: Any, op: int, draw: float) -> int:
-    """Move an op to a place, drawn uniformly, between those that it waits for and those that wait for it."""
-    first, last = 0, order.size - 1
+def place_within(g: GraphArrays, position: Any, op: int, draw: float) -> int:
+    """Return a place for an op, drawn uniformly, between those that it waits for and those that wait for it."""
+    first, last = 0, position.size - 1
     for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
         first = max(first, position[g.producer[g.inputs[at]]] + 1)
     for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
         for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
             last = min(last, position[g.consumers[at]] - 1)
-    there = first + int(draw * (last - first + 1))
+    return first + int(draw * (last - first + 1))
+
+
+@inlined
+def shift_within(g: GraphArrays, order: Any, position: Any, op: int, draw: float) -> int:
+    """Move an op to a place between those that it waits for and those that wait for it."""
+    there = place_within(g, position, op, draw)
     shift(order, position, position[op], there)
     return there
 

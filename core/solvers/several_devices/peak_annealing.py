@@ -6,6 +6,7 @@ them out. Annealing then moves ops and transfers, by their tensors' lifetimes.
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -17,12 +18,13 @@ from ...arrays import IndexArray
 from ...costs.bounds import lower_bound
 from ...kernels.cost_model import new_steps
 from ...kernels.graph_arrays import graph_arrays, most_transfers
+from ...kernels.several_devices.group_moves import NO_MOVES, moves_of
+from ...kernels.several_devices.lifetime_moves import MOST_MOVES, PeakWalk, anneal_lifetimes
 from ...kernels.several_devices.lifetimes import (
     Sequence,
-    anneal_lifetimes,
     new_lifetimes,
     price_lifetimes,
-    read_delays,
+    read_transfers,
     write_transfers,
 )
 from ...kernels.several_devices.placement_beam import extend_beam, new_choices, new_states, start_beam, trace_beam
@@ -45,6 +47,9 @@ LEAST_SAVED = 0.5
 FIRST_BEAM, LARGEST_BEAM, LEAST_DROP = 8, 1024, 200
 CELLS_PER_CALL = 1_000_000
 MOST_CELLS = 2**23
+GROUPS = False
+PRICED_AGAIN = 20
+"""Of so many ops about one is priced again after a move."""
 POWER = 16
 """Penalties grow with this power of the bytes; so must what is accepted."""
 
@@ -206,16 +211,20 @@ class LeastPeak:
             return
         present = self._best_sequence()
         found = Sequence(*(array.copy() for array in present))
-        size, start = max(1.0, float(self.peak)), self.progress()
-        cost = price_lifetimes(self.arrays, self.lifetimes, present, size, np.inf)[0], self.peak
-        search.evaluations += 1
+        from .op_groups import op_groups
+        groups = moves_of(op_groups(self.problem)) if GROUPS else NO_MOVES
+        size, start, priced = max(1.0, float(self.peak)), self.progress(), -math.inf
         while not self.must_stop():
+            if search.evaluations - priced > MOST_MOVES:
+                price_lifetimes(self.arrays, self.lifetimes, present, size)
+                search.evaluations += 1
+                priced = search.evaluations
             temperature = hot * (cold / hot) ** ((self.progress() - start) / (1.0 - start))
-            moves = self.cooling.moves(self.graph.num_ops)
-            before, draws = cost[1], search.rng.random((moves, 6))
-            cost = anneal_lifetimes(self.arrays, self.lifetimes, present, size, temperature, draws, cost, found)
+            moves = self.cooling.moves(self.graph.num_ops // PRICED_AGAIN)
+            walk = PeakWalk(size, temperature, search.rng.random((moves, 6)), groups)
+            peak = anneal_lifetimes(self.arrays, self.lifetimes, present, walk, self.peak, found)
             search.evaluations += moves
-            if cost[1] < before:
+            if peak < self.peak:
                 self._offer_sequence(found)
 
     def offer(self, schedule: Schedule) -> None:
@@ -240,16 +249,16 @@ class LeastPeak:
         self.offer(Schedule.from_steps(items[steps], source[steps], to[steps]))
 
     def _best_sequence(self) -> Sequence:
-        """Return the best schedule as a sequence, its transfers delayed as there."""
+        """Return the best schedule as a sequence, its transfers early or late, whichever is nearer to where they are there."""
         ops, cells = self.graph.num_ops, self.graph.num_tensors * self.devices
         order, placement = self.best.op_order().copy(), self.best.placement(self.graph).copy()
-        sequence = Sequence(order, np.empty(ops, np.int32), placement, np.empty(cells, np.float32))
+        sequence = Sequence(order, np.empty(ops, np.int32), placement, np.empty(cells, np.bool_))
         sequence.position[order] = np.arange(ops)
         after = np.zeros(cells, np.int32)
         items, sent = self.best.items, self.best.items < 0
         place = np.cumsum(~sent) - 1
         after[~items[sent] * self.devices + self.best.targets[sent]] = place[sent]
-        read_delays(self.arrays, self.lifetimes, sequence, after)
+        read_transfers(self.arrays, self.lifetimes, sequence, after)
         return sequence
 
 

@@ -68,7 +68,7 @@ class Changes(NamedTuple):
     stamp, clock
         The move by which each was changed last, and the number of the present move, shape `(1,)`.
     cells, before
-        What the present move has changed, and the amounts before; `count`, shape `(1,)`, is their number.
+        What the present move has changed, and the amounts before; `number`, shape `(1,)`, says how many.
     """
 
     amount: IntArray
@@ -76,7 +76,7 @@ class Changes(NamedTuple):
     clock: IntArray
     cells: IndexArray
     before: IntArray
-    count: IntArray
+    number: IntArray
 
 
 class Lifetimes(NamedTuple):
@@ -118,27 +118,28 @@ def new_lifetimes(g: GraphArrays, devices: int) -> Lifetimes:
     """Allocate what `price_lifetimes` fills."""
     ops, tensors = len(g.runtime), len(g.tensor_size)
     rows = (2 * ops + 1) * devices
-    one = np.zeros(1, np.int64)
-    changes = Changes(
-        np.empty(rows, np.int64), np.zeros(rows, np.int32), one, np.empty(rows, np.int32), np.empty(rows, np.int64), one.copy()
-    )
-    present, other = (
-        Course(np.empty(ops * devices, np.int64), np.empty(ops, np.int64), np.empty(ops)) for _ in range(2)
-    )
     views = tensors if (g.alias_of >= 0).any() else 0
-    per_device = [np.empty(devices, np.int64) for _ in range(2)] 
-    places = [np.empty(devices, np.int32) for _ in range(3)]
+
+    def bytes_of(count: int) -> IntArray:
+        return np.empty(count, np.int64)
+
+    def numbers(count: int) -> IndexArray:
+        return np.empty(count, np.int32)
+
+    present, other = (Course(bytes_of(ops * devices), bytes_of(ops), np.empty(ops)) for _ in range(2))
     return Lifetimes(
-        changes,
-        present,
-        other,
-        per_device[0],
-        np.empty(views, np.int32),
-        per_device[1],
-        *places,
-        np.zeros(tensors, np.int32),
-        np.empty(tensors, np.int32),
-        np.empty(views, np.int32),
+        changes=Changes(bytes_of(rows), numbers(rows), bytes_of(1), numbers(rows), bytes_of(rows), bytes_of(1)),
+        present=present,
+        other=other,
+        persistent=bytes_of(devices),
+        end=numbers(views),
+        resident=bytes_of(devices),
+        first=numbers(devices),
+        last=numbers(devices),
+        held=numbers(devices),
+        stamp=numbers(tensors),
+        touched=numbers(tensors),
+        end_before=numbers(views),
     )
 
 
@@ -158,13 +159,13 @@ def find_uses(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: int) -> None:
 
 
 @inlined
-def _is_sent_late(z: Lifetimes, q: Sequence, cell: int, home: int, target: int) -> bool:
+def _is_sent_late(z: Lifetimes, q: Sequence, cell: int, home: int, target: int) -> Any:
     """Whether a tensor is sent right before it is read on the target, once its uses are known."""
     return q.late[cell] or z.first[target] <= z.last[home]
 
 
 @inlined
-def _place_of(q: Sequence, row: int) -> int:
+def place_of(q: Sequence, row: int) -> int:
     """Return the place before whose step bytes change, given the row of the changes; past the end if they never do."""
     return q.order.size if row == 2 * q.order.size else q.position[row >> 1] + (row & 1)
 
@@ -177,7 +178,7 @@ def _later(q: Sequence, row: int, other: int) -> Any:
     """
     if row < 0 or other < 0:
         return max(row, other)
-    place, other_place = _place_of(q, row), _place_of(q, other)
+    place, other_place = place_of(q, row), place_of(q, other)
     return row if place > other_place or (place == other_place and row & 1 == 0) else other
 
 
@@ -198,8 +199,8 @@ def _add(c: Changes, cell: int, amount: int) -> None:
     """Change what changes in a row on a device, and remember what it was before the present move."""
     if c.stamp[cell] != c.clock[0]:
         c.stamp[cell] = c.clock[0]
-        c.cells[c.count[0]], c.before[c.count[0]] = cell, c.amount[cell]
-        c.count[0] += 1
+        c.cells[c.number[0]], c.before[c.number[0]] = cell, c.amount[cell]
+        c.number[0] += 1
     c.amount[cell] += amount
 
 
@@ -292,7 +293,7 @@ def price_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, size: float) -> t
     z.changes.amount[:] = 0
     z.changes.stamp[:] = 0
     z.stamp[:] = 0
-    z.changes.clock[0], z.changes.count[0] = 1, 0
+    z.changes.clock[0], z.changes.number[0] = 1, 0
     z.persistent[:] = 0
     for here in range(ops - 1, -1, -1):
         op = q.order[here]

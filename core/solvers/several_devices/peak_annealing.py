@@ -18,7 +18,6 @@ from ...arrays import IndexArray
 from ...costs.bounds import lower_bound
 from ...kernels.cost_model import new_steps
 from ...kernels.graph_arrays import graph_arrays, most_transfers
-from ...kernels.several_devices.group_moves import NO_MOVES, moves_of
 from ...kernels.several_devices.lifetime_moves import MOST_MOVES, PeakWalk, anneal_lifetimes
 from ...kernels.several_devices.lifetimes import (
     Sequence,
@@ -47,7 +46,6 @@ LEAST_SAVED = 0.5
 FIRST_BEAM, LARGEST_BEAM, LEAST_DROP = 8, 1024, 200
 CELLS_PER_CALL = 1_000_000
 MOST_CELLS = 2**23
-GROUPS = False
 PRICED_AGAIN = 20
 """Of so many ops about one is priced again after a move."""
 POWER = 16
@@ -210,9 +208,7 @@ class LeastPeak:
         if self.must_stop():
             return
         present = self._best_sequence()
-        found = Sequence(*(array.copy() for array in present))
-        from .op_groups import op_groups
-        groups = moves_of(op_groups(self.problem)) if GROUPS else NO_MOVES
+        found = self._best_sequence()
         size, start, priced = max(1.0, float(self.peak)), self.progress(), -math.inf
         while not self.must_stop():
             if search.evaluations - priced > MOST_MOVES:
@@ -221,7 +217,7 @@ class LeastPeak:
                 priced = search.evaluations
             temperature = hot * (cold / hot) ** ((self.progress() - start) / (1.0 - start))
             moves = self.cooling.moves(self.graph.num_ops // PRICED_AGAIN)
-            walk = PeakWalk(size, temperature, search.rng.random((moves, 6)), groups)
+            walk = PeakWalk(size, temperature, search.rng.random((moves, 6)))
             peak = anneal_lifetimes(self.arrays, self.lifetimes, present, walk, self.peak, found)
             search.evaluations += moves
             if peak < self.peak:
@@ -249,7 +245,7 @@ class LeastPeak:
         self.offer(Schedule.from_steps(items[steps], source[steps], to[steps]))
 
     def _best_sequence(self) -> Sequence:
-        """Return the best schedule as a sequence, its transfers early or late, whichever is nearer to where they are there."""
+        """Return the best schedule as a sequence, its transfers early or late, whichever is nearer."""
         ops, cells = self.graph.num_ops, self.graph.num_tensors * self.devices
         order, placement = self.best.op_order().copy(), self.best.placement(self.graph).copy()
         sequence = Sequence(order, np.empty(ops, np.int32), placement, np.empty(cells, np.bool_))

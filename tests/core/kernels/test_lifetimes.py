@@ -4,7 +4,6 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.kernels.graph_arrays import graph_arrays
-from schedopt.core.kernels.several_devices.group_moves import NO_MOVES
 from schedopt.core.kernels.several_devices.lifetime_moves import PeakWalk, anneal_lifetimes
 from schedopt.core.kernels.several_devices.lifetimes import (
     Sequence,
@@ -95,7 +94,7 @@ def test_annealing_of_lifetimes(seed, devices):
     arrays, lifetimes, present = case.scratch()
     _, first = price_lifetimes(arrays, lifetimes, present, 50.0)
     found = Sequence(*(array.copy() for array in present))
-    peak = anneal_lifetimes(arrays, lifetimes, present, PeakWalk(50.0, 0.5, draws, NO_MOVES), first, found)
+    peak = anneal_lifetimes(arrays, lifetimes, present, PeakWalk(50.0, 0.5, draws), first, found)
     order, placement, late, expected_energy, expected_peak = expected
     assert present.order.tolist() == order
     assert present.position[order].tolist() == list(range(len(order)))
@@ -103,5 +102,9 @@ def test_annealing_of_lifetimes(seed, devices):
     assert present.late.tolist() == late.ravel().tolist()
     assert lifetimes.present.penalty.sum() == pytest.approx(expected_energy, rel=1e-9)
     assert peak == expected_peak
+    kept = [lifetimes.changes.amount, lifetimes.end, *lifetimes.present]
+    known = [array.copy() for array in kept]
+    price_lifetimes(arrays, lifetimes, present, 50.0)
+    assert all(np.allclose(array, before, rtol=1e-9, atol=0) for array, before in zip(kept, known, strict=True))
     found.position[found.order] = np.arange(len(order))
     assert price_lifetimes(arrays, lifetimes, found, 50.0)[1] == peak

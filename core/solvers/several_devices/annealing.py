@@ -57,6 +57,8 @@ MOVES_PER_OP, LONGER, HOTTER, HOTTER_PEAK = 4000, 1.3, (10.0, 1.0), (1.0, 20.0)
 What is much hotter shares out a few large weights, by worse plans in between.
 """
 SECONDS_TO_MERGE = 2e-5
+SECONDS_OF_KEYS = 0.01
+"""Seconds between two looks at the clock, about: keys of a dense graph take milliseconds each."""
 
 
 @dataclass(frozen=True)
@@ -328,6 +330,8 @@ class _Annealing:
         """Make some moves at one temperature, offer the best, and return what the present schedule costs."""
         search = self.search
         moves = self.cooling.moves(self.ops if kernel is not anneal_makespan else self.ops // PRICED_AGAIN)
+        if kernel is anneal_keys:
+            moves = min(moves, max(1, int(SECONDS_OF_KEYS / max(self.seconds_to_decode, 1e-9))))
         if self.move_draws:
             moves = min(moves, self.ops)
         excess, value = search.best_fitness

@@ -84,3 +84,20 @@ def test_groups_move_where_transfers_take_time(latency, columns, monkeypatch):
     graph, _ = naive.random_graph(np.random.default_rng(117), 40)
     solve(Problem(graph, "runtime", 2, latency=latency), "annealing", evaluations=300)
     assert drawn == columns
+
+
+def test_keys_that_take_long_look_at_the_clock_often(monkeypatch):
+    """Else a call of the kernel takes the time in which the memory limit could be kept."""
+    most, kernel = [], annealing.anneal_keys
+
+    def spy(*arguments):
+        most.append(len(arguments[-1].draws))
+        return kernel(*arguments)
+
+    monkeypatch.setattr(annealing, "anneal_keys", spy)
+    graph, _ = naive.random_graph(np.random.default_rng(119), 40)
+    for seconds, expected in ((1e-6, 19), (0.004, 2), (0.1, 1)):
+        monkeypatch.setattr(annealing, "seconds_to_decode", lambda problem, seconds=seconds: seconds)
+        most.clear()
+        solve(Problem(graph, "runtime", 2), "annealing:keys=1", evaluations=400)
+        assert max(most) == expected

@@ -74,7 +74,7 @@ class Changes(NamedTuple):
     amount: IntArray
     stamp: IndexArray
     clock: IntArray
-    cells: IndexArray
+    cells: IntArray
     before: IntArray
     number: IntArray
 
@@ -120,26 +120,26 @@ def new_lifetimes(g: GraphArrays, devices: int) -> Lifetimes:
     rows = (2 * ops + 1) * devices
     views = tensors if (g.alias_of >= 0).any() else 0
 
-    def bytes_of(count: int) -> IntArray:
+    def long(count: int) -> IntArray:
         return np.empty(count, np.int64)
 
-    def numbers(count: int) -> IndexArray:
+    def short(count: int) -> IndexArray:
         return np.empty(count, np.int32)
 
-    present, other = (Course(bytes_of(ops * devices), bytes_of(ops), np.empty(ops)) for _ in range(2))
+    present, other = (Course(long(ops * devices), long(ops), np.empty(ops)) for _ in range(2))
     return Lifetimes(
-        changes=Changes(bytes_of(rows), numbers(rows), bytes_of(1), numbers(rows), bytes_of(rows), bytes_of(1)),
+        changes=Changes(long(rows), short(rows), long(1), long(rows), long(rows), long(1)),
         present=present,
         other=other,
-        persistent=bytes_of(devices),
-        end=numbers(views),
-        resident=bytes_of(devices),
-        first=numbers(devices),
-        last=numbers(devices),
-        held=numbers(devices),
-        stamp=numbers(tensors),
-        touched=numbers(tensors),
-        end_before=numbers(views),
+        persistent=long(devices),
+        end=short(views),
+        resident=long(devices),
+        first=short(devices),
+        last=short(devices),
+        held=short(devices),
+        stamp=short(tensors),
+        touched=short(tensors),
+        end_before=short(views),
     )
 
 

@@ -46,8 +46,8 @@ LEAST_SAVED = 0.5
 FIRST_BEAM, LARGEST_BEAM, LEAST_DROP = 8, 1024, 200
 CELLS_PER_CALL = 1_000_000
 MOST_CELLS = 2**23
-PRICED_AGAIN = 20
-"""Of so many ops about one is priced again after a move."""
+PLACES_AGAIN, USES_AGAIN = 0.05, 2.0
+"""Of all places those that are priced again after a move, about, and how often the uses of what it touches are read."""
 POWER = 16
 """Penalties grow with this power of the bytes; so must what is accepted."""
 
@@ -210,18 +210,25 @@ class LeastPeak:
         present = self._best_sequence()
         found = self._best_sequence()
         size, start, priced = max(1.0, float(self.peak)), self.progress(), -math.inf
+        work, least = self._work_per_move(), self.peak
         while not self.must_stop():
             if search.evaluations - priced > MOST_MOVES:
                 price_lifetimes(self.arrays, self.lifetimes, present, size)
                 search.evaluations += 1
                 priced = search.evaluations
             temperature = hot * (cold / hot) ** ((self.progress() - start) / (1.0 - start))
-            moves = self.cooling.moves(self.graph.num_ops // PRICED_AGAIN)
+            moves = self.cooling.moves(work)
             walk = PeakWalk(size, temperature, search.rng.random((moves, 6)))
-            peak = anneal_lifetimes(self.arrays, self.lifetimes, present, walk, self.peak, found)
+            peak = anneal_lifetimes(self.arrays, self.lifetimes, present, walk, least, found)
             search.evaluations += moves
-            if peak < self.peak:
+            if peak < least:
+                least = peak
                 self._offer_sequence(found)
+
+    def _work_per_move(self) -> int:
+        """Return what a move costs, about, in ops priced: some places, and all uses of what its op makes or reads."""
+        ops, uses = max(1, self.graph.num_ops), np.diff(self.arrays.consumer_ptr) + 1.0
+        return int(PLACES_AGAIN * ops + USES_AGAIN * (uses**2).sum() / ops)
 
     def offer(self, schedule: Schedule) -> None:
         """Offer a schedule, and remember the one of least peak."""

@@ -94,7 +94,9 @@ def test_annealing_of_lifetimes(seed, devices):
     arrays, lifetimes, present = case.scratch()
     _, first = price_lifetimes(arrays, lifetimes, present, 50.0)
     found = Sequence(*(array.copy() for array in present))
-    peak = anneal_lifetimes(arrays, lifetimes, present, PeakWalk(50.0, 0.5, draws), first, found)
+    peak = first
+    for part in np.split(draws, [7, 25]):
+        peak = anneal_lifetimes(arrays, lifetimes, present, PeakWalk(50.0, 0.5, part), peak, found)
     order, placement, late, expected_energy, expected_peak = expected
     assert present.order.tolist() == order
     assert present.position[order].tolist() == list(range(len(order)))
@@ -102,7 +104,7 @@ def test_annealing_of_lifetimes(seed, devices):
     assert present.late.tolist() == late.ravel().tolist()
     assert lifetimes.present.penalty.sum() == pytest.approx(expected_energy, rel=1e-9)
     assert peak == expected_peak
-    kept = [lifetimes.changes.amount, lifetimes.end, *lifetimes.present]
+    kept = [lifetimes.changes.amount, lifetimes.persistent, lifetimes.end, *lifetimes.present]
     known = [array.copy() for array in kept]
     price_lifetimes(arrays, lifetimes, present, 50.0)
     assert all(np.allclose(array, before, rtol=1e-9, atol=0) for array, before in zip(kept, known, strict=True))

@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
@@ -73,3 +74,25 @@ def test_sequences_are_priced_whole_again_before_their_moves_are_too_many_to_num
     usual = found(often=False)
     monkeypatch.setattr(peak_annealing, "MOST_MOVES", 0)
     assert found(often=True) < 1.2 * usual
+
+
+@pytest.mark.parametrize(("readers", "most"), [(1, 1000), (100, 8)])
+def test_dense_graphs_look_at_the_clock_often(readers, most, monkeypatch):
+    """There a move reads the uses of what its op reads, which are many."""
+    made, kernel = [], peak_annealing.anneal_lifetimes
+
+    def spy(*arguments):
+        made.append(len(arguments[3].draws))
+        return kernel(*arguments)
+
+    monkeypatch.setattr(peak_annealing, "anneal_lifetimes", spy)
+    builder = GraphBuilder("bipartite")
+    makers = [builder.add_op(f"maker{at}", outputs=[8]) for at in range(100)]
+    for at in range(100):
+        builder.add_op(f"reader{at}", inputs=[(makers[(at + other) % 100], 0) for other in range(readers)], outputs=[4])
+    graph = builder.build()
+    search = Search(Problem(graph, "memory", 2), max_evaluations=20_000, lower_bound=0)
+    search.offer_order(graph.input_order)
+    peak_annealing.LeastPeak(search, 0).anneal(0.1, 0.001)
+    assert max(made) <= most
+    assert max(made) > most / 4

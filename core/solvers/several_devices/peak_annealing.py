@@ -82,6 +82,8 @@ class LeastPeak:
         one = self.search_orders(first, SHARE_OF_ORDERS)
         assert one.best is not None
         self.search_placements(one.best.op_order())
+        if self.peak >= one.best_value:
+            self.deal(one.best.op_order())
         self.refute_peaks(one)
         least = max(self.goal, one.best_value / self.devices)
         if one.best_value - self.peak < LEAST_SAVED * (one.best_value - least):
@@ -176,10 +178,10 @@ class LeastPeak:
     def search_placements(self, order: Any, share: float = SHARE_OF_BEAMS) -> None:
         """Send beams along an order under falling limits: farther down after a success, wider after failures.
 
-        Stops when a share of the budget is spent on it.
+        Stops when a share of the budget is spent on it; a beam is given up when as much again is, if by time.
         """
         until = self.progress() + share
-        beams = _Beams(self, order)
+        beams = _Beams(self, order, until + share)
         largest = beams.largest
         size, drop = int(min(FIRST_BEAM, largest, self.search.evaluations_left)), max(1, (self.peak - self.goal) // 4)
         while not self.must_stop() and self.progress() < until and size <= min(largest, self.search.evaluations_left):
@@ -191,6 +193,19 @@ class LeastPeak:
                 drop //= 2
             else:
                 size *= 2
+
+    def deal(self, order: IndexArray) -> None:
+        """Offer a schedule whose ops are dealt out at random: where no beam ends in time, or none saves a byte.
+
+        Annealing from there is worth about what it is from a beam's placement, and far more than from one device.
+        """
+        if self.must_stop():
+            return
+        self.search.evaluations += 1
+        cells = self.graph.num_tensors * self.devices
+        placement = self.search.rng.integers(0, self.devices, self.graph.num_ops, np.int32)
+        position = np.empty(self.graph.num_ops, np.int32)
+        self._offer_sequence(Sequence(order.copy(), position, placement, np.ones(cells, np.bool_)))
 
     def follow(self, order: IndexArray) -> None:
         """Send narrow beams along an order, as long as each finds a lower peak."""
@@ -275,10 +290,10 @@ def warm_up(tiny: Problem) -> None:
 
 
 class _Beams:
-    """Beams along one order."""
+    """Beams along one order, given up where time alone is limited and more of it is spent than a share."""
 
-    def __init__(self, peaks: LeastPeak, order: Any) -> None:
-        self.peaks = peaks
+    def __init__(self, peaks: LeastPeak, order: Any, share: float = 1.0) -> None:
+        self.peaks, self.share = peaks, share
         self.route, slots = new_route(peaks.arrays, order)
         self.slots = slots
         graph, devices = peaks.graph, peaks.devices
@@ -300,8 +315,9 @@ class _Beams:
         stretch = max(1, CELLS_PER_CALL // (size * self.slots))
         start_beam(*beam)
         count = 1
+        is_timed = math.isinf(peaks.cooling.evaluations)
         for first in range(0, graph.num_ops, stretch):
-            if search.must_stop():
+            if search.must_stop() or (is_timed and peaks.progress() >= self.share):
                 return False
             last = min(graph.num_ops, first + stretch)
             count, expanded = extend_beam(*beam, self.choices, limits, first, last, count)

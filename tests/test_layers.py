@@ -154,6 +154,7 @@ def test_kernels_are_compiled_in_their_folder_only():
             assert not {"njit", "jit", "kernel", "inlined"} & set(names), name_of(path)
 
 
+@pytest.mark.slow
 def test_broad_excepts_are_around_the_code_of_others():
     """Few handlers catch everything without raising it again: the shell's last, a method's run, a model's own code."""
     broad = [

@@ -65,6 +65,7 @@ def test_one_worker_is_this_process_and_works_when_asked(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["asked"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_workers_end_when_the_process_that_started_them_is_killed():
     code = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ...arrays import FloatArray
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
@@ -150,10 +152,10 @@ def _make(g: GraphArrays, z: Lifetimes, q: Sequence, move: Move, count: int) -> 
         for at in range(count):
             z.end_before[at] = z.end[z.touched[at]]
     for at in range(count):
-        mark(g, z, q, z.touched[at], -1)
+        mark(g, z, q, z.touched[at], np.int64(-1))
     _put(g, z, q, move)
     for at in range(count):
-        mark(g, z, q, z.touched[at], 1)
+        mark(g, z, q, z.touched[at], np.int64(1))
 
 
 @inlined

@@ -144,7 +144,7 @@ def new_lifetimes(g: GraphArrays, devices: int) -> Lifetimes:
 
 
 @inlined
-def find_uses(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: int) -> None:
+def find_uses(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: Any) -> None:
     """Fill `z.first` and `z.last` for a tensor; a device that neither made nor reads it has `last` -1."""
     for device in range(z.first.size):
         z.first[device] = q.order.size
@@ -159,7 +159,7 @@ def find_uses(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: int) -> None:
 
 
 @inlined
-def _is_sent_late(z: Lifetimes, q: Sequence, cell: int, home: int, target: int) -> Any:
+def _is_sent_late(z: Lifetimes, q: Sequence, cell: Any, home: int, target: int) -> Any:
     """Whether a tensor is sent right before it is read on the target, once its uses are known."""
     return q.late[cell] or z.first[target] <= z.last[home]
 
@@ -183,7 +183,7 @@ def _later(q: Sequence, row: int, other: int) -> Any:
 
 
 @inlined
-def _find_held(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: int) -> None:
+def _find_held(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: Any) -> None:
     """Fill `z.held` for a tensor from the ends of its views, which must be known."""
     z.held[:] = -1
     for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
@@ -205,10 +205,10 @@ def _add(c: Changes, cell: int, amount: int) -> None:
 
 
 @kernel
-def mark(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: int, sign: int) -> None:
+def mark(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: np.int32, sign: np.int64) -> None:
     """Add the bytes of a tensor's copies (sign 1), which sets its end, or take them away (sign -1).
 
-    The ends of its views must be known.
+    The ends of its views must be known. Numbers are typed, as a kernel is compiled for each type and each constant.
     """
     ops, devices, c = q.order.size, z.first.size, z.changes
     maker = g.producer[tensor]
@@ -239,7 +239,7 @@ def mark(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: int, sign: int) -> N
 
 @kernel
 def price_places(
-    g: GraphArrays, z: Lifetimes, q: Sequence, size: float, first: int, last: int, rest: float, bar: float
+    g: GraphArrays, z: Lifetimes, q: Sequence, size: float, first: Any, last: int, rest: float, bar: float
 ) -> tuple[float, int]:
     """Fill `z.other` from one place to another; return all penalties, those of the rest included, and the most bytes.
 
@@ -300,8 +300,8 @@ def price_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, size: float) -> t
         z.persistent[q.placement[op]] += g.persistent[op]
         for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
             if not g.is_control[tensor]:
-                mark(g, z, q, tensor, 1)
-    cost = price_places(g, z, q, size, 0, ops - 1, 0.0, np.inf)
+                mark(g, z, q, np.int32(tensor), np.int64(1))
+    cost = price_places(g, z, q, size, np.int64(0), ops - 1, 0.0, np.inf)
     take_places(z, 0, ops - 1)
     return cost
 

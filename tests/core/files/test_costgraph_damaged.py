@@ -170,6 +170,7 @@ def damaged(draw, data):
     return data
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(damaged(BINARY))
 def test_damaged_binary(data):
@@ -192,6 +193,7 @@ TOKENS = re.findall(rb'\s+|"[^"]*"|[\w-]+|.', TEXT)
 ODD = [b"\n", b" ", *b"[ ] , ; # ' 0 -1 07 0x1 1e3 9999999999999999999 true < >".split()]
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.data())
 def test_swapped_tokens_are_judged_as_protobuf_judges_them(data):

@@ -78,6 +78,7 @@ def test_devices_are_tried_until_it_fits():
     assert not schedopt.fit(graph, 99, devices=8).fits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(8, quick=3))
 def test_a_claim_of_no_is_never_beaten(seed):
     import numpy as np

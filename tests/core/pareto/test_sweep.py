@@ -66,6 +66,7 @@ def test_one_schedule_that_has_both():
     assert front.searches == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 def test_no_point_is_beaten_and_bounds_hold_of_every_point(devices):
     rng = np.random.default_rng(0)

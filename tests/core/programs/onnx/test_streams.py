@@ -136,6 +136,7 @@ def test_nothing_is_written_where_results_differ(program, tmp_path, monkeypatch)
     assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
 
 
+@pytest.mark.slow
 def test_plans_run_in_turns_and_agree(program):
     graph = graph_of(program)
     plan = by_branch(graph, 2)

@@ -104,9 +104,22 @@ def test_annealing_of_lifetimes(seed, devices):
     assert present.late.tolist() == late.ravel().tolist()
     assert lifetimes.present.penalty.sum() == pytest.approx(expected_energy, rel=1e-9)
     assert peak == expected_peak
-    kept = [lifetimes.changes.amount, lifetimes.persistent, lifetimes.end, *lifetimes.present]
-    known = [array.copy() for array in kept]
-    price_lifetimes(arrays, lifetimes, present, 50.0)
-    assert all(np.allclose(array, before, rtol=1e-9, atol=0) for array, before in zip(kept, known, strict=True))
     found.position[found.order] = np.arange(len(order))
     assert price_lifetimes(arrays, lifetimes, found, 50.0)[1] == peak
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_moves_leave_what_pricing_anew_finds(seed, devices):
+    case = Case(seed, devices, most_ops=60)
+    arrays, lifetimes, present = case.scratch()
+    found = Sequence(*(array.copy() for array in present))
+    _, peak = price_lifetimes(arrays, lifetimes, present, 500.0)
+    kept = [lifetimes.changes.amount, lifetimes.persistent, lifetimes.end, *lifetimes.present]
+    for temperature in (10.0, 0.1, 0.001):
+        peak = anneal_lifetimes(
+            arrays, lifetimes, present, PeakWalk(500.0, temperature, case.rng.random((200, 6))), peak, found
+        )
+        known = [array.copy() for array in kept]
+        price_lifetimes(arrays, lifetimes, present, 500.0)
+        assert all(np.allclose(array, before, rtol=1e-9, atol=0) for array, before in zip(kept, known, strict=True))

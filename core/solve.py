@@ -139,19 +139,13 @@ def _offer_at_once(search: Search, spec: MethodSpec) -> None:
 
 
 def strengthen_bound(search: Search) -> None:
-    """Add the min-cut bound on one device's peak memory, as far as its allowance of work goes."""
+    """Add the min-cut bound on the peak, as far as its allowance of work goes."""
     problem = search.problem
-    if problem.task != "memory" or problem.devices > 1 or search.is_optimal:
+    if problem.task != "memory" or search.is_optimal or (problem.devices > 1 and not problem.is_plain):
         return
-    assert search.best is not None and search.best_simulation is not None
-    bound = min_cut_bound(
-        problem.graph,
-        search.best.op_order(),
-        search.best_simulation.step_memory,
-        int(search.lower_bound),
-        stop=search.interrupt.is_set,
-        has_time_for=search.has_time_for,
-    )
+    assert search.best is not None
+    known, stop = int(search.lower_bound), search.interrupt.is_set
+    bound = min_cut_bound(problem, search.best.op_order(), known, stop=stop, has_time_for=search.has_time_for)
     search.raise_lower_bound(bound)
 
 

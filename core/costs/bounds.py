@@ -14,11 +14,13 @@ from ..buffers import Buffers
 from ..graph import CostGraph
 from ..homes import model_of
 from ..kernels.one_device.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
+from ..kernels.one_device.order_memory import memory_of_steps
 from ..kernels.paths import path_ends
 from ..kernels.reach import reachable
 from ..problem import Problem
 from .communication_bounds import communication_bound
 from .machine_bounds import machine_memory_bound, machine_runtime_bound
+from .split_buffers import split_buffers
 
 MIN_CUT_WORK = 100_000_000
 LEAST_FLOWS = 10
@@ -100,14 +102,13 @@ def op_needs(graph: CostGraph, devices: int) -> IntArray:
     return need
 
 
-def last_step_need(graph: CostGraph, *, recompute: bool = False) -> int:
+def last_step_need(graph: CostGraph, b: Buffers, *, recompute: bool = False) -> int:
     """Return the least bytes of any order's last step on one device, persistent bytes left out.
 
     Every final buffer is there, and the last op frees whatever else it reads or makes, for nobody reads it later. Where
     ops may run again, one that makes something final can be last, too; a last run that makes nothing final and is not
-    its op's only one could be left out.
+    its op's only one could be left out. The buffers are the graph's own, or those that `split_buffers` returns.
     """
-    b = graph.buffers
     need = b.workspace + sum_of_groups(np.where(b.is_final, 0, b.size)[b.used], b.used_ptr)
     np.add.at(need, b.producer[~b.is_final], b.size[~b.is_final])
     can_be_last = np.diff(b.successor_ptr) == 0
@@ -120,16 +121,16 @@ def last_step_need(graph: CostGraph, *, recompute: bool = False) -> int:
 def memory_bound(problem: Problem) -> int:
     """Return the bound on peak memory, bytes, that needs no flow.
 
-    One device: the largest op or the last step. Several: the largest op with its persistent bytes, or all that stays to
-    the end (persistent bytes, final tensors that are no views) shared evenly.
+    One device: the largest op or the last step. Several: the largest op with its persistent bytes, or the last step
+    shared evenly, views sent alone where that is less.
     """
     graph = problem.graph
     need = op_needs(graph, problem.devices)
     persistent = int(graph.persistent.sum())
     if problem.devices == 1:
-        return persistent + max(int(need.max()), last_step_need(graph, recompute=problem.recompute))
-    stays = persistent + int(graph.tensor_size[graph.is_final & (graph.alias_of < 0)].sum())
-    return max(-(-stays // problem.devices), int((need + graph.persistent).max()))
+        return persistent + max(int(need.max()), last_step_need(graph, graph.buffers, recompute=problem.recompute))
+    last = persistent + last_step_need(graph, split_buffers(graph))
+    return max(-(-last // problem.devices), int((need + graph.persistent).max()))
 
 
 def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
@@ -213,16 +214,17 @@ def min_cuts(
         yield term, side[: len(order)].copy()
 
 
-def min_cut_bound(
-    graph: CostGraph, order: NDArray[Any], step_memory: NDArray[Any], known: int = 0, **limits: Any
-) -> int:
-    """Return the min-cut bound on one device's peak memory, bytes: the largest of `min_cuts`, or what is known.
+def min_cut_bound(problem: Problem, order: NDArray[Any], known: int = 0, **limits: Any) -> int:
+    """Return the min-cut bound on the peak, bytes, or what is known if that is more; given any order of the ops.
 
-    Parameters are those of `min_cuts`, with the persistent bytes.
+    On one device it is the largest of `min_cuts` with the persistent bytes. Several share that evenly, views sent alone
+    where that is less. What limits the work is as there.
     """
+    graph, devices = problem.graph, problem.devices
     persistent = int(graph.persistent.sum())
-    cuts = min_cuts(graph.buffers, order, step_memory - persistent, known - persistent, **limits)
-    return max([known, *(persistent + term for term, _ in cuts)])
+    b = graph.buffers if devices == 1 else split_buffers(graph)
+    cuts = min_cuts(b, order, memory_of_steps(b, order), devices * known - persistent, **limits)
+    return max([known, *(-(-(persistent + term) // devices) for term, _ in cuts)])
 
 
 def lower_bound(problem: Problem) -> float:

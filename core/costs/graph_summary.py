@@ -49,7 +49,7 @@ def summarise(graph: CostGraph) -> GraphSummary:
     """Return the graph in numbers."""
     problem = Problem(graph)
     simulation = simulate(problem, Schedule.single_device(graph.input_order))
-    bound = min_cut_bound(graph, graph.input_order, simulation.step_memory, memory_bound(problem))
+    bound = min_cut_bound(problem, graph.input_order, memory_bound(problem))
     return GraphSummary(
         name=graph.name,
         ops=graph.num_ops,

@@ -50,7 +50,7 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None) 
     memory = simulate(tiny, Schedule.single_device(order)).step_memory
     if problem.recompute:
         recompute_bound(replace(tiny, task="runtime", memory_limit=int(memory.max()) - 1), order, memory)
-    min_cut_bound(tiny.graph, order, memory)
+    min_cut_bound(tiny, order)
     lower_bound(tiny)
 
 

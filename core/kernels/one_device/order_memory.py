@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...arrays import IntArray
 from ...buffers import Buffers
 from ..jit import kernel
@@ -30,3 +32,10 @@ def order_memory(b: Buffers, order: Any, base: int, uses: Any, memory: IntArray)
         for buffer in range(b.made_ptr[op], b.made_ptr[op + 1]):
             if b.user_ptr[buffer] == b.user_ptr[buffer + 1] and not b.is_final[buffer]:
                 resident -= b.size[buffer]
+
+
+def memory_of_steps(b: Buffers, order: Any, base: int = 0) -> IntArray:
+    """Return the bytes that each step of an order takes, shape `(ops,)`; `base` bytes are there throughout."""
+    memory = np.empty(len(order), np.int64)
+    order_memory(b, order, base, np.empty(len(b.size), np.int32), memory)
+    return memory

@@ -15,7 +15,7 @@ import numpy as np
 from ...arrays import IndexArray, IntArray
 from ...buffers import Buffers
 from ...costs.bounds import min_cuts
-from ...kernels.one_device.order_memory import order_memory
+from ...kernels.one_device.order_memory import memory_of_steps
 from ...one_device.order_proofs import Precedences
 from ...one_device.stretches import separators, stretch_of
 from ...problem import Problem
@@ -181,9 +181,7 @@ class _Stretch:
         return True
 
     def _memory(self, order: IndexArray) -> IntArray:
-        memory = np.empty(len(order), np.int64)
-        order_memory(self.buffers, order, self.present, np.empty(len(self.buffers.size), np.int32), memory)
-        return memory
+        return memory_of_steps(self.buffers, order, self.present)
 
     def _accept(self, order: IndexArray, memory: IntArray) -> None:
         before = self.peak

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from ...arrays import IndexArray
-from ...costs.bounds import lower_bound
+from ...costs.bounds import lower_bound, min_cuts
+from ...costs.split_buffers import split_buffers
 from ...kernels.cost_model import new_steps
 from ...kernels.graph_arrays import graph_arrays, most_transfers
+from ...kernels.one_device.order_memory import memory_of_steps
 from ...kernels.several_devices.lifetime_moves import MOST_MOVES, PeakWalk, anneal_lifetimes
 from ...kernels.several_devices.lifetimes import (
     Sequence,
@@ -40,7 +43,9 @@ from ..one_device.sequences import kahn_order
 from .cooling import Cooling
 from .lazy_keys import as_schedule
 
-SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_PROOFS, SHARE_OF_OTHERS = 0.2, 0.15, 0.05, 0.1
+SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.05, 0.1
+LEAST_PROOFS, MOST_PROOFS, PROOF_OPS_PER_SECOND = 0.05, 0.3, 60
+"""Shares of the time for proofs: the larger the graph, the more moves it needs, and the less its proofs reach."""
 LEAST_SAVED = 0.5
 """Of what several devices may save of the peak on one: an order along which beams save less is one of bad luck."""
 FIRST_BEAM, LARGEST_BEAM, LEAST_DROP = 8, 1024, 200
@@ -73,6 +78,7 @@ class LeastPeak:
         self.cooling = Cooling(search, share)
         assert search.best is not None and search.best_simulation is not None
         self.best, self.peak = search.best, search.best_simulation.peak
+        self.buffers, self.bound = split_buffers(self.graph), self.devices * int(search.lower_bound)
 
     def run(self, hot: float, cold: float) -> None:
         """Search until the goal is met or the budget spent; temperatures are those of the peak."""
@@ -84,7 +90,7 @@ class LeastPeak:
         self.search_placements(one.best.op_order())
         if self.peak >= one.best_value:
             self.deal(one.best.op_order())
-        self.refute_peaks(one)
+        self.prove(one.best.op_order())
         least = max(self.goal, one.best_value / self.devices)
         if one.best_value - self.peak < LEAST_SAVED * (one.best_value - least):
             with suppress(Stopped):
@@ -141,39 +147,46 @@ class LeastPeak:
         order_search.solve(one, order_search.Parameters())
         search.evaluations += one.evaluations
         search.depends_on_time |= one.timed_out or one.depends_on_time
-        if self._shares_bounds():
+        if self.buffers is self.graph.buffers:
             self._share_bound(int(one.lower_bound))
         return one
 
-    def _shares_bounds(self) -> bool:
-        """Whether bounds for one device say anything: a view that is sent may take less than its buffer did."""
-        return self.search.problem.task == "memory" and not (self.graph.alias_of >= 0).any()
-
     def _share_bound(self, total: int) -> None:
         """Raise the bound to an even share of what no order is below on one device."""
-        self.search.raise_lower_bound(-(-total // self.devices))
-        self.goal = max(self.goal, int(self.search.lower_bound))
+        if self.problem.task == "memory":
+            self.search.raise_lower_bound(-(-total // self.devices))
+            self.goal = max(self.goal, int(self.search.lower_bound))
+            self.bound = max(self.bound, total)
 
-    def refute_peaks(self, one: Search) -> None:
-        """Raise the bound by refuting peaks on one device, from the order and the bound of a search there."""
+    def prove(self, order: IndexArray) -> None:
+        """Raise the bound, given an order of low peak on one device: by minimum cuts, then by refuting peaks there.
+
+        What one device needs is needed here too, shared evenly, but for views that may be sent alone: see
+        `split_buffers`. Cuts were found by the search on one device if those change nothing.
+        """
         search, ops = self.search, self.graph.num_ops
-        if self.must_stop() or not self._shares_bounds() or ops > LARGEST_RELATED:
+        if self.must_stop() or self.problem.task != "memory":
             return
-        if not search.has_time_for(ops**3 * SECONDS_TO_RELATE / SHARE_OF_PROOFS):
-            return
-        assert one.best is not None and one.best_simulation is not None
         present = int(self.graph.persistent.sum())
-        low, high = int(one.lower_bound), min(int(one.best_value), self.devices * self.peak)
-        memory = one.best_simulation.step_memory - present
-        precedences = Precedences(self.graph.buffers, one.best.op_order(), memory)
-        most_flows = self.cooling.evaluations  # which take about as long each
-        latest = min(search.deadline, time.monotonic() + SHARE_OF_PROOFS * self.cooling.seconds)
-
-        def stop() -> bool:
-            return self.must_stop() or precedences.flows >= most_flows or search.is_past(latest)
-
-        for bound in Refutations(precedences).bounds(low - present, high - present, stop):
+        memory = memory_of_steps(self.buffers, order)
+        if self.buffers is not self.graph.buffers:
+            stop, has_time_for = self._stop_after(SHARE_OF_CUTS), search.has_time_for
+            cuts = min_cuts(self.buffers, order, memory, self.bound - present, stop=stop, has_time_for=has_time_for)
+            for term, _ in cuts:
+                self._share_bound(term + present)
+        share = min(MOST_PROOFS, max(LEAST_PROOFS, PROOF_OPS_PER_SECOND * self.cooling.seconds / ops))
+        if self.must_stop() or ops > LARGEST_RELATED or not search.has_time_for(ops**3 * SECONDS_TO_RELATE / share):
+            return
+        precedences = Precedences(self.buffers, order, memory)
+        stop = self._stop_after(share, lambda: precedences.flows >= self.cooling.evaluations)  # take about as long each
+        high = min(int(memory.max()), self.devices * self.peak - present)
+        for bound in Refutations(precedences).bounds(self.bound - present, high, stop):
             self._share_bound(bound + present)
+
+    def _stop_after(self, share: float, is_enough: Callable[[], bool] = lambda: False) -> Callable[[], bool]:
+        """Return what says whether to stop: after a share of the time from now on, or if something is enough."""
+        latest = min(self.search.deadline, time.monotonic() + share * self.cooling.seconds)
+        return lambda: self.must_stop() or is_enough() or self.search.is_past(latest)
 
     def search_placements(self, order: Any, share: float = SHARE_OF_BEAMS) -> None:
         """Send beams along an order under falling limits: farther down after a success, wider after failures.

@@ -44,7 +44,7 @@ def test_one_device_optimum(seed):
         assert naive.order_peak(plain, chosen[:: -1 if is_backward else 1].tolist()) <= optimum + 10
 
     assert lower_bound(problem) == memory_bound(problem) <= optimum
-    assert min_cut_bound(graph, beam.order, simulation.step_memory) <= optimum
+    assert min_cut_bound(Problem(graph), beam.order) <= optimum
     assert beam_search(Search(problem, seed=seed), 10**6, cutoff=optimum).order is None
     assert beam_search(Search(problem, seed=seed), 10**6, cutoff=optimum + 1).order is not None
 
@@ -105,8 +105,7 @@ def test_no_order_beats_a_bound_on_one_device(seed):
     rng = np.random.default_rng([13, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 8)))
     order = graph.input_order
-    memory = simulate(Problem(graph), Schedule.single_device(order)).step_memory
-    bound = max(memory_bound(Problem(graph)), min_cut_bound(graph, order, memory))
+    bound = max(memory_bound(Problem(graph)), min_cut_bound(Problem(graph), order))
     for order in itertools.islice(naive.all_orders(plain), 1000):
         assert naive.order_peak(plain, order) >= bound
     assert runtime_bound(Problem(graph, "runtime")) == pytest.approx(sum(plain.runtime))

@@ -22,24 +22,24 @@ def test_the_optimum_on_small_graphs(seed):
     assert result.lower_bound <= optimum
 
 
-def test_refuted_peaks_of_one_device_raise_the_bound_here(monkeypatch):
-    """An even share of them, repeatably where evaluations are limited; not where a view may be sent alone."""
+@pytest.mark.parametrize(("seed", "aliases"), [(0, False), (12, True)])
+def test_refuted_peaks_of_one_device_raise_the_bound_here(seed, aliases, monkeypatch):
+    """An even share of them, repeatably where evaluations are limited, and of the pieces where there are views."""
 
-    def bound(**options):
-        graph, _ = naive.random_graph(np.random.default_rng([115, 0]), 80, edges=1.2, **options)
+    def bound():
+        graph, _ = naive.random_graph(np.random.default_rng([115, seed]), 80, edges=1.2, aliases=aliases)
         return solve(Problem(graph, "memory", 2), "annealing", evaluations=400).lower_bound
 
-    plain, with_views = bound(aliases=False), bound(aliases=True)
-    assert bound(aliases=False) == plain
+    with_proofs = bound()
+    assert bound() == with_proofs
     monkeypatch.setattr("schedopt.core.one_device.refutations.Refutations.bounds", lambda *arguments: iter(()))
-    assert bound(aliases=False) < plain
-    assert bound(aliases=True) == with_views
+    assert bound() < with_proofs
 
 
 @pytest.mark.parametrize("least", [-100.0, 0.5])
 def test_other_orders_are_followed_where_devices_save_little(least, monkeypatch):
     """Where the beams along the first order save nothing, which an empty search stands for."""
-    for name in ("search_placements", "deal", "refute_peaks", "anneal"):
+    for name in ("search_placements", "deal", "prove", "anneal"):
         monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda *arguments: None)
     monkeypatch.setattr(peak_annealing, "LEAST_SAVED", least)
     lower = []
@@ -102,7 +102,7 @@ def test_dense_graphs_look_at_the_clock_often(readers, most, monkeypatch):
 
 def test_ops_are_dealt_out_where_no_beam_ends_in_time(monkeypatch):
     monkeypatch.setattr(peak_annealing._Beams, "send", lambda *arguments: False)
-    for name in ("refute_peaks", "try_others", "anneal"):
+    for name in ("prove", "try_others", "anneal"):
         monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda *arguments: None)
     graph, _ = naive.random_graph(np.random.default_rng([120, 0]), 60)
     one = solve(Problem(graph), "order-search").value

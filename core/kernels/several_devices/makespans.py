@@ -1,9 +1,9 @@
-"""Annealing of sequences for the makespan alone: priced from the first change on, and given up as early as can be.
+"""Annealing of sequences for the makespan: priced from the first change on, and given up as early as can be.
 
-Without memory accounting a sequence whose transfers are sent *together* (see `sequences`) is fully told by a few
-numbers per place in its order: the clocks, when each pair of devices last met, and what is due between them. They are
-kept at every few places, so that a move is priced from the last of these before it. It is given up as soon as an op's
-longest path, or the time that devices have lost so far, shows that the makespan will exceed the bar.
+But for its memory a sequence (see `sequences`) is fully told by a few numbers per place in its order: the clocks, when
+each pair of devices last met, and what is due between them. They are kept at every few places, so that a move is priced
+from the last of these before it. It is given up as soon as an op's longest path, or the time that devices have lost so
+far, shows that the makespan will exceed the bar. Under a memory limit what is left is run as a whole.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 
 from ...arrays import FloatArray, IndexArray
 from ..bits import bit_of, has_bit
-from ..cost_model import State
+from ..cost_model import State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..links import Links
 from ..paths import path_ends
 from .group_moves import GroupMoves, drawn_group, put_back, put_group
-from .sequences import Aim, Walk, drawn_device, note_best, shift
+from .sequences import Aim, Due, Walk, drawn_device, note_best, run_sequence, shift
 
 STRIDE = 4
 """Places between two rows: more take longer to go on from, fewer to be written."""
@@ -153,9 +153,34 @@ def _meet(now: Any, device: int, source: int, at: int, devices: int) -> None:
     now[due] = 0.0
 
 
+@inlined
+def _is_first_reader(g: GraphArrays, q: Sequence, tensor: Any, op: Any) -> Any:
+    """Whether an op is the first to read a tensor on its device."""
+    for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
+        other = g.consumers[at]
+        if q.placement[other] == q.placement[op] and q.position[other] < q.position[op]:
+            return False
+    return True
+
+
+@inlined
+def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, links: Links) -> None:
+    """Send an op what it lacks, one tensor after the other, right before it."""
+    device, devices = q.placement[op], links.devices
+    for i in range(g.input_ptr[op], g.input_ptr[op + 1]):
+        tensor = g.inputs[i]
+        source = q.placement[g.producer[tensor]]
+        if source != device and _is_first_reader(g, q, tensor, op):
+            cost = links.latency + g.tensor_size[tensor] * links.microseconds_per_byte
+            now[devices] += abs(now[device] - now[source]) + 2 * cost
+            end = max(now[device], now[source]) + cost
+            now[device] = end
+            now[source] = end
+
+
 @kernel
 def _makespan_from(
-    g: GraphArrays, w: Waits, q: Sequence, rows: Rows, first: int, bar: float, links: Links, is_free: bool
+    g: GraphArrays, w: Waits, q: Sequence, rows: Rows, first: int, bar: float, links: Links, together: bool
 ) -> Any:
     """Price a sequence whose first places are as in the present rows; write the others' rows.
 
@@ -165,6 +190,7 @@ def _makespan_from(
         The makespan in microseconds, infinite if it is sure to exceed the bar.
     """
     devices, now, stride = links.devices, rows.now, rows.stride
+    is_free = links.latency == 0.0 and links.microseconds_per_byte == 0.0
     begin = first // stride
     for cell in range(now.size):
         now[cell] = rows.present[begin, cell]
@@ -180,15 +206,18 @@ def _makespan_from(
         until_row -= 1
         op = q.order[at]
         device = q.placement[op]
-        for i in range(w.before_ptr[op], w.before_ptr[op + 1]):
-            maker = w.before[i]
-            source = q.placement[maker]
-            if source != device and now[devices + 1 + _pair(device, source)] <= q.position[maker]:
-                _meet(now, device, source, at, devices)
+        if together:
+            for i in range(w.before_ptr[op], w.before_ptr[op + 1]):
+                maker = w.before[i]
+                source = q.placement[maker]
+                if source != device and now[devices + 1 + _pair(device, source)] <= q.position[maker]:
+                    _meet(now, device, source, at, devices)
+        else:
+            _send_missing(g, q, now, op, links)
         now[device] += w.runtime[op]
         if now[device] + w.tail[op] > bar or now[devices] > most_lost:
             return np.inf
-        if not is_free:
+        if together and not is_free:
             _add_due(g, q, now, op, links)
     end = 0.0
     for device in range(devices):
@@ -236,25 +265,43 @@ def _first_change_of_group(w: Waits, q: Sequence, moves: GroupMoves, group: int)
     return first
 
 
-@kernel
-def anneal_makespan(
-    g: GraphArrays, s: State, course: Course, order: Any, position: Any, aim: Aim, links: Links, walk: Walk
-) -> float:
-    """Anneal over sequences by the moves of `anneal_sequence`, and by swaps of devices, where memory is not counted.
+@inlined
+def _price(
+    g: GraphArrays, s: State, scratch: tuple[Due, Course], q: Sequence, first: int, aim: Aim, links: Links, bar: float
+) -> tuple[float, int, float]:
+    """Return what a sequence costs, its peak and makespan, given the first place where it is not the present one.
 
-    Swaps are left out where transfers cost time: there they break up what belongs together.
+    Costs are above the bar if the makespan alone is; the peak is 0 without memory accounting.
+    """
+    due, (w, rows) = scratch
+    runtime, peak = _makespan_from(g, w, q, rows, first, bar / aim.scale, links, aim.together), 0
+    cost = aim.scale * runtime
+    if aim.memory and cost <= bar:
+        _, cost, peak, runtime = run_sequence(g, s, due, q.order, aim, links, bar, Steps(q.order[:0], q.order[:0]))
+    return cost, peak, runtime
+
+
+@kernel
+def anneal_sequence(
+    g: GraphArrays, s: State, scratch: tuple[Due, Course], order: Any, position: Any, aim: Aim, links: Links, walk: Walk
+) -> float:
+    """Anneal over sequences, 5 draws a move.
+
+    A move gives an op another device (half of the time), another place between those that it waits for and those that
+    wait for it, or both. Where transfers are free it may swap two ops' devices instead: else that breaks up what
+    belongs together. With 6 draws, a tenth of the moves give a group of ops one device.
 
     Returns
     -------
     float
-        What the present one, in `order` and `s`, costs then.
+        What the present sequence, in `order` and `s`, costs then.
     """
-    w, rows = course
+    w, rows = scratch[1]
     q = Sequence(order, position, s.placement)
     draws, energy = walk.draws, walk.energy
     is_free = links.latency == 0.0 and links.microseconds_per_byte == 0.0
     swapped = SWAPPED if is_free else 0.0
-    _makespan_from(g, w, q, rows, 0, np.inf, links, is_free)
+    _makespan_from(g, w, q, rows, 0, np.inf, links, aim.together)
     _keep_rows(rows, 0)
     for move in range(draws.shape[0]):
         op = int(draws[move, 0] * order.size)
@@ -280,8 +327,8 @@ def anneal_makespan(
             if not is_free and q.placement[op] != before:
                 first = _first_change(w, q, op, first)
         bar = energy * (1.0 - draws[move, 4]) ** -walk.temperature
-        runtime = _makespan_from(g, w, q, rows, first, bar / aim.scale, links, is_free)
-        if aim.scale * runtime > bar:
+        new, peak, runtime = _price(g, s, scratch, q, first, aim, links, bar)
+        if new > bar:
             if group >= 0:
                 put_back(walk.moves, group, q.placement)
             else:
@@ -289,7 +336,7 @@ def anneal_makespan(
                 q.placement[op] = before
                 shift(order, position, there, here)
             continue
-        energy = aim.scale * runtime
+        energy = new
         _keep_rows(rows, first)
-        note_best(walk, aim, 0, runtime, order, q.placement)
+        note_best(walk, aim, peak, runtime, order, q.placement)
     return energy

@@ -17,7 +17,7 @@ from ..cost_model import State, Steps, reset, run_op, run_transfer, write_step
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..links import Links
-from .group_moves import NO_MOVES, GroupMoves, drawn_group, put_back, put_group
+from .group_moves import NO_MOVES, GroupMoves
 
 LEAST_EXCESS = 0.001
 
@@ -222,42 +222,3 @@ def note_best(walk: Walk, aim: Aim, peak: int, runtime: float, order: Any, place
 def drawn_device(before: int, draw: float, devices: int) -> int:
     """Return a device other than the one before."""
     return (before + 1 + int(draw * (devices - 1))) % devices
-
-
-@kernel
-def anneal_sequence(
-    g: GraphArrays, s: State, due: Due, order: Any, position: Any, aim: Aim, links: Links, walk: Walk
-) -> float:
-    """Anneal over sequences, 5 draws a move; returns what the present one, in `order` and `s`, costs then.
-
-    A move gives an op another device (half of the time), another place between those that it waits for and
-    those that wait for it, or both. With 6 draws, a tenth of the moves give a group of ops one device.
-    """
-    devices, draws, energy = links.devices, walk.draws, walk.energy
-    nothing = Steps(order[:0], order[:0])
-    for move in range(draws.shape[0]):
-        group = drawn_group(walk.moves, draws[move])
-        op = int(draws[move, 0] * order.size)
-        before, here = s.placement[op], position[op]
-        there = here
-        kind = draws[move, 1] if devices > 1 else 1.0
-        if group >= 0:
-            if not put_group(walk.moves, group, int(draws[move, 3] * devices), s.placement):
-                continue
-        else:
-            if kind < 0.5:
-                s.placement[op] = drawn_device(before, draws[move, 2], devices)
-            if kind >= 0.1:
-                there = shift_within(g, order, position, op, draws[move, 3])
-        bar = energy * (1.0 - draws[move, 4]) ** -walk.temperature
-        _, new, peak, runtime = run_sequence(g, s, due, order, aim, links, bar, nothing)
-        if new > bar:
-            if group >= 0:
-                put_back(walk.moves, group, s.placement)
-            else:
-                s.placement[op] = before
-                shift(order, position, there, here)
-            continue
-        energy = new
-        note_best(walk, aim, peak, runtime, order, s.placement)
-    return energy

@@ -22,9 +22,9 @@ from ...kernels.links import links_of
 from ...kernels.several_devices.group_moves import NO_MOVES, moves_of
 from ...kernels.several_devices.lazy_decoder import new_lazy
 from ...kernels.several_devices.lazy_keys import anneal_keys, price_keys
-from ...kernels.several_devices.makespans import anneal_makespan, new_course
+from ...kernels.several_devices.makespans import anneal_sequence, new_course
 from ...kernels.several_devices.random_keys import new_prices
-from ...kernels.several_devices.sequences import Aim, Walk, anneal_sequence, run_sequence
+from ...kernels.several_devices.sequences import Aim, Walk, run_sequence
 from ...problem import Problem
 from ...search import parameters as base
 from ...search.parameters import parameter
@@ -281,15 +281,12 @@ class _Annealing:
         self.state.placement[:] = self.placement
         self.group_moves = moves_of(groups_in_time(search))
         columns = 6 if self.group_moves.groups.first.size else 5
-        kernel: Callable[..., float] = anneal_sequence
-        scratch: Any = self.lazy.due
-        if not aim.memory:
-            kernel, scratch = anneal_makespan, new_course(self.arrays, self.problem.graph.input_order, self.links)
-            if self.problem.is_paid:
-                self.move_draws = MoveDraws(self.problem, self.arrays, self.state.placement)
+        scratch = self.lazy.due, new_course(self.arrays, self.problem.graph.input_order, self.links)
+        if self.problem.is_paid and not aim.memory:
+            self.move_draws = MoveDraws(self.problem, self.arrays, self.state.placement)
         while not search.must_stop() and (now := self.cooling.progress()) < 1.0:
             temperature = hot * (cold / hot) ** ((now - start) / (1.0 - start))
-            energy = self._anneal(columns, kernel, (scratch, order, position, aim), temperature, energy)
+            energy = self._anneal(columns, anneal_sequence, (scratch, order, position, aim), temperature, energy)
             if aim.memory and not search.must_stop():
                 aim, energy = self._reweigh(aim, order)
 
@@ -329,7 +326,7 @@ class _Annealing:
     ) -> float:
         """Make some moves at one temperature, offer the best, and return what the present schedule costs."""
         search = self.search
-        moves = self.cooling.moves(self.ops if kernel is not anneal_makespan else self.ops // PRICED_AGAIN)
+        moves = self.cooling.moves(self.ops if self.aim.memory or kernel is anneal_keys else self.ops // PRICED_AGAIN)
         if kernel is anneal_keys:
             moves = min(moves, max(1, int(SECONDS_OF_KEYS / max(self.seconds_to_decode, 1e-9))))
         if self.move_draws:

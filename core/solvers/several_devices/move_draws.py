@@ -42,7 +42,7 @@ class MoveDraws:
         self.drawn = ops
 
     def rewrite(self, draws: FloatArray) -> None:
-        """Let rows of uniform draws, as `anneal_makespan` takes them, stand for ops and devices drawn by weight."""
+        """Let rows of uniform draws, as `anneal_sequence` takes them, stand for ops and devices drawn by weight."""
         if self.drawn >= len(self.placement):
             self._weigh()
             self.drawn = 0

@@ -45,7 +45,7 @@ DEVICES = {"layered": 2, "synthetic": 4, "real": 4}
 HOT, COLD = annealing.Parameters.hot, annealing.Parameters.cold
 PLANS, PRICED = 16, 600
 HIDDEN, EPOCHS, BATCH, RATE, DECAY = 32, 30, 1024, 3e-3, 1e-3
-KERNEL, WEIGHTS = annealing.anneal_makespan, annealing.MoveDraws
+KERNEL, WEIGHTS = annealing.anneal_sequence, annealing.MoveDraws
 ARMS = ("uniform", "auto", "network", *RULES)
 
 
@@ -92,12 +92,12 @@ def _auto(problem: Problem, seed: int = 0, **budget: Any) -> Any:
 @contextmanager
 def _drawn(choice: Choice | None, has_weights: bool = False, kernel: Any = KERNEL) -> Iterator[None]:
     """Let the annealing draw moves by a choice, by its own weights, or uniformly."""
-    annealing.anneal_makespan = Drawn(choice) if choice else kernel
+    annealing.anneal_sequence = Drawn(choice) if choice else kernel
     annealing.MoveDraws = WEIGHTS if has_weights else Uniform
     try:
         yield
     finally:
-        annealing.anneal_makespan, annealing.MoveDraws = KERNEL, WEIGHTS
+        annealing.anneal_sequence, annealing.MoveDraws = KERNEL, WEIGHTS
 
 
 def _start(problem: Problem) -> Any:
@@ -167,18 +167,16 @@ class _Priced:
         self.rows: list[Any] = []
         self.gains: list[float] = []
 
-    def __call__(
-        self, g: Any, s: Any, course: Any, order: Any, position: Any, aim: Any, links: Any, walk: Any
-    ) -> float:
+    def __call__(self, g: Any, s: Any, given: Any, order: Any, position: Any, aim: Any, links: Any, walk: Any) -> float:
         if self.calls % self.every == self.every // 2:
-            self._price(g, s, course, order, position, aim, links)
+            self._price(g, s, given, order, position, aim, links)
         self.calls += 1
-        return KERNEL(g, s, course, order, position, aim, links, walk)
+        return KERNEL(g, s, given, order, position, aim, links, walk)
 
-    def _price(self, g: Any, s: Any, course: Any, order: Any, position: Any, aim: Any, links: Any) -> None:
+    def _price(self, g: Any, s: Any, given: Any, order: Any, position: Any, aim: Any, links: Any) -> None:
         ops, devices = len(order), links.devices
         scratch = new_scratch(ops, devices)
-        energy = aim.scale * describe(g, course.waits, order, position, s.placement, links, scratch)
+        energy = aim.scale * describe(g, given[1].waits, order, position, s.placement, links, scratch)
         present = order.copy(), position.copy(), s.placement.copy()
         spare, best = (order.copy(), s.placement.copy()), np.array([0.0, -np.inf])
         for draws in self.rng.random((PRICED, 1, 5)):
@@ -187,7 +185,7 @@ class _Priced:
             if draws[0, 1] < 0.5:
                 device = (device + 1 + int(draws[0, 2] * (devices - 1))) % devices
             walk = annealing.Walk(0.0, energy, draws, best, *spare)
-            after = KERNEL(g, s, course, order, position, aim, links, walk)
+            after = KERNEL(g, s, given, order, position, aim, links, walk)
             order[:], position[:], s.placement[:] = present
             self.rows.append(scratch.rows[op * devices + device].copy())
             self.gains.append(1 - after / energy)

@@ -258,11 +258,11 @@ class Drawn:
     """The kernel of the annealing, with ops and devices drawn by a choice."""
 
     def __init__(self, choice: Choice) -> None:
-        self.choice, self.kernel = choice, annealing.anneal_makespan
+        self.choice, self.kernel = choice, annealing.anneal_sequence
         self.calls, self.sums, self.placement, self.scratch = 0, None, None, None
 
     def __call__(
-        self, g: Any, s: Any, course: Any, order: Any, position: Any, aim: Any, links: Any, walk: Any
+        self, g: Any, s: Any, scratch: Any, order: Any, position: Any, aim: Any, links: Any, walk: Any
     ) -> float:
         """Rewrite the draws of a walk, then anneal."""
         if self.calls % REFRESHED == 0:
@@ -270,7 +270,7 @@ class Drawn:
             if self.scratch is None or len(self.scratch.rows) != ops * devices:
                 self.scratch = new_scratch(ops, devices)
             self.placement = s.placement.copy()
-            describe(g, course.waits, order, position, s.placement, links, self.scratch)
+            describe(g, scratch[1].waits, order, position, s.placement, links, self.scratch)
             chosen = self.choice(self.scratch.rows.reshape(ops, devices, -1), s.placement)
             base = usual(ops, s.placement, devices)
             chosen = base * chosen
@@ -279,7 +279,7 @@ class Drawn:
             self.sums = weights.ravel().cumsum()
         self.calls += 1
         rewrite(walk.draws, self.sums, self.placement, links.devices)
-        return self.kernel(g, s, course, order, position, aim, links, walk)
+        return self.kernel(g, s, scratch, order, position, aim, links, walk)
 
 
 def critical(rows: Any, placement: Any) -> Any:

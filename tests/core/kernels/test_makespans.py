@@ -1,22 +1,23 @@
-"""Annealing for the makespan alone against its plain-Python twin, which prices every sequence from its beginning."""
+"""Annealing of sequences against its plain-Python twin, which prices every sequence from its beginning."""
 
 import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from models.sequences import SequenceCase
+from models.sequences import KINDS, SequenceCase
 from schedopt.core.kernels.several_devices import makespans
-from schedopt.core.kernels.several_devices.makespans import SWAPPED, anneal_makespan, new_course
+from schedopt.core.kernels.several_devices.makespans import SWAPPED, anneal_sequence, new_course
 from schedopt.core.kernels.several_devices.sequences import Walk
 
 
 @pytest.mark.parametrize("seed", seeds(25, quick=12))
 @pytest.mark.parametrize("devices", [1, 2, 3, 5])
 @pytest.mark.parametrize("temperature", [0.5, 0.02])
-def test_annealing_for_the_makespan(seed, devices, temperature, monkeypatch):
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_annealing_of_sequences(seed, devices, temperature, kind, monkeypatch):
     monkeypatch.setattr(makespans, "MOST_CELLS", 40 if seed % 3 == 0 else 2**22)  # rows far apart, too
     case = SequenceCase(seed, devices, most_ops=24)
-    aim = case.aim("makespan")
+    aim = case.aim(kind)
     order, placement = case.random_sequence()
     draws, groups = case.draws_and_groups(80, with_groups=seed % 4 > 1)
     start = case.cost(aim)(order, placement)[0]
@@ -28,10 +29,10 @@ def test_annealing_for_the_makespan(seed, devices, temperature, monkeypatch):
     position[present] = np.arange(len(order))
     case.state.placement[:] = placement
     best, best_order, best_placement = np.full(2, np.inf), present.copy(), case.state.placement.copy()
-    course, energy = new_course(case.arrays, case.graph.input_order, case.links), start
+    scratch, energy = (case.lazy.due, new_course(case.arrays, case.graph.input_order, case.links)), start
     for half in (draws[:50], draws[50:]):
         moves = Walk(temperature, energy, half, best, best_order, best_placement, case.group_moves(groups))
-        energy = anneal_makespan(case.arrays, case.state, course, present, position, aim, case.links, moves)
+        energy = anneal_sequence(case.arrays, case.state, scratch, present, position, aim, case.links, moves)
     assert (present.tolist(), case.state.placement.tolist()) == expected
     assert position[present].tolist() == list(range(len(order)))
     assert energy == pytest.approx(walk.energy, rel=1e-9)

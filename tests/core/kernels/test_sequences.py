@@ -1,4 +1,4 @@
-"""Sequences and their annealing against their plain-Python twins."""
+"""Sequences against their plain-Python twins."""
 
 import naive
 import numpy as np
@@ -7,7 +7,6 @@ from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.costs.verifier import verify
-from schedopt.core.kernels.several_devices.sequences import Walk, anneal_sequence
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 
@@ -45,28 +44,3 @@ def test_run_sequence_gives_up_above_the_bar(seed):
     assert case.run(order, placement, aim, energy * 1.0001, record=False)[0][1] == pytest.approx(energy)
     if energy > 0:
         assert case.run(order, placement, aim, energy * 0.9999, record=False)[0][1] == np.inf
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("devices", [1, 2, 3])
-@pytest.mark.parametrize("kind", KINDS)
-def test_annealing_of_sequences(seed, devices, kind):
-    case = SequenceCase(seed, devices)
-    aim = case.aim(kind)
-    order, placement = case.random_sequence()
-    draws, groups = case.draws_and_groups(40, with_groups=seed % 4 > 1)
-    start = case.cost(aim)(order, placement)[0]
-    walk = naive.Walk(aim, case.cost(aim), start)
-    expected = naive.anneal_sequence(case.plain, walk, order, placement, devices, 0.05, draws, groups=groups)
-
-    present, position = np.array(order, np.int32), np.empty(len(order), np.int32)
-    position[present] = np.arange(len(order))
-    case.state.placement[:] = placement
-    best, best_order, best_placement = np.full(2, np.inf), present.copy(), case.state.placement.copy()
-    moves = Walk(0.05, start, draws, best, best_order, best_placement, case.group_moves(groups))
-    energy = anneal_sequence(case.arrays, case.state, case.lazy.due, present, position, aim, case.links, moves)
-    assert (present.tolist(), case.state.placement.tolist()) == expected
-    assert position[present].tolist() == list(range(len(order)))
-    assert energy == pytest.approx(walk.energy, rel=1e-9)
-    assert tuple(best) == pytest.approx(walk.best, rel=1e-9)
-    assert walk.found is None or (best_order.tolist(), best_placement.tolist()) == walk.found

@@ -74,13 +74,13 @@ def test_auto_begins_a_small_graph_with_all_that_annealing_does(task, ops, devic
 
 @pytest.mark.parametrize(("latency", "columns"), [(0.0, {5}), (1.0, {6})])
 def test_groups_move_where_transfers_take_time(latency, columns, monkeypatch):
-    drawn, kernel = set(), annealing.anneal_makespan
+    drawn, kernel = set(), annealing.anneal_sequence
 
     def spy(*arguments):
         drawn.add(arguments[-1].draws.shape[1])
         return kernel(*arguments)
 
-    monkeypatch.setattr(annealing, "anneal_makespan", spy)
+    monkeypatch.setattr(annealing, "anneal_sequence", spy)
     graph, _ = naive.random_graph(np.random.default_rng(117), 40)
     solve(Problem(graph, "runtime", 2, latency=latency), "annealing", evaluations=300)
     assert drawn == columns

@@ -15,7 +15,7 @@ from schedopt.core.solvers.several_devices.move_draws import SHARE_AS_EVER, Move
 
 
 def _drawn(draws, placement, devices):
-    """How often each op goes to each device, or stays on its own, as `anneal_makespan` reads draws."""
+    """How often each op goes to each device, or stays on its own, as `anneal_sequence` reads draws."""
     op = (draws[:, 0] * len(placement)).astype(int)
     device = placement[op].copy()
     leaves = draws[:, 1] < 0.5

@@ -19,10 +19,11 @@ import numpy as np
 from ...kernels.cost_model import Steps, new_state, new_steps, no_steps
 from ...kernels.graph_arrays import graph_arrays
 from ...kernels.links import links_of
+from ...kernels.several_devices.courses import new_course
 from ...kernels.several_devices.group_moves import NO_MOVES, moves_of
 from ...kernels.several_devices.lazy_decoder import new_lazy
 from ...kernels.several_devices.lazy_keys import anneal_keys, price_keys
-from ...kernels.several_devices.makespans import anneal_sequence, new_course
+from ...kernels.several_devices.makespans import anneal_sequence
 from ...kernels.several_devices.random_keys import new_prices
 from ...kernels.several_devices.sequences import Aim, Walk, run_sequence
 from ...problem import Problem

@@ -2,7 +2,7 @@
 
 usage: python examples/experiments/several_devices/peak_bounds.py FOLDER [--graphs N] [--devices 2] [--seconds 1]
        [--seed 1000] [--clock processor|wall, default processor] [--resume FILE.jsonl] [--before FILE.jsonl]
-    for FOLDER: schedopt gen synthetic FOLDER --count 200 --seed 0 --filter 0.18
+    for FOLDER: schedopt gen synthetic FOLDER --count 200 --seed 0 --filter 0.18; folders in it are searched, too
 --resume keeps the runs, and does not make those again that it has; --before is what it kept of another version. Then
 graphs are compared one by one: how much lower the bound was, and by how much the peak changed. Means with 95%
 confidence intervals. With the clock of the processor, seconds are of processor time, so that other work on the machine
@@ -35,8 +35,8 @@ def main() -> None:
     if options.clock == "processor":
         count_processor_time()
     runs = RecordedRuns(options.resume)
-    files = sorted(options.folder.glob("*.pb.gz"))[: options.graphs]
-    keys = [[file.name, options.devices, options.seconds, options.seed] for file in files]
+    files = sorted(options.folder.rglob("*.pb.gz"))[: options.graphs]
+    keys = [[str(file.relative_to(options.folder)), options.devices, options.seconds, options.seed] for file in files]
     now = np.array([runs.found(key, lambda key=key: run(options.folder, *key)) for key in keys], float)
     report("now", now)
     if options.before:

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
-from schedopt.core.kernels.several_devices import makespans
-from schedopt.core.kernels.several_devices.makespans import SWAPPED, anneal_sequence, new_course
+from schedopt.core.kernels.several_devices import courses
+from schedopt.core.kernels.several_devices.courses import new_course
+from schedopt.core.kernels.several_devices.makespans import SWAPPED, anneal_sequence
 from schedopt.core.kernels.several_devices.sequences import Walk
 
 
@@ -15,7 +16,7 @@ from schedopt.core.kernels.several_devices.sequences import Walk
 @pytest.mark.parametrize("temperature", [0.5, 0.02])
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_annealing_of_sequences(seed, devices, temperature, kind, monkeypatch):
-    monkeypatch.setattr(makespans, "MOST_CELLS", 40 if seed % 3 == 0 else 2**22)  # rows far apart, too
+    monkeypatch.setattr(courses, "MOST_CELLS", 40 if seed % 3 == 0 else 2**22)  # rows far apart, too
     case = SequenceCase(seed, devices, most_ops=24)
     aim = case.aim(kind)
     order, placement = case.random_sequence()

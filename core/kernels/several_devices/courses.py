@@ -159,7 +159,7 @@ def _is_first_reader(g: GraphArrays, q: Sequence, tensor: Any, op: Any) -> Any:
     return True
 
 
-@inlined
+@kernel
 def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, links: Links) -> None:
     """Send an op what it lacks, one tensor after the other, right before it."""
     device, devices = q.placement[op], links.devices
@@ -174,101 +174,50 @@ def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, links: Links) 
             now[source] = end
 
 
-@inlined
-def _go_on_from(rows: Rows, first: int) -> int:
-    """Let things stand as at the last row that is not after a place; returns the place of the row."""
-    row = first // rows.stride
-    for cell in range(rows.now.size):
-        rows.now[cell] = rows.present[row, cell]
-    return row * rows.stride
+@kernel
+def makespan_of(g: GraphArrays, course: Course, q: Sequence, first: int, aim: Aim, links: Links, bar: float) -> Any:
+    """Price a sequence whose first places are as in the present rows; write the others' rows.
 
-
-@inlined
-def _write_row(rows: Rows, row: int) -> None:
-    """Write how things stand in a row of the sequence that is being priced."""
-    for cell in range(rows.now.size):
-        rows.other[row, cell] = rows.now[cell]
-
-
-@inlined
-def _most_lost(w: Waits, bar: float, devices: int) -> float:
-    """Return for how long devices may do no work in a makespan of `bar`, but for rounding."""
-    return (devices * bar - w.work) * ROUNDING + 1e-9 * w.work
-
-
-@inlined
-def _end(now: Any, devices: int) -> Any:
-    """Return when the last device ends."""
+    Returns
+    -------
+    float
+        The makespan in microseconds, infinite if it is sure to exceed the bar.
+    """
+    w, rows = course
+    devices, now, stride = links.devices, rows.now, rows.stride
+    has_dues = aim.together and (links.latency > 0.0 or links.microseconds_per_byte > 0.0)
+    begin = first // stride
+    for cell in range(now.size):
+        now[cell] = rows.present[begin, cell]
+    bar = bar * ROUNDING
+    most_lost = (devices * bar - w.work) * ROUNDING + 1e-9 * w.work
+    until_row = 0
+    for at in range(begin * stride, q.order.size):
+        if until_row == 0:
+            row = at // stride
+            for cell in range(now.size):
+                rows.other[row, cell] = now[cell]
+            until_row = stride
+        until_row -= 1
+        op = q.order[at]
+        device = q.placement[op]
+        if not aim.together:
+            _send_missing(g, q, now, op, links)
+        else:
+            for i in range(w.before_ptr[op], w.before_ptr[op + 1]):
+                maker = w.before[i]
+                source = q.placement[maker]
+                if source != device and now[devices + 1 + _pair(device, source)] <= q.position[maker]:
+                    _meet(now, device, source, at, devices)
+        now[device] += w.runtime[op]
+        if now[device] + w.tail[op] > bar or now[devices] > most_lost:
+            return np.inf
+        if has_dues:
+            _add_due(g, q, now, op, links)
     end = 0.0
     for device in range(devices):
         end = max(end, now[device])
     return end
-
-
-@kernel
-def _makespan_from(
-    g: GraphArrays, w: Waits, q: Sequence, rows: Rows, first: int, bar: float, links: Links, is_free: bool
-) -> Any:
-    """Price a sequence whose first places are as in the present rows; write the others' rows.
-
-    Returns
-    -------
-    float
-        The makespan in microseconds, infinite if it is sure to exceed the bar.
-    """
-    devices, now, stride = links.devices, rows.now, rows.stride
-    begin = _go_on_from(rows, first)
-    bar = bar * ROUNDING
-    most_lost = _most_lost(w, bar, devices)
-    until_row = 0
-    for at in range(begin, q.order.size):
-        if until_row == 0:
-            _write_row(rows, at // stride)
-            until_row = stride
-        until_row -= 1
-        op = q.order[at]
-        device = q.placement[op]
-        for i in range(w.before_ptr[op], w.before_ptr[op + 1]):
-            maker = w.before[i]
-            source = q.placement[maker]
-            if source != device and now[devices + 1 + _pair(device, source)] <= q.position[maker]:
-                _meet(now, device, source, at, devices)
-        now[device] += w.runtime[op]
-        if now[device] + w.tail[op] > bar or now[devices] > most_lost:
-            return np.inf
-        if not is_free:
-            _add_due(g, q, now, op, links)
-    return _end(now, devices)
-
-
-@kernel
-def _makespan_just_in_time(
-    g: GraphArrays, w: Waits, q: Sequence, rows: Rows, first: int, bar: float, links: Links
-) -> Any:
-    """Price a sequence whose first places are as in the present rows; write the others' rows.
-
-    Returns
-    -------
-    float
-        The makespan in microseconds, infinite if it is sure to exceed the bar.
-    """
-    devices, now, stride = links.devices, rows.now, rows.stride
-    begin = _go_on_from(rows, first)
-    bar = bar * ROUNDING
-    most_lost = _most_lost(w, bar, devices)
-    until_row = 0
-    for at in range(begin, q.order.size):
-        if until_row == 0:
-            _write_row(rows, at // stride)
-            until_row = stride
-        until_row -= 1
-        op = q.order[at]
-        device = q.placement[op]
-        _send_missing(g, q, now, op, links)
-        now[device] += w.runtime[op]
-        if now[device] + w.tail[op] > bar or now[devices] > most_lost:
-            return np.inf
-    return _end(now, devices)
 
 
 @inlined
@@ -277,13 +226,3 @@ def keep_rows(rows: Rows, first: int) -> None:
     for row in range(first // rows.stride, rows.present.shape[0]):
         for cell in range(rows.now.size):
             rows.present[row, cell] = rows.other[row, cell]
-
-
-@inlined
-def makespan_of(g: GraphArrays, course: Course, q: Sequence, first: int, aim: Aim, links: Links, bar: float) -> Any:
-    """Return the makespan of a sequence, by how its transfers are sent."""
-    w, rows = course
-    if aim.together:
-        is_free = links.latency == 0.0 and links.microseconds_per_byte == 0.0
-        return _makespan_from(g, w, q, rows, first, bar, links, is_free)
-    return _makespan_just_in_time(g, w, q, rows, first, bar, links)

@@ -46,7 +46,7 @@ from .lazy_keys import as_schedule
 SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.05, 0.1
 LEAST_PROOFS, MOST_PROOFS, PROOF_OPS_PER_SECOND = 0.05, 0.3, 60
 """Shares of the time for proofs: the larger the graph, the more moves it needs, and the less its proofs reach. More
-than two devices have the least, as of what they raise each device has its share only."""
+than two devices, of which each has its share of what they raise, and graphs whose buffers are split have the least."""
 LEAST_SAVED = 0.5
 """Of what several devices may save of the peak on one: an order along which beams save less is one of bad luck."""
 FIRST_BEAM, LARGEST_BEAM, LEAST_DROP = 8, 1024, 200
@@ -176,7 +176,7 @@ class LeastPeak:
             for term, _ in cuts:
                 self._share_bound(term + present)
         share = LEAST_PROOFS
-        if self.devices == 2:
+        if self.devices == 2 and self.buffers is self.graph.buffers:
             share = min(MOST_PROOFS, max(LEAST_PROOFS, PROOF_OPS_PER_SECOND * self.cooling.seconds / ops))
         if self.must_stop() or ops > LARGEST_RELATED or not search.has_time_for(ops**3 * SECONDS_TO_RELATE / share):
             return

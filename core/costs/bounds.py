@@ -22,7 +22,8 @@ from .communication_bounds import communication_bound
 from .machine_bounds import machine_memory_bound, machine_runtime_bound
 from .split_buffers import split_buffers
 
-MIN_CUT_WORK = 100_000_000
+MIN_CUT_WORK, MIN_CUT_WORK_SHARED = 100_000_000, 10_000_000
+"""Arcs of all flows together: on one device; on several, where the bound is worth less."""
 LEAST_FLOWS = 10
 """For fewer the network is not built, which takes as long as some of them, and no notice of Ctrl-C."""
 SECONDS_PER_ARC = 1e-6
@@ -223,6 +224,7 @@ def min_cut_bound(problem: Problem, order: NDArray[Any], known: int = 0, **limit
     graph, devices = problem.graph, problem.devices
     persistent = int(graph.persistent.sum())
     b = graph.buffers if devices == 1 else split_buffers(graph)
+    limits = {"work": MIN_CUT_WORK if devices == 1 else MIN_CUT_WORK_SHARED} | limits
     cuts = min_cuts(b, order, memory_of_steps(b, order), devices * known - persistent, **limits)
     return max([known, *(-(-(persistent + term) // devices) for term, _ in cuts)])
 

@@ -18,6 +18,9 @@ from ..arrays import IntArray, csr, distinct_pairs, frozen
 from ..buffers import Buffers
 from ..graph import CostGraph
 
+MOST_VIEWS = 32
+"""Views of a buffer that are pieces of their own; the others have no room, which is valid, too."""
+
 
 def split_buffers(graph: CostGraph) -> Buffers:
     """Return the buffers, split where views are smaller than what they are views of.
@@ -79,12 +82,15 @@ def _buffers(
 def _layout(graph: CostGraph) -> tuple[IntArray, IntArray]:
     """Return where each tensor begins within its buffer, and its room there: at most its bytes; `(tensors,)` each."""
     start, room = np.zeros(graph.num_tensors, np.int64), graph.tensor_size.copy()
-    taken = np.zeros(graph.num_tensors, np.int64)
+    taken, smaller = np.zeros((2, graph.num_tensors), np.int64)
     place = np.argsort(graph.input_order)
     views = np.flatnonzero(graph.alias_of >= 0)
     for view in views[np.argsort(place[graph.tensor_producer[views]], kind="stable")].tolist():
         base = graph.alias_of[view]
         room[view] = min(room[view], room[base])
+        if room[view] < room[base]:
+            smaller[graph.root[view]] += 1
+            room[view] = room[view] if smaller[graph.root[view]] <= MOST_VIEWS else 0
         begin = taken[base] if taken[base] + room[view] <= room[base] else 0
         start[view], taken[base] = start[base] + begin, begin + room[view]
     return start, room

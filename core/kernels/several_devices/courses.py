@@ -25,6 +25,8 @@ STRIDE = 4
 MOST_CELLS = 2**22
 """Numbers in all rows: beyond it they are farther apart."""
 ROUNDING = 1.0 + 1e-12
+MOST_READERS = 32
+"""Of the tensor that an op reads, on average."""
 
 
 class Waits(NamedTuple):
@@ -73,10 +75,14 @@ class Rows(NamedTuple):
 
 
 class Course(NamedTuple):
-    """What is known of a graph and of its present sequence."""
+    """What is known of a graph and of its present sequence.
+
+    `has_hubs` says whether tensors have so many readers that sequences just in time are run as fast as they are priced.
+    """
 
     waits: Waits
     rows: Rows
+    has_hubs: bool
 
 
 class Sequence(NamedTuple):
@@ -89,7 +95,9 @@ class Sequence(NamedTuple):
 
 def new_course(g: GraphArrays, order: IndexArray, links: Links) -> Course:
     """Collect what ops wait for, given any topological order, and allocate the rows."""
-    return Course(_waits(g, order), _new_rows(len(g.runtime), links.devices))
+    readers = np.diff(g.consumer_ptr).astype(np.float64)
+    has_hubs = bool((readers**2).sum() > MOST_READERS * readers.sum())
+    return Course(_waits(g, order), _new_rows(len(g.runtime), links.devices), has_hubs)
 
 
 def _waits(g: GraphArrays, order: IndexArray) -> Waits:
@@ -181,9 +189,11 @@ def makespan_of(g: GraphArrays, course: Course, q: Sequence, first: int, aim: Ai
     Returns
     -------
     float
-        The makespan in microseconds, infinite if it is sure to exceed the bar.
+        The makespan in microseconds, infinite if it is sure to exceed the bar; 0 where it takes longer than to run it.
     """
-    w, rows = course
+    w, rows, has_hubs = course
+    if has_hubs and not aim.together:
+        return 0.0
     devices, now, stride = links.devices, rows.now, rows.stride
     has_dues = aim.together and (links.latency > 0.0 or links.microseconds_per_byte > 0.0)
     begin = first // stride

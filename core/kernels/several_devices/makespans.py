@@ -84,7 +84,7 @@ def anneal_sequence(
     float
         What the present sequence, in `order` and `s`, costs then.
     """
-    w, rows = scratch[1]
+    w, rows, _ = scratch[1]
     q = Sequence(order, position, s.placement)
     draws, energy = walk.draws, walk.energy
     is_free = links.latency == 0.0 and links.microseconds_per_byte == 0.0

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import IndexArray
-from ...costs.bounds import lower_bound, min_cuts
+from ...costs.bounds import MIN_CUT_WORK_SHARED, lower_bound, min_cuts
 from ...costs.split_buffers import split_buffers
 from ...kernels.cost_model import new_steps
 from ...kernels.graph_arrays import graph_arrays, most_transfers
@@ -172,7 +172,8 @@ class LeastPeak:
         memory = memory_of_steps(self.buffers, order)
         if self.buffers is not self.graph.buffers:
             stop, has_time_for = self._stop_after(SHARE_OF_CUTS), search.has_time_for
-            cuts = min_cuts(self.buffers, order, memory, self.bound - present, stop=stop, has_time_for=has_time_for)
+            limits: Any = {"work": MIN_CUT_WORK_SHARED, "stop": stop, "has_time_for": has_time_for}
+            cuts = min_cuts(self.buffers, order, memory, self.bound - present, **limits)
             for term, _ in cuts:
                 self._share_bound(term + present)
         share = LEAST_PROOFS

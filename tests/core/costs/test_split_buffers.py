@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.costs.bounds import memory_bound
-from schedopt.core.costs.split_buffers import split_buffers
+from schedopt.core.costs.split_buffers import MOST_VIEWS, split_buffers
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.solve import solve
@@ -57,6 +57,13 @@ def test_views_of_all_bytes_leave_the_buffers_as_they_are():
     for views in ((), (60,), (60, 60), (70,)):
         graph = qkv(views)
         assert split_buffers(graph) is graph.buffers
+
+
+def test_of_many_views_some_are_pieces_of_their_own():
+    """Each piece is used by every op that makes a view, so that pairs of both grow with the square of the views."""
+    b = split_buffers(qkv((1,) * 60))
+    assert b.size[: MOST_VIEWS + 1].tolist() == [1] * MOST_VIEWS + [28]
+    assert len(b.users) <= 62 * (MOST_VIEWS + 1)
 
 
 def test_final_views_share_their_bytes_out():

@@ -49,6 +49,8 @@ LEAST_PROOFS, MOST_PROOFS, PROOF_OPS_PER_SECOND = 0.05, 0.3, 60
 than two devices, of which each has its share of what they raise, and graphs whose buffers are split have the least."""
 LEAST_SAVED = 0.5
 """Of what several devices may save of the peak on one: an order along which beams save less is one of bad luck."""
+COLD_OPS, WARMEST = 1000, 10.0
+"""Graphs of fewer ops end warmer, in proportion, by at most so much: of what is full a move changes a larger part."""
 FIRST_BEAM, LARGEST_BEAM, LEAST_DROP = 8, 1024, 200
 CELLS_PER_CALL = 1_000_000
 MOST_CELLS = 2**23
@@ -96,7 +98,8 @@ class LeastPeak:
         if one.best_value - self.peak < LEAST_SAVED * (one.best_value - least):
             with suppress(Stopped):
                 self.try_others([first, one.best.op_order()])
-        self.anneal(hot * POWER, cold * POWER)
+        warmer = min(WARMEST, max(1.0, COLD_OPS / self.graph.num_ops))
+        self.anneal(hot * POWER, max(cold, min(hot, warmer * cold)) * POWER)
 
     def progress(self) -> float:
         """Return the share of the budget spent."""

@@ -10,7 +10,7 @@ from schedopt.core.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Search, Watcher
 from schedopt.core.solve import run, solve
-from schedopt.core.solvers.several_devices import annealing
+from schedopt.core.solvers.several_devices import annealing, peak_annealing
 
 
 @pytest.mark.parametrize("devices", [2, 64])
@@ -70,6 +70,26 @@ def test_auto_begins_a_small_graph_with_all_that_annealing_does(task, ops, devic
     assert len(runs[0].offered) > 5
     assert runs[1].offered == runs[0].offered
     assert runs[1].best_fitness == runs[0].best_fitness
+
+
+def test_each_cycle_of_the_peak_is_longer_and_all_but_the_first_are_hotter(monkeypatch):
+    walks, kernel = [], peak_annealing.anneal_lifetimes
+
+    def spy(*arguments):
+        walk = arguments[3]
+        walks.append((walk.temperature, len(walk.draws)))
+        return kernel(*arguments)
+
+    monkeypatch.setattr(peak_annealing, "anneal_lifetimes", spy)
+    monkeypatch.setattr(annealing, "MOVES_PER_OP", 200)
+    search = _Recorded(Problem(naive.random_graph(np.random.default_rng(39), 40)[0], "memory", 2), 40000)
+    run(search, parse_method("annealing"))
+    temperatures, moves = np.array(walks).T
+    starts = np.flatnonzero(np.append(True, np.diff(temperatures) > 0))
+    lengths = np.add.reduceat(moves, starts)
+    assert len(starts) > 3
+    assert (temperatures[starts[1:]] > 15 * temperatures[0]).all()
+    assert (lengths[2:-1] > 1.2 * lengths[1:-2]).all()
 
 
 @pytest.mark.parametrize(("latency", "columns"), [(0.0, {5}), (1.0, {6})])

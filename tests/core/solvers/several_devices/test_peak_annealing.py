@@ -36,6 +36,35 @@ def test_refuted_peaks_of_one_device_raise_the_bound_here(seed, aliases, monkeyp
     assert bound() < with_proofs
 
 
+@pytest.mark.parametrize("proof", ["cuts", "refutations"])
+def test_what_one_device_needs_is_shared_evenly_with_what_stays(proof, monkeypatch):
+    graph, _ = naive.random_graph(np.random.default_rng([115, 6]), 80, edges=1.2, aliases=True)
+    bytes_of_steps, stays = 10 * int(graph.tensor_size.sum()) + 1, int(graph.persistent.sum())
+    assert stays > 0
+    cuts, bounds = ([(bytes_of_steps, None)], []) if proof == "cuts" else ([], [bytes_of_steps])
+    monkeypatch.setattr(peak_annealing, "min_cuts", lambda *arguments, **limits: iter(cuts))
+    monkeypatch.setattr(peak_annealing.Refutations, "bounds", lambda *arguments: iter(bounds))
+    search = Search(Problem(graph, "memory", 3), max_evaluations=400, lower_bound=0)
+    search.offer_order(graph.input_order)
+    peak_annealing.LeastPeak(search, 0).prove(graph.input_order)
+    assert search.lower_bound == -(-(bytes_of_steps + stays) // 3)
+
+
+@pytest.mark.parametrize(("ops", "ratio"), [(60, 10.0), (200, 5.0), (1200, 1.0)])
+def test_small_graphs_end_warmer(ops, ratio, monkeypatch):
+    temperatures = []
+    for name in ("search_orders", "search_placements", "prove", "try_others"):
+        monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda self, *arguments: self.search)
+    monkeypatch.setattr(peak_annealing.LeastPeak, "anneal", lambda self, *given: temperatures.append(given))
+    graph, _ = naive.random_graph(np.random.default_rng([122, ops]), ops)
+    search = Search(Problem(graph, "memory", 2), max_evaluations=10, lower_bound=0)
+    search.offer_order(graph.input_order)
+    for hot in (1e-2, 2e-6, 1e-7):
+        peak_annealing.LeastPeak(search, 0).run(hot, 1e-6)
+    ends = [min(max(1e-6, hot), ratio * 1e-6) for hot in (1e-2, 2e-6)] + [1e-6]
+    assert [cold / peak_annealing.POWER for _, cold in temperatures] == pytest.approx(ends)
+
+
 @pytest.mark.parametrize("least", [-100.0, 0.5])
 def test_other_orders_are_followed_where_devices_save_little(least, monkeypatch):
     """Where the beams along the first order save nothing, which an empty search stands for."""

@@ -55,7 +55,12 @@ QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no 
 SCHEDULE_HELP = "Schedule JSON, as solve --output writes it, or op names, one per line."
 ForceFlag = Annotated[bool, typer.Option("--force", help="Take a schedule that was made for another graph.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of every random choice.")]
-JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Workers; the result does not depend on it.")]
+JobsOption = Annotated[
+    int,
+    typer.Option(
+        "--jobs", "-j", min=1, help="Worker threads; with a time limit alone auto finds more with more of them."
+    ),
+]
 GraphArgument = Annotated[
     str,
     typer.Argument(metavar="GRAPH", help="CostGraphDef file, - for standard input, or a model as `import` reads it."),

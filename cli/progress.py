@@ -39,7 +39,7 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with compiling(talk):
-        warm_up(problem, spec, budget.get("evaluations"))
+        warm_up(problem, spec, budget.get("evaluations"), budget.get("jobs", 1))
         if budget.get("alignment") is not None:
             warm_up_addresses()
     with interruptible(talk, "the best so far") as interrupt:

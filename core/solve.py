@@ -53,7 +53,7 @@ def solve(
     evaluations, time_limit
         Budget of complete schedules priced, and of seconds; by default the method's own.
     seed, jobs
-        Seed of every random choice; worker threads, on which the result does not depend.
+        Seed of every random choice; worker threads, of which a result depends only with `auto` and a time limit alone.
     initial
         A schedule to start from, for methods that search: one evaluation, and never made worse.
     watcher
@@ -74,7 +74,7 @@ def solve(
         _check_start(problem, initial)
     if evaluations is None and time_limit is None:
         evaluations, time_limit = spec.method.default_evaluations, spec.method.default_seconds
-    warm_up(problem, spec, evaluations)
+    warm_up(problem, spec, evaluations, jobs)
 
     start = time.monotonic()
     search = Search(

@@ -68,7 +68,8 @@ def solve(
     seed
         Seed of every random choice; 0 by default.
     jobs
-        Worker threads, on which the result does not depend; 1 by default.
+        Worker threads; 1 by default. With a time limit alone `auto` searches in as many ways at once; any other result
+        does not depend on them.
     initial
         A schedule to start from, for methods that search; the result is never worse. A `Schedule`, a `Result`, the path
         of a schedule file, or the names of all ops in order.

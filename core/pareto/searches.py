@@ -67,9 +67,9 @@ def search(asked: Asked, interrupt: threading.Event) -> Found | None:
 
 
 def search_there(asked: Asked) -> Found | None:
-    """Do a search in a worker, whose kernels may not be compiled yet."""
+    """Do a search in a worker of a cluster, one thread of it, whose kernels may not be compiled yet."""
     warm_up(asked.problem, SPEC)
-    return search(asked, Watcher().interrupt)
+    return search(replace(asked, jobs=1), Watcher().interrupt)
 
 
 def _peak_bound(problem: Problem, settings: SweepSettings, result: Result, interrupt: threading.Event) -> int:

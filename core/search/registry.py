@@ -4,8 +4,8 @@ Commands, help texts and the documentation know no method by name: they ask the 
 It imports no method, so that a help text costs nothing. The module of a method may define, beside its entry:
 
 - `Parameters`: a frozen dataclass derived from `core.search.parameters.Parameters`;
-- `parts(problem, is_counted) -> list[str]`: the methods that it runs for a problem, with or without a limit of the
-  evaluations, itself included if it runs code of its own;
+- `parts(problem, is_counted, jobs) -> list[str]`: the methods that it runs for a problem, with or without a limit of
+  the evaluations and with so many workers, itself included if it runs code of its own;
 - `warm_up(tiny) -> Problem`: compiles what a short run would not, and returns the problem for that short run.
 """
 

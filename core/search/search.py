@@ -99,6 +99,7 @@ class Search:
         lower_bound: float = 0.0,
     ) -> None:
         self.problem = problem
+        self.seed = seed
         self.rng = np.random.default_rng(seed)
         self.jobs = jobs
         self.max_evaluations = max_evaluations
@@ -199,6 +200,36 @@ class Search:
     def raise_lower_bound(self, bound: float) -> None:
         """Record a proof that no schedule is better than `bound`."""
         self.lower_bound = max(self.lower_bound, bound)
+
+    def branch(self, number: int, watcher: Watcher) -> Search:
+        """Return a search of the same problem in the same time, with one worker, that knows nothing of this one.
+
+        Parameters
+        ----------
+        number
+            What it draws from: 0 for the seed of this one, another for a seed of its own.
+        watcher
+            Who watches it.
+        """
+        branch = Search(
+            self.problem,
+            seed=self.seed,
+            deadline=self.deadline,
+            watcher=watcher,
+            initial=self.initial,
+            lower_bound=self.lower_bound,
+        )
+        if number:
+            branch.rng = np.random.default_rng([self.seed, number])
+        branch.kept_back = self.kept_back
+        return branch
+
+    def adopt(self, branch: Search) -> None:
+        """Take over what a search of the same problem has proven, and what it has found if that is better."""
+        self.raise_lower_bound(branch.lower_bound)
+        if branch.best_fitness < self.best_fitness:
+            self.best, self.best_simulation = branch.best, branch.best_simulation
+            self.best_fitness, self.found_by = branch.best_fitness, branch.found_by
 
     def offer(self, schedule: Schedule) -> Simulation:
         """Price a schedule and keep it if it is the best so far; does not count as an evaluation."""

@@ -23,7 +23,7 @@ EVALUATIONS = 20
 LOOSE_LIMIT = 10**9
 
 
-def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None) -> None:
+def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, jobs: int = 1) -> None:
     """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled.
 
     Parameters
@@ -32,6 +32,8 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None) 
         What is to be solved, and how.
     evaluations
         The budget of evaluations of the run, if it has one, beside that of the method itself; None by default.
+    jobs
+        The workers of the run; 1 by default.
     """
     loose = LOOSE_LIMIT if problem.is_limited else None
     changes: dict[str, Any] = {"graph": _tiny_graph(), "memory_limit": loose, "runtime_limit": None}
@@ -39,7 +41,7 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None) 
         equal = replace(Machine.equal(problem.devices), transfers="beside")
         changes |= {"machine": equal, "bandwidth": None, "latency": 0.0}
     tiny = replace(problem, **changes)
-    for part in parts_of(spec.name, problem, is_counted=bool(spec.evaluations or evaluations)):
+    for part in parts_of(spec.name, problem, is_counted=bool(spec.evaluations or evaluations), jobs=jobs):
         prepare = getattr(module_of(part), "warm_up", None)
         search = Search(tiny if prepare is None else prepare(tiny), max_evaluations=EVALUATIONS, lower_bound=-1.0)
         load(part)(search, spec.parameters if part == spec.name else parameters_class(part)())
@@ -82,10 +84,10 @@ def warm_up_all(done: Callable[[str], None] = lambda name: None, names: Iterable
         done(name)
 
 
-def parts_of(name: str, problem: Problem, *, is_counted: bool) -> list[str]:
+def parts_of(name: str, problem: Problem, *, is_counted: bool, jobs: int = 1) -> list[str]:
     """Return the methods that a method may use for this problem: itself, unless its module has `parts`."""
     module = module_of(name)
-    parts: list[str] = module.parts(problem, is_counted) if hasattr(module, "parts") else [name]
+    parts: list[str] = module.parts(problem, is_counted, jobs) if hasattr(module, "parts") else [name]
     return parts
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 from ..homes import first_home
 from ..problem import Problem
 from ..search.parameters import Parameters
 from ..search.registry import load, parameters_class
 from ..search.search import Search
+from .side_by_side import Course, search_side_by_side
 
 RECOMPUTING, PROVING = "recompute", "cp-sat"
 MOST_OPS_PROVEN, MOST_OPS_PLACED, MOST_DEVICES_PROVEN = 25, 64, 8
@@ -81,8 +84,15 @@ def _is_tiny(search: Search) -> bool:
     return _proves(search) and search.problem.graph.num_ops <= largest
 
 
-def parts(problem: Problem, is_counted: bool) -> list[str]:
+def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
     """Return the methods used for a problem, with or without a limit of the evaluations."""
+    alone = _parts_of_one(problem, is_counted)
+    others = [name for name, _ in _rivals(problem)] if jobs > 1 and not is_counted else []
+    return list(dict.fromkeys((*alone, *others)))
+
+
+def _parts_of_one(problem: Problem, is_counted: bool) -> list[str]:
+    """Return the methods that one worker uses."""
     if problem.recompute:
         return [
             *HEURISTICS,
@@ -127,6 +137,39 @@ def _heuristics(problem: Problem) -> tuple[str, ...]:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
+    """Search with one worker, or with several at once, if time alone is limited.
+
+    With several, every second one runs another method as it is without `auto`, the first with the seed of the run, so
+    that in the same time it finds nothing better alone; the others do what one worker does, from seeds of their own.
+    """
+    if search.jobs == 1 or not search.is_timed or search.evaluations_left < math.inf:
+        _search_alone(search)
+        return
+    rivals = iter(_rivals(search.problem))
+    courses: list[tuple[Course, int]] = []
+    for number in range(search.jobs):
+        name, settings = next(rivals, ("", {})) if number % 2 == 0 else ("", {})
+        courses.append((partial(_run, name=name, **settings), 0) if name else (_search_alone, number))
+    search_side_by_side(search, courses)
+
+
+def _rivals(problem: Problem) -> list[tuple[str, dict[str, Any]]]:
+    """Return the methods worth a worker of their own, with parameters, the one that is likely to find most first."""
+    if problem.recompute:
+        return [(RECOMPUTING, {})]
+    if _is_order_only(problem):
+        return [("order-search", {})]
+    searches = [
+        *(["step-search"] if _moves_steps(problem) else []),
+        "annealing",
+        *([PROVING] if _is_proven(problem) else []),
+    ]
+    if not (problem.is_tied and problem.graph.num_ops <= LARGEST_STEPPED):
+        searches.sort(key="annealing".__ne__)
+    return [*((name, {}) for name in searches), ("brkga", {"decoder": "lazy"}), ("local-search", {})]
+
+
+def _search_alone(search: Search) -> None:
     """Try the heuristics, then search; stop at once when the lower bound is met.
 
     Peak memory on one device: `order_search`. Otherwise: `annealing`, from the best heuristic or
@@ -206,7 +249,7 @@ def _share_of_annealing(search: Search) -> float:
     return SHARE_IF_SMALL if proves else SHARE_IF_FREE
 
 
-def _run_for(search: Search, name: str, share: float, **parameters: float) -> None:
+def _run_for(search: Search, name: str, share: float, **parameters: Any) -> None:
     """Run a method for a share of the budget that is left."""
     with search.limited(share * search.evaluations_left, search.share_of_time(share)):
         if not search.must_stop():
@@ -231,6 +274,6 @@ def _recompute(search: Search) -> None:
         _run(search, PROVING, hint=0, copies=copies)
 
 
-def _run(search: Search, name: str, **parameters: float) -> None:
+def _run(search: Search, name: str, **parameters: Any) -> None:
     search.working = name
     load(name)(search, parameters_class(name)(**parameters))

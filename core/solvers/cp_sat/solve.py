@@ -45,7 +45,7 @@ class Parameters(base.Parameters):
             raise UsageError(f"method 'cp-sat' minimises the makespan alone with {what}; for the peak use auto")
 
 
-def parts(problem: Problem, is_counted: bool) -> list[str]:
+def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
     """Return the methods used for a problem; `auto` finds the hint within some evaluations."""
     return [*auto.parts(problem, is_counted=not problem.recompute), "cp-sat"]
 

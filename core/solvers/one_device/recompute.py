@@ -59,7 +59,7 @@ def warm_up(tiny: Problem) -> Problem:
     return replace(tiny, task="runtime", memory_limit=1, runtime_limit=None)
 
 
-def parts(problem: Problem, is_counted: bool) -> list[str]:
+def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
     """Return the methods used for a problem."""
     return ["order-search", "recompute"]
 

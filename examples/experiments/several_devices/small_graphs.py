@@ -2,15 +2,16 @@
 
 usage: python examples/experiments/several_devices/small_graphs.py FOLDER [--graphs N] [--seconds S] [--devices 2 4]
        [--methods NAME...] [--largest OPS] [--only GRAPH...] [--bandwidth BYTES_PER_SECOND] [--latency MICROSECONDS]
-       [--open] [--clock wall|processor, default wall] [--resume FILE.jsonl]
+       [--open] [--jobs N] [--clock wall|processor, default wall] [--resume FILE.jsonl]
     schedopt gen synthetic FOLDER --nodes 8-58 --count 200 --seed 2018 makes the graphs: 10 to 60 ops.
 A row per task and number of devices says, of each method: the mean of how far it is above the best of all, with its
 standard error, on how many graphs it is above it, and how many it proves optimal. A last row names the graphs on which
 `auto` is not the best. With --clock processor, seconds are of processor time, those of cp-sat, too, so that other work
-on the machine does not shorten them. What is finished is in the file of --resume and not run again. --largest leaves
-out the graphs of more ops, --only all but those of these names, and --open those that the first method proves optimal:
-nothing can be better there, and the other methods, which do not know it, would take all the time. Folders in the
-folder are searched, too. Transfers are free without --bandwidth and --latency.
+on the machine does not shorten them; with --jobs N the first method has N workers, each with the whole time. What is
+finished is in the file of --resume and not run again. --largest leaves out the graphs of more ops, --only all but those
+of these names, and --open those that the first method proves optimal: nothing can be better there, and the other
+methods, which do not know it, would take all the time. Folders in the folder are searched, too. Transfers are free
+without --bandwidth and --latency.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import schedopt
-from recorded_runs import RecordedRuns, count_processor_time
+from recorded_runs import RecordedRuns, count_processor_time, share_processor_time
 
 METHODS = ("auto", "cp-sat", "step-search", "annealing", "local-search", "brkga", "brkga:decoder=lazy")
 LOADING = 1.0  # s
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("--bandwidth", type=float)
     parser.add_argument("--latency", type=float, default=0.0)
     parser.add_argument("--open", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall")
     parser.add_argument("--resume", type=Path)
     given = parser.parse_args()
@@ -66,15 +68,20 @@ def _print_table(files: list[Path], task: Any, devices: int, given: argparse.Nam
         schedopt.solve(files[0], task=task, devices=devices, method=method, time_limit=LOADING, **links)
     values, proven, beaten = np.full((len(files), len(methods)), np.nan), np.zeros(len(methods), int), []
 
-    def run(file: Path, method: str) -> list[Any]:
-        result = schedopt.solve(file, task=task, devices=devices, method=method, time_limit=given.seconds, **links)
+    def run(file: Path, method: str, jobs: int) -> list[Any]:
+        if given.clock == "processor":
+            share_processor_time(jobs)
+        limits = {"time_limit": given.seconds, "jobs": jobs}
+        result = schedopt.solve(file, task=task, devices=devices, method=method, **limits, **links)
         return [result.value, result.status == "optimal"]
 
     for row, file in enumerate(files):
         for column, method in enumerate(methods):
             paid = [given.bandwidth, given.latency] if given.bandwidth or given.latency else []
+            jobs = 1 if column else given.jobs
             key = [str(file.relative_to(given.folder)), task, devices, method, given.seconds, given.clock, *paid]
-            values[row, column], is_proven = runs.found(key, partial(run, file, method))
+            key += [f"{jobs} workers"] if jobs > 1 else []
+            values[row, column], is_proven = runs.found(key, partial(run, file, method, jobs))
             proven[column] += is_proven
             if given.open and is_proven and not column:
                 values[row] = np.nan

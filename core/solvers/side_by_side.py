@@ -1,0 +1,62 @@
+"""Several searches of one problem at once, a thread each: what `auto` does with more than one worker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from ..search.search import Search, Watcher
+
+LOOK_SECONDS = 0.05
+Course = Callable[[Search], None]
+"""A way to search: a method, or several in turn."""
+
+
+def search_side_by_side(search: Search, courses: Sequence[tuple[Course, int]]) -> None:
+    """Follow courses at once, until time ends or what one found meets what one proved; keep the best of all.
+
+    Each course has a search of its own, and what others find does not change it. So one that draws from the seed of
+    the run finds what it would find alone in the same time, if as many cores are free as there are courses.
+
+    Parameters
+    ----------
+    search
+        The run, which has found nothing yet; what it is given to start from is every course's.
+    courses
+        What to follow, and which number its random choices are drawn from: 0 for the seed of the run itself, another
+        for one of its own.
+    """
+    ended, lock = threading.Event(), threading.Lock()
+    before = search.evaluations
+    search.depends_on_time = True
+
+    def collect(branch: Search) -> None:
+        with lock:
+            search.evaluations = before + sum(other.evaluations for other in branches)
+            search.adopt(branch)
+            if search.is_optimal:
+                ended.set()
+
+    def follow(course: Course, branch: Search) -> None:
+        if search.initial is not None:
+            branch.working = "initial"
+            branch.offer(search.initial)
+        course(branch)
+        collect(branch)
+
+    watcher = Watcher(ended, collect)
+    branches = [search.branch(number, watcher) for _, number in courses]
+    pairs = zip(courses, branches, strict=True)
+    with ThreadPoolExecutor(len(courses)) as pool:
+        try:
+            followed = [pool.submit(follow, course, branch) for (course, _), branch in pairs]
+            while wait(followed, LOOK_SECONDS).not_done:
+                if search.must_stop() or any(future.done() and future.exception() for future in followed):
+                    ended.set()
+        finally:
+            ended.set()
+    for future in followed:
+        future.result()
+    search.notes += next((branch.notes for branch in branches if branch.best is search.best), [])
+    search.must_stop()

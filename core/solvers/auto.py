@@ -244,7 +244,7 @@ def _share_of_annealing(search: Search) -> float:
     if problem.task == "memory":
         return SHARE_OF_PEAKS if proves else SHARE_OF_ANNEALING
     if problem.is_tied:
-        is_large = problem.memory_limit is None and problem.graph.num_ops > LARGEST_STEPPED
+        is_large = problem.is_paid and problem.graph.num_ops > LARGEST_STEPPED
         return SHARE_IF_LARGE if is_large else SHARE_OF_ANNEALING
     return SHARE_IF_SMALL if proves else SHARE_IF_FREE
 

@@ -18,10 +18,10 @@ from ...kernels.several_devices.step_moves import DRAWS, Edit, Scene, StepWalk, 
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
-from .annealing import HEAVIER, HEAVIEST, LIGHTER
 from .cooling import Cooling
+from .excess_weights import at_once
 from .filled_devices import filled_placements
-from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, bottom_levels
+from .lazy_keys import aim_of, as_schedule, bottom_levels
 from .op_groups import groups_in_time
 from .peak_annealing import POWER
 
@@ -150,9 +150,7 @@ class _Walk:
 
     def _reweigh(self) -> None:
         """Weigh the excess over the memory limit more while the present plan has any, else less."""
-        peak = self._price()
-        factor = HEAVIER if peak > self.aim.limit else LIGHTER
-        weight = min(max(EXCESS_WEIGHT, self.aim.weight * factor), HEAVIEST)
+        weight = at_once(self.aim.weight, self._price() > self.aim.limit)
         if weight != self.aim.weight:
             self.aim = self.aim._replace(weight=weight)
             self._price()

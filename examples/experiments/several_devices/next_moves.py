@@ -36,7 +36,7 @@ from op_choice import NAMES, RULES, Choice, Drawn, Network, Uniform, describe, n
 from recorded_runs import RecordedRuns, count_processor_time
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.several_devices import annealing
+from schedopt.core.solvers.several_devices import annealing, makespan_annealing
 from schedopt.core.solvers.several_devices.cooling import LEAST_CALLS, OPS_PER_CALL
 from schedopt.core.units import parse_bandwidth, parse_microseconds
 from weak_search import Cell, graph_of, mean_of
@@ -45,7 +45,7 @@ DEVICES = {"layered": 2, "synthetic": 4, "real": 4}
 HOT, COLD = annealing.Parameters.hot, annealing.Parameters.cold
 PLANS, PRICED = 16, 600
 HIDDEN, EPOCHS, BATCH, RATE, DECAY = 32, 30, 1024, 3e-3, 1e-3
-KERNEL, WEIGHTS = annealing.anneal_sequence, annealing.MoveDraws
+KERNEL, WEIGHTS = makespan_annealing.anneal_sequence, makespan_annealing.MoveDraws
 ARMS = ("uniform", "auto", "network", *RULES)
 
 
@@ -92,12 +92,12 @@ def _auto(problem: Problem, seed: int = 0, **budget: Any) -> Any:
 @contextmanager
 def _drawn(choice: Choice | None, has_weights: bool = False, kernel: Any = KERNEL) -> Iterator[None]:
     """Let the annealing draw moves by a choice, by its own weights, or uniformly."""
-    annealing.anneal_sequence = Drawn(choice) if choice else kernel
-    annealing.MoveDraws = WEIGHTS if has_weights else Uniform
+    makespan_annealing.anneal_sequence = Drawn(choice) if choice else kernel
+    makespan_annealing.MoveDraws = WEIGHTS if has_weights else Uniform
     try:
         yield
     finally:
-        annealing.anneal_sequence, annealing.MoveDraws = KERNEL, WEIGHTS
+        makespan_annealing.anneal_sequence, makespan_annealing.MoveDraws = KERNEL, WEIGHTS
 
 
 def _start(problem: Problem) -> Any:
@@ -111,7 +111,7 @@ def _walk(problem: Problem, start: Any, moves: int, choice: Choice | None = None
     search = Search(problem, max_evaluations=moves, lower_bound=start.lower_bound)
     search.offer(start.schedule)
     with _drawn(choice, kernel=kernel):
-        annealing._Annealing(search).over_sequences(HOT, COLD)
+        makespan_annealing.MakespanAnnealing(search).over_sequences(HOT, COLD)
     return search
 
 
@@ -184,7 +184,7 @@ class _Priced:
             device = present[2][op]
             if draws[0, 1] < 0.5:
                 device = (device + 1 + int(draws[0, 2] * (devices - 1))) % devices
-            walk = annealing.Walk(0.0, energy, draws, best, *spare)
+            walk = makespan_annealing.Walk(0.0, energy, draws, best, *spare)
             after = KERNEL(g, s, given, order, position, aim, links, walk)
             order[:], position[:], s.placement[:] = present
             self.rows.append(scratch.rows[op * devices + device].copy())
@@ -197,7 +197,11 @@ def _learn(given: argparse.Namespace) -> None:
     for number, (name, problem) in enumerate(_problems(given)):
         start = _start(problem)
         batch = max(
-            1, min(given.long // LEAST_CALLS, OPS_PER_CALL // max(1, problem.graph.num_ops // annealing.PRICED_AGAIN))
+            1,
+            min(
+                given.long // LEAST_CALLS,
+                OPS_PER_CALL // max(1, problem.graph.num_ops // makespan_annealing.PRICED_AGAIN),
+            ),
         )
         priced = _Priced(max(1, given.long // batch // PLANS), number)
         _walk(problem, start, given.long, kernel=priced)

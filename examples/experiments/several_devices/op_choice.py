@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from schedopt.core.kernels.jit import inlined, kernel
-from schedopt.core.solvers.several_devices import annealing
+from schedopt.core.solvers.several_devices import makespan_annealing
 from schedopt.core.solvers.several_devices.move_draws import rewrite
 
 NAMES = (
@@ -258,7 +258,7 @@ class Drawn:
     """The kernel of the annealing, with ops and devices drawn by a choice."""
 
     def __init__(self, choice: Choice) -> None:
-        self.choice, self.kernel = choice, annealing.anneal_sequence
+        self.choice, self.kernel = choice, makespan_annealing.anneal_sequence
         self.calls, self.sums, self.placement, self.scratch = 0, None, None, None
 
     def __call__(

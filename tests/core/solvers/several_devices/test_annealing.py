@@ -10,7 +10,7 @@ from schedopt.core.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Search, Watcher
 from schedopt.core.solve import run, solve
-from schedopt.core.solvers.several_devices import annealing, peak_annealing
+from schedopt.core.solvers.several_devices import annealing, makespan_annealing, peak_annealing
 
 
 @pytest.mark.parametrize("devices", [2, 64])
@@ -62,7 +62,8 @@ class _Recorded(Search):
 @pytest.mark.parametrize(("ops", "devices"), [(20, 2), (40, 4)])
 def test_auto_begins_a_small_graph_with_all_that_annealing_does(task, ops, devices, monkeypatch):
     """Then nothing is lost to it but what annealing finds in the last of the time; cycles depend on no clock."""
-    monkeypatch.setattr(annealing, "MOVES_PER_OP", 200)
+    for module in (annealing, makespan_annealing):
+        monkeypatch.setattr(module, "MOVES_PER_OP", 200)
     problem = Problem(naive.random_graph(np.random.default_rng(ops), ops)[0], task, devices)
     runs = [_Recorded(problem, 1000 * ops) for _ in range(2)]
     for search, method in zip(runs, ("annealing", "auto"), strict=True):
@@ -94,13 +95,13 @@ def test_each_cycle_of_the_peak_is_longer_and_all_but_the_first_are_hotter(monke
 
 @pytest.mark.parametrize(("latency", "columns"), [(0.0, {5}), (1.0, {6})])
 def test_groups_move_where_transfers_take_time(latency, columns, monkeypatch):
-    drawn, kernel = set(), annealing.anneal_sequence
+    drawn, kernel = set(), makespan_annealing.anneal_sequence
 
     def spy(*arguments):
         drawn.add(arguments[-1].draws.shape[1])
         return kernel(*arguments)
 
-    monkeypatch.setattr(annealing, "anneal_sequence", spy)
+    monkeypatch.setattr(makespan_annealing, "anneal_sequence", spy)
     graph, _ = naive.random_graph(np.random.default_rng(117), 40)
     solve(Problem(graph, "runtime", 2, latency=latency), "annealing", evaluations=300)
     assert drawn == columns
@@ -108,16 +109,16 @@ def test_groups_move_where_transfers_take_time(latency, columns, monkeypatch):
 
 def test_keys_that_take_long_look_at_the_clock_often(monkeypatch):
     """Else a call of the kernel takes the time in which the memory limit could be kept."""
-    most, kernel = [], annealing.anneal_keys
+    most, kernel = [], makespan_annealing.anneal_keys
 
     def spy(*arguments):
         most.append(len(arguments[-1].draws))
         return kernel(*arguments)
 
-    monkeypatch.setattr(annealing, "anneal_keys", spy)
+    monkeypatch.setattr(makespan_annealing, "anneal_keys", spy)
     graph, _ = naive.random_graph(np.random.default_rng(119), 40)
     for seconds, expected in ((1e-6, 19), (0.004, 2), (0.1, 1)):
-        monkeypatch.setattr(annealing, "seconds_to_decode", lambda problem, seconds=seconds: seconds)
+        monkeypatch.setattr(makespan_annealing, "seconds_to_decode", lambda problem, seconds=seconds: seconds)
         most.clear()
         solve(Problem(graph, "runtime", 2), "annealing:keys=1", evaluations=400)
         assert max(most) == expected

@@ -10,7 +10,7 @@ from schedopt.core.kernels.graph_arrays import graph_arrays
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
-from schedopt.core.solvers.several_devices import annealing
+from schedopt.core.solvers.several_devices import makespan_annealing
 from schedopt.core.solvers.several_devices.balanced_cuts import BalancedCuts
 
 
@@ -59,7 +59,7 @@ def test_runtimes_of_zero_are_no_hindrance():
 @pytest.mark.parametrize(("links", "is_used"), [({}, False), ({"latency": 1.0}, True), ({"bandwidth": 1e6}, True)])
 def test_they_are_tried_where_transfers_take_time(links, is_used, monkeypatch):
     made = []
-    monkeypatch.setattr(annealing, "BalancedCuts", lambda *given: made.append(given) or BalancedCuts(*given))
+    monkeypatch.setattr(makespan_annealing, "BalancedCuts", lambda *given: made.append(given) or BalancedCuts(*given))
     graph, _ = naive.random_graph(np.random.default_rng(8), 40)
     solve(Problem(graph, "runtime", 3, **links), "annealing", evaluations=200)
     assert bool(made) == is_used

@@ -10,7 +10,7 @@ from schedopt.core.arrays import frozen
 from schedopt.core.kernels.graph_arrays import graph_arrays
 from schedopt.core.problem import Problem
 from schedopt.core.solve import solve
-from schedopt.core.solvers.several_devices import annealing
+from schedopt.core.solvers.several_devices import makespan_annealing
 from schedopt.core.solvers.several_devices.move_draws import SHARE_AS_EVER, MoveDraws
 
 
@@ -81,10 +81,11 @@ def test_weights_are_finite_whatever_things_take(runtime, costs):
         ({}, False),
         ({"latency": 1.0}, True),
         ({"bandwidth": 1e6}, True),
-        ({"latency": 1.0, "memory_limit": 10**9}, False),
+        ({"latency": 1.0, "memory_limit": 10**9}, True),
+        ({"memory_limit": 10**9}, False),
     ],
 )
-def test_moves_are_weighed_where_the_makespan_alone_counts_and_transfers_take_time(settings, is_used, monkeypatch):
+def test_moves_are_weighed_where_transfers_take_time(settings, is_used, monkeypatch):
     sizes = []
 
     class Seen(MoveDraws):
@@ -92,7 +93,7 @@ def test_moves_are_weighed_where_the_makespan_alone_counts_and_transfers_take_ti
             sizes.append(len(draws))
             super().rewrite(draws)
 
-    monkeypatch.setattr(annealing, "MoveDraws", Seen)
+    monkeypatch.setattr(makespan_annealing, "MoveDraws", Seen)
     graph, _ = naive.random_graph(np.random.default_rng(8), 40)
     solve(Problem(graph, "runtime", 3, **settings), "annealing", evaluations=20_000)
     assert bool(sizes) == is_used

@@ -172,18 +172,18 @@ def bench_peak_moves() -> None:
     """Moves of the peak's annealing on four devices, from random placements; wanted: a tenth of pricing all of them."""
     from schedopt.core.kernels.graph_arrays import graph_arrays
     from schedopt.core.kernels.several_devices.lifetime_moves import PeakWalk, anneal_lifetimes
-    from schedopt.core.kernels.several_devices.lifetimes import Sequence, new_lifetimes, price_lifetimes
+    from schedopt.core.kernels.several_devices.lifetimes import Scale, Sequence, new_lifetimes, price_lifetimes
 
     for graph in (synthetic(98, 0), synthetic(998, 0), layered(1000, 0), layered(10_000, 0)):
         arrays, rng, place = graph_arrays(graph, 4), np.random.default_rng(0), np.argsort(graph.input_order)
         places = graph.input_order.copy(), place.astype(np.int32), rng.integers(0, 4, graph.num_ops, np.int32)
         present, best = (Sequence(*(a.copy() for a in places), np.ones(graph.num_tensors * 4, np.bool_)) for _ in "ab")
-        lifetimes = new_lifetimes(arrays, 4)
+        lifetimes, scale = new_lifetimes(arrays, 4), Scale(0.0, 1e6)
         for _ in range(2):  # the first compiles
             start = time.process_time()
-            _, peak = price_lifetimes(arrays, lifetimes, present, 1e6)
+            _, peak = price_lifetimes(arrays, lifetimes, present, scale)
             whole, start = time.process_time() - start, time.process_time()
-            anneal_lifetimes(arrays, lifetimes, present, PeakWalk(1e6, 0.01, rng.random((2000, 6))), peak, best)
+            anneal_lifetimes(arrays, lifetimes, present, PeakWalk(scale, 0.01, rng.random((2000, 6))), peak, best)
             move = (time.process_time() - start) / 2000
         print(f"peak, {graph.name}: a move {move * 1e6:.1f} us, a whole sequence {whole * 1e6:.0f} us")
 

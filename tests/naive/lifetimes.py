@@ -17,10 +17,11 @@ def sent_after(plain, order, placement, late):
     return after
 
 
-def lifetimes_cost(plain, order, placement, late, devices, size):
+def lifetimes_cost(plain, order, placement, late, devices, scale):
     """Penalties and peak of a sequence: at each place, what is alive on the op's device and where bytes came."""
     after = sent_after(plain, order, placement, late)
     fixed = [sum(plain.persistent[op] for op in plain.ops if placement[op] == d) for d in range(devices)]
+    base, size = scale
     before, penalty, peak = [0] * devices, 0.0, 0
     for at, op in enumerate(order):
         done = set(order[:at]) | {send for send, place in after.items() if place < at}
@@ -30,15 +31,15 @@ def lifetimes_cost(plain, order, placement, late, devices, size):
             now = alive(device) + (plain.own[op] if runs else 0)
             if runs or now > before[device]:
                 took = now + fixed[device] + (plain.workspace[op] if runs else 0)
-                penalty += (took / size) ** 16
+                penalty += (max(0.0, took - base) / (size - base)) ** 16
                 peak = max(peak, took)
             before[device] = now
     return penalty, peak
 
 
-def anneal_lifetimes(plain, order, placement, late, devices, size, temperature, draws):
+def anneal_lifetimes(plain, order, placement, late, devices, scale, temperature, draws):
     """Moves that turn a transfer, or of an op to another device, another place, or both; also the least peak met."""
-    energy, least = lifetimes_cost(plain, order, placement, late, devices, size)
+    energy, least = lifetimes_cost(plain, order, placement, late, devices, scale)
     for row in draws:
         op = int(row[0] * len(order))
         moved, placed, turned = list(order), list(placement), late.copy()
@@ -55,7 +56,7 @@ def anneal_lifetimes(plain, order, placement, late, devices, size, temperature, 
                 last = min((order.index(v) - 1 for v in plain.after[op]), default=len(order) - 1)
                 moved.remove(op)
                 moved.insert(first + int(row[3] * (last - first + 1)), op)
-        new, reached = lifetimes_cost(plain, moved, placed, turned, devices, size)
+        new, reached = lifetimes_cost(plain, moved, placed, turned, devices, scale)
         if new <= energy * (1 - row[4]) ** -temperature:
             order, placement, late, energy, least = moved, placed, turned, new, min(least, reached)
     return order, placement, late, energy, least

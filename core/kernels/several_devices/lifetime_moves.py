@@ -9,7 +9,7 @@ import numpy as np
 from ...arrays import FloatArray
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from .lifetimes import Lifetimes, Sequence, mark, place_of, price_places, take_places
+from .lifetimes import Lifetimes, Scale, Sequence, mark, place_of, price_places, take_places
 from .sequences import drawn_device, place_within, shift
 
 MOST_MOVES = 2**30
@@ -23,15 +23,15 @@ class PeakWalk(NamedTuple):
 
     Parameters
     ----------
-    size
-        Bytes that count as 1 in the penalties.
+    scale
+        What bytes count in the penalties.
     temperature
         A move is kept if the penalties stay under their present sum times `u ** -temperature`.
     draws
         Shape `(moves, 6)`, uniform: a row per move, each of which is one evaluation.
     """
 
-    size: float
+    scale: Scale
     temperature: float
     draws: FloatArray
 
@@ -233,7 +233,7 @@ def anneal_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, walk: PeakWalk, 
         first, last = _changed_places(g, z, q, move, before)
         bar = energy * (1.0 - walk.draws[row, 4]) ** -walk.temperature
         rest = _rest_of(z, energy, first, last)
-        new, reached = price_places(g, z, q, walk.size, first, last, rest, bar)
+        new, reached = price_places(g, z, q, walk.scale, first, last, rest, bar)
         if new > bar:
             _undo(g, z, q, before, touched)
             continue

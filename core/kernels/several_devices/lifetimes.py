@@ -41,6 +41,16 @@ class Sequence(NamedTuple):
     late: BoolArray
 
 
+class Scale(NamedTuple):
+    """What bytes count in the penalties: nothing up to `base`, and 1 at `size`.
+
+    The nearer the base is to the size, the more the fullest places alone count.
+    """
+
+    base: float
+    size: float
+
+
 class Course(NamedTuple):
     """What each place of an order takes.
 
@@ -239,13 +249,13 @@ def mark(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: np.int32, sign: np.i
 
 @kernel
 def price_places(
-    g: GraphArrays, z: Lifetimes, q: Sequence, size: float, first: Any, last: int, rest: float, bar: float
+    g: GraphArrays, z: Lifetimes, q: Sequence, scale: Scale, first: Any, last: int, rest: float, bar: float
 ) -> tuple[float, int]:
     """Fill `z.other` from one place to another; return all penalties, those of the rest included, and the most bytes.
 
     Gives up, with infinite penalties, as soon as they exceed `bar`.
     """
-    devices, scale = z.first.size, 1.0 / size
+    devices, factor = z.first.size, 1.0 / (scale.size - scale.base)
     for device in range(devices):
         z.resident[device] = z.present.memory[(first - 1) * devices + device] if first else z.persistent[device]
     total, peak = rest, 0
@@ -264,7 +274,7 @@ def price_places(
             if runs or change > 0:
                 memory = z.resident[device] + (g.workspace[op] if runs else 0)
                 most = max(most, memory)
-                penalty += peak_penalty(memory * scale)
+                penalty += peak_penalty(max(0.0, memory - scale.base) * factor)
         z.other.most[here], z.other.penalty[here] = most, penalty
         peak = max(peak, most)
         total += penalty
@@ -284,10 +294,11 @@ def take_places(z: Lifetimes, first: int, last: int) -> None:
 
 
 @kernel
-def price_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, size: float) -> tuple[float, int]:
+def price_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, scale: Scale) -> tuple[float, int]:
     """Fill `z` for a sequence, and return its penalties and its peak in bytes.
 
-    The penalty of a step of `m` bytes is `(m / size) ** 16`, a smooth stand-in for the peak.
+    The penalty of a step of `m` bytes is `((m - base) / (size - base)) ** 16`, and 0 below the base: a smooth stand-in
+    for the peak.
     """
     ops = q.order.size
     z.changes.amount[:] = 0
@@ -301,7 +312,7 @@ def price_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, size: float) -> t
         for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
             if not g.is_control[tensor]:
                 mark(g, z, q, np.int32(tensor), np.int64(1))
-    cost = price_places(g, z, q, size, np.int64(0), ops - 1, 0.0, np.inf)
+    cost = price_places(g, z, q, scale, np.int64(0), ops - 1, 0.0, np.inf)
     take_places(z, 0, ops - 1)
     return cost
 

@@ -27,7 +27,7 @@ NO_LIMIT = 2**62
 EXCESS_WEIGHT = 10.0
 LONGEST_DECODING = 0.5
 """Seconds that keys of a makespan may take to decode, as nothing stops that; `list_schedule` is for larger graphs."""
-_SECONDS_PER_LOOK, _SECONDS_PER_READ, _SECONDS_PER_OP = 2e-9, 4e-9, 2e-6
+_SECONDS_PER_LOOK, _SECONDS_PER_READ, _SECONDS_PER_TRY, _SECONDS_PER_OP = 2e-9, 4e-9, 2.5e-9, 2e-6
 
 
 def aim_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Aim:
@@ -60,6 +60,15 @@ def bottom_levels(graph: CostGraph) -> FloatArray:
     return path_ends(frozen(graph.input_order[::-1], np.int32), *graph.successors, graph.runtime)
 
 
+def _waits(graph: CostGraph) -> float:
+    """Return for how many steps all ops together are ready and wait, in the input order."""
+    place = np.argsort(graph.input_order)
+    pointers, predecessors = graph.predecessors
+    ready = np.full(graph.num_ops, -1)
+    np.maximum.at(ready, np.repeat(np.arange(graph.num_ops), np.diff(pointers)), place[predecessors])
+    return float((place - ready - 1).sum())
+
+
 def seconds_to_decode(problem: Problem) -> float:
     """Return about how long keys of a makespan take to decode.
 
@@ -69,15 +78,17 @@ def seconds_to_decode(problem: Problem) -> float:
     """
     graph, devices = problem.graph, problem.devices
     ops, reads = graph.num_ops, len(graph.inputs[1])
-    place = np.argsort(graph.input_order)
-    pointers, predecessors = graph.predecessors
-    ready = np.full(ops, -1)
-    np.maximum.at(ready, np.repeat(np.arange(ops), np.diff(pointers)), place[predecessors])
-    waits = float((place - ready - 1).sum())
-    levels = path_ends(graph.input_order, pointers, predecessors, np.ones(ops)).max()
+    levels = path_ends(graph.input_order, *graph.predecessors, np.ones(ops)).max()
     share_of_meetings = min(1.0, levels * devices / ops)
-    looks = waits * (1 + share_of_meetings * devices * (1 + reads / ops))
+    looks = _waits(graph) * (1 + share_of_meetings * devices * (1 + reads / ops))
     return float(_SECONDS_PER_LOOK * looks + _SECONDS_PER_READ * reads * devices)
+
+
+def seconds_to_spread(problem: Problem) -> float:
+    """Return about how long keys of a peak take to decode: in each step each op that waits is tried on each device."""
+    graph, devices = problem.graph, problem.devices
+    tried = (_waits(graph) + graph.num_ops) * devices * (1 + len(graph.inputs[1]) / graph.num_ops)
+    return _SECONDS_PER_TRY * tried + _SECONDS_PER_OP * graph.num_ops
 
 
 def has_time_to_decode(search: Search, seconds: float) -> bool:

@@ -23,6 +23,7 @@ from ...kernels.graph_arrays import graph_arrays, most_transfers
 from ...kernels.one_device.order_memory import memory_of_steps
 from ...kernels.several_devices.lifetime_moves import MOST_MOVES, PeakWalk, anneal_lifetimes
 from ...kernels.several_devices.lifetimes import (
+    Scale,
     Sequence,
     new_lifetimes,
     price_lifetimes,
@@ -41,9 +42,9 @@ from ..one_device import order_search
 from ..one_device.order_search import LARGEST_RELATED, SECONDS_TO_RELATE
 from ..one_device.sequences import kahn_order
 from .cooling import Cooling
-from .lazy_keys import as_schedule
+from .lazy_keys import LazyChromosomes, as_schedule, seconds_to_spread, start_keys
 
-SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.05, 0.1
+SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_SPREADS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.1, 0.05, 0.1
 LEAST_PROOFS, MOST_PROOFS, PROOF_OPS_PER_SECOND = 0.05, 0.3, 60
 """Shares of the time for proofs: the larger the graph, the more moves it needs, and the less its proofs reach. More
 than two devices, of which each has its share of what they raise, and graphs whose buffers are split have the least."""
@@ -56,8 +57,9 @@ CELLS_PER_CALL = 1_000_000
 MOST_CELLS = 2**23
 PLACES_AGAIN, USES_AGAIN = 0.05, 2.0
 """Of all places those that are priced again after a move, about, and how often the uses of what it touches are read."""
-POWER = 16
-"""Penalties grow with this power of the bytes; so must what is accepted."""
+POWER, STEEPER = 16, (1, 2, 4, 8)
+"""Penalties grow with this power of the bytes, and are so much steeper near the peak, one after the other; so must what
+is accepted. A sum over thousands of places says little of the largest before it is steep."""
 
 
 class LeastPeak:
@@ -91,6 +93,7 @@ class LeastPeak:
         one = self.search_orders(first, SHARE_OF_ORDERS)
         assert one.best is not None
         self.search_placements(one.best.op_order())
+        self.spread()
         if self.peak >= one.best_value:
             self.deal(one.best.op_order())
         self.prove(one.best.op_order())
@@ -214,6 +217,19 @@ class LeastPeak:
             else:
                 size *= 2
 
+    def spread(self) -> None:
+        """Offer schedules of a few keys, which put each op where it needs least, as far as that takes little time."""
+        search, until = self.search, self.progress() + SHARE_OF_SPREADS
+        if self.problem.task != "memory":
+            return
+        seconds = seconds_to_spread(self.problem) / SHARE_OF_SPREADS
+        with LazyChromosomes(search) as chromosomes:
+            for keys in start_keys(self.problem):
+                if self.must_stop() or self.progress() >= until or not search.has_time_for(seconds):
+                    return
+                search.evaluations += 1
+                self.offer(chromosomes.decode(keys))
+
     def deal(self, order: IndexArray) -> None:
         """Offer a schedule whose ops are dealt out at random: where no beam ends in time, or none saves a byte.
 
@@ -238,27 +254,31 @@ class LeastPeak:
             drop = min(2 * drop, max(1, (self.peak - self.goal) // 2))
 
     def anneal(self, hot: float, cold: float) -> None:
-        """Anneal the best sequence, the temperature falling with what is left of the budget."""
-        search = self.search
+        """Anneal the best sequence, the temperature falling with what is left of the budget, penalties ever steeper."""
+        search, ops = self.search, self.graph.num_ops
         if self.must_stop():
             return
-        present = self._best_sequence()
-        found = self._best_sequence()
-        size, start, priced = max(1.0, float(self.peak)), self.progress(), -math.inf
-        work, least = self._work_per_move(), self.peak
+        present, found = self._best_sequence(), self._best_sequence()
+        start, work, least = self.progress(), self._work_per_move(), self.peak
+        steeper, priced, offered, scale = 0, -math.inf, search.evaluations, Scale(0.0, 1.0)
         while not self.must_stop():
-            if search.evaluations - priced > MOST_MOVES:
-                price_lifetimes(self.arrays, self.lifetimes, present, size)
+            part = (self.progress() - start) / (1.0 - start)
+            stage = STEEPER[min(len(STEEPER) - 1, int(part * len(STEEPER)))]
+            if stage != steeper or search.evaluations - priced > MOST_MOVES:
+                steeper, scale = stage, Scale((1.0 - 1.0 / stage) * least, max(1.0, float(least)))
+                price_lifetimes(self.arrays, self.lifetimes, present, scale)
                 search.evaluations += 1
                 priced = search.evaluations
-            temperature = hot * (cold / hot) ** ((self.progress() - start) / (1.0 - start))
+            temperature = steeper * hot * (cold / hot) ** part
             moves = self.cooling.moves(work)
-            walk = PeakWalk(size, temperature, search.rng.random((moves, 6)))
-            peak = anneal_lifetimes(self.arrays, self.lifetimes, present, walk, least, found)
+            walk = PeakWalk(scale, temperature, search.rng.random((moves, 6)))
+            least = anneal_lifetimes(self.arrays, self.lifetimes, present, walk, least, found)
             search.evaluations += moves
-            if peak < least:
-                least = peak
+            if least < self.peak and (least <= self.goal or search.evaluations - offered >= ops):
+                offered = search.evaluations
                 self._offer_sequence(found)
+        if least < self.peak:
+            self._offer_sequence(found)
 
     def _work_per_move(self) -> int:
         """Return what a move costs, about, in ops priced: some places, and all uses of what its op makes or reads."""

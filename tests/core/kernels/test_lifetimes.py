@@ -6,6 +6,7 @@ import pytest
 from schedopt.core.kernels.graph_arrays import graph_arrays
 from schedopt.core.kernels.several_devices.lifetime_moves import PeakWalk, anneal_lifetimes
 from schedopt.core.kernels.several_devices.lifetimes import (
+    Scale,
     Sequence,
     new_lifetimes,
     price_lifetimes,
@@ -13,7 +14,7 @@ from schedopt.core.kernels.several_devices.lifetimes import (
     write_transfers,
 )
 
-SEEDS = range(30)
+SEEDS, SCALE = range(30), Scale(0.0, 50.0)
 
 
 class Case:
@@ -40,10 +41,11 @@ class Case:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("devices", [1, 2, 3, 5])
-def test_lifetimes(seed, devices):
-    case = Case(seed, devices)
-    expected = naive.lifetimes_cost(case.plain, case.order, case.placement, case.late, devices, 50.0)
-    energy, peak = price_lifetimes(*case.scratch(), 50.0)
+@pytest.mark.parametrize("base", [0.0, 20.0])
+def test_lifetimes(seed, devices, base):
+    case, scale = Case(seed, devices), Scale(base, 50.0)
+    expected = naive.lifetimes_cost(case.plain, case.order, case.placement, case.late, devices, scale)
+    energy, peak = price_lifetimes(*case.scratch(), scale)
     assert energy == pytest.approx(expected[0], rel=1e-9)
     assert peak == expected[1]
 
@@ -57,7 +59,7 @@ def test_lifetimes_are_those_of_a_schedule(seed, devices):
     for at, op in enumerate(case.order):
         steps += [op, *(send for send, place in after.items() if place == at)]
     run = naive.replay(case.plain, case.placement, steps, devices)
-    _, peak = price_lifetimes(*case.scratch(), 50.0)
+    _, peak = price_lifetimes(*case.scratch(), SCALE)
     fixed = [sum(p for op, p in enumerate(case.plain.persistent) if case.placement[op] == d) for d in range(devices)]
     assert peak <= max(run.peaks)
     if seed % 2:
@@ -86,17 +88,18 @@ def test_transfers_are_listed_and_read_back(seed, devices):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("devices", [1, 2, 3])
-def test_annealing_of_lifetimes(seed, devices):
-    case = Case(seed, devices)
+@pytest.mark.parametrize("base", [0.0, 10.0])
+def test_annealing_of_lifetimes(seed, devices, base):
+    case, scale = Case(seed, devices), Scale(base, 50.0)
     draws = case.rng.random((40, 6))
     draws[::3, 5] /= 10
-    expected = naive.anneal_lifetimes(case.plain, case.order, case.placement, case.late, devices, 50.0, 0.5, draws)
+    expected = naive.anneal_lifetimes(case.plain, case.order, case.placement, case.late, devices, scale, 0.5, draws)
     arrays, lifetimes, present = case.scratch()
-    _, first = price_lifetimes(arrays, lifetimes, present, 50.0)
+    _, first = price_lifetimes(arrays, lifetimes, present, scale)
     found = Sequence(*(array.copy() for array in present))
     peak = first
     for part in np.split(draws, [7, 25]):
-        peak = anneal_lifetimes(arrays, lifetimes, present, PeakWalk(50.0, 0.5, part), peak, found)
+        peak = anneal_lifetimes(arrays, lifetimes, present, PeakWalk(scale, 0.5, part), peak, found)
     order, placement, late, expected_energy, expected_peak = expected
     assert present.order.tolist() == order
     assert present.position[order].tolist() == list(range(len(order)))
@@ -105,21 +108,21 @@ def test_annealing_of_lifetimes(seed, devices):
     assert lifetimes.present.penalty.sum() == pytest.approx(expected_energy, rel=1e-9)
     assert peak == expected_peak
     found.position[found.order] = np.arange(len(order))
-    assert price_lifetimes(arrays, lifetimes, found, 50.0)[1] == peak
+    assert price_lifetimes(arrays, lifetimes, found, scale)[1] == peak
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("devices", [1, 2, 4])
 def test_moves_leave_what_pricing_anew_finds(seed, devices):
-    case = Case(seed, devices, most_ops=60)
+    case, scale = Case(seed, devices, most_ops=60), Scale(100.0 * (seed % 2), 500.0)
     arrays, lifetimes, present = case.scratch()
     found = Sequence(*(array.copy() for array in present))
-    _, peak = price_lifetimes(arrays, lifetimes, present, 500.0)
+    _, peak = price_lifetimes(arrays, lifetimes, present, scale)
     kept = [lifetimes.changes.amount, lifetimes.persistent, lifetimes.end, *lifetimes.present]
     for temperature in (10.0, 0.1, 0.001):
         peak = anneal_lifetimes(
-            arrays, lifetimes, present, PeakWalk(500.0, temperature, case.rng.random((200, 6))), peak, found
+            arrays, lifetimes, present, PeakWalk(scale, temperature, case.rng.random((200, 6))), peak, found
         )
         known = [array.copy() for array in kept]
-        price_lifetimes(arrays, lifetimes, present, 500.0)
+        price_lifetimes(arrays, lifetimes, present, scale)
         assert all(np.allclose(array, before, rtol=1e-9, atol=0) for array, before in zip(kept, known, strict=True))

@@ -78,7 +78,8 @@ def test_each_cycle_of_the_peak_is_longer_and_all_but_the_first_are_hotter(monke
 
     def spy(*arguments):
         walk = arguments[3]
-        walks.append((walk.temperature, len(walk.draws)))
+        of_bytes = walk.temperature * (1 - walk.scale.base / walk.scale.size)
+        walks.append((of_bytes, len(walk.draws)))
         return kernel(*arguments)
 
     monkeypatch.setattr(peak_annealing, "anneal_lifetimes", spy)

@@ -53,7 +53,7 @@ def test_what_one_device_needs_is_shared_evenly_with_what_stays(proof, monkeypat
 @pytest.mark.parametrize(("ops", "ratio"), [(60, 10.0), (200, 5.0), (1200, 1.0)])
 def test_small_graphs_end_warmer(ops, ratio, monkeypatch):
     temperatures = []
-    for name in ("search_orders", "search_placements", "prove", "try_others"):
+    for name in ("search_orders", "search_placements", "spread", "prove", "try_others"):
         monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda self, *arguments: self.search)
     monkeypatch.setattr(peak_annealing.LeastPeak, "anneal", lambda self, *given: temperatures.append(given))
     graph, _ = naive.random_graph(np.random.default_rng([122, ops]), ops)
@@ -68,7 +68,7 @@ def test_small_graphs_end_warmer(ops, ratio, monkeypatch):
 @pytest.mark.parametrize("least", [-100.0, 0.5])
 def test_other_orders_are_followed_where_devices_save_little(least, monkeypatch):
     """Where the beams along the first order save nothing, which an empty search stands for."""
-    for name in ("search_placements", "deal", "prove", "anneal"):
+    for name in ("search_placements", "spread", "deal", "prove", "anneal"):
         monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda *arguments: None)
     monkeypatch.setattr(peak_annealing, "LEAST_SAVED", least)
     lower = []
@@ -80,6 +80,45 @@ def test_other_orders_are_followed_where_devices_save_little(least, monkeypatch)
         peak_annealing.LeastPeak(search, 0).run(1.0, 1.0)
         lower.append(search.best_value < least_of_one)
     assert np.mean(lower) >= 0.9 if least > 0 else not any(lower)
+
+
+def a_large_tensor_after_small_ones(small):
+    """A graph whose last op makes a quarter of all bytes, which all stay; the half is what two devices need."""
+    builder = GraphBuilder("large last")
+    ops = [builder.add_op(f"small{at}", outputs=[30], is_final=True) for at in range(small)]
+    builder.add_op("large", control=ops, outputs=[10 * small], is_final=True)
+    return builder.build()
+
+
+def test_the_fullest_place_alone_counts_in_the_end(monkeypatch):
+    """There the many places that are nearly as full on the other device weigh more, unless penalties are steep."""
+    graph = a_large_tensor_after_small_ones(60)
+
+    def mean_peak():
+        peaks = []
+        for seed in range(5):
+            search = Search(Problem(graph, "memory", 2), seed=seed, max_evaluations=3000, lower_bound=0)
+            search.offer_order(graph.input_order)
+            peak_annealing.LeastPeak(search, 0).anneal(0.016, 0.0005)
+            peaks.append(search.best_value)
+        return np.mean(peaks)
+
+    steep = mean_peak()
+    monkeypatch.setattr(peak_annealing, "STEEPER", (1,))
+    assert steep < mean_peak()
+
+
+@pytest.mark.parametrize(("seconds", "is_found"), [(1.0, True), (10.0, False)])
+def test_ops_are_spread_out_if_that_takes_little_of_the_time(seconds, is_found, monkeypatch):
+    monkeypatch.setattr(peak_annealing, "seconds_to_spread", lambda problem: seconds)
+    for name in ("search_placements", "deal", "prove", "try_others", "anneal"):
+        monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda *arguments: None)
+    graph, _ = naive.random_graph(np.random.default_rng([123, 0]), 60)
+    search = Search(Problem(graph, "memory", 4), deadline=time.monotonic() + 60, lower_bound=0)
+    search.offer_order(graph.input_order)
+    least_of_one = solve(Problem(graph), "order-search", evaluations=2000).value
+    peak_annealing.LeastPeak(search, 0).run(1.0, 1.0)
+    assert (search.best_value < 0.8 * least_of_one) == is_found
 
 
 def test_auto_begins_as_annealing_does():
@@ -131,7 +170,7 @@ def test_dense_graphs_look_at_the_clock_often(readers, most, monkeypatch):
 
 def test_ops_are_dealt_out_where_no_beam_ends_in_time(monkeypatch):
     monkeypatch.setattr(peak_annealing._Beams, "send", lambda *arguments: False)
-    for name in ("prove", "try_others", "anneal"):
+    for name in ("spread", "prove", "try_others", "anneal"):
         monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda *arguments: None)
     graph, _ = naive.random_graph(np.random.default_rng([120, 0]), 60)
     one = solve(Problem(graph), "order-search").value

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from .costs.simulator import simulate
+import math
+
+from .costs.simulator import Simulation, simulate
 from .problem import Problem
 from .schedule import Schedule
 from .search.plans import Plans
 
 
 def reference_value(problem: Problem) -> float:
-    """Return the value of the input order with all ops on device 0."""
-    if not problem.is_plain:
-        found = [simulate(problem, s) for s in Plans(problem).schedules_along(problem.graph.input_order)]
-        return min(problem.value(costs.peak, costs.runtime) for costs in found)
-    simulation = simulate(problem, Schedule.single_device(problem.graph.input_order))
-    return problem.value(simulation.peak, problem.time_of(problem.graph.num_ops, simulation.runtime))
+    """Return the value of the input order on one device: the first, or on a machine the best."""
+    return min(_value(problem, costs) for costs in _costs(problem))
+
+
+def feasible_reference_value(problem: Problem) -> float:
+    """Return the value of the input order on one device whose memory limit it keeps; infinite where there is none."""
+    kept = (costs for costs in _costs(problem) if problem.keeps_limits(costs.peak_per_device.tolist(), costs.runtime))
+    return min((_value(problem, costs) for costs in kept), default=math.inf)
+
+
+def _costs(problem: Problem) -> list[Simulation]:
+    order = problem.graph.input_order
+    schedules = [Schedule.single_device(order)] if problem.is_plain else Plans(problem).schedules_along(order)
+    return [simulate(problem, schedule) for schedule in schedules]
+
+
+def _value(problem: Problem, costs: Simulation) -> float:
+    return problem.value(costs.peak, problem.time_of(problem.graph.num_ops, costs.runtime))

@@ -53,7 +53,8 @@ def solve(
     evaluations, time_limit
         Budget of complete schedules priced, and of seconds; by default the method's own.
     seed, jobs
-        Seed of every random choice; worker threads, of which a result depends only with `auto` and a time limit alone.
+        Seed of every random choice; worker threads, on which a result depends only where a method that runs others has
+        time alone as its limit.
     initial
         A schedule to start from, for methods that search: one evaluation, and never made worse.
     watcher

@@ -28,8 +28,13 @@ def check(
     from ...core.units import format_bytes, format_microseconds
     from ..console import Talk, tell, write
 
-    on = OnMachine(machine, op_times).read()
-    loaded = read_schedule(schedule, read_any(graph, Talk(quiet).note), force=force, machine=on)
+    talk, on = Talk(quiet), OnMachine(machine, op_times).read()
+    checked = read_any(graph, talk.note)
+    loaded = read_schedule(schedule, checked, force=force, machine=on)
+    if on is not None:
+        own = read_schedule(schedule, checked, force=force).problem.machine
+        if own is not None and (own.pins, own.together) != (on.pins, on.together):
+            talk.note(f"{schedule}: was made with other pins or groups than those of {machine}, which alone count here")
     try:
         totals = loaded.verify()
     except ScheduleError as error:

@@ -142,6 +142,8 @@ def solve(
     budget = {"evaluations": evaluations, "time_limit": seconds, "alignment": alignment}
     result = run_with_progress(talk, problem, spec, **budget, seed=seed, jobs=jobs, initial=start)
     document = result.json()
+    if output is not None:
+        write_atomically(output, document)
     if json or format is OutputFormat.json:
         write(document)
     elif format is OutputFormat.order:
@@ -152,7 +154,6 @@ def solve(
             tell(explanation)
     remark(talk, result)
     if output is not None:
-        write_atomically(output, document)
         talk.note(f"wrote {output}")
     if plot is not None:
         draw_result(result, plot)

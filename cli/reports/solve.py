@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...core.problem import Problem
     from ...core.result import Result
     from ..console import Talk
 
 
 def remark(talk: Talk, result: Result) -> None:
     """Say on standard error what the table cannot."""
+    from ...core.reference import feasible_reference_value
     from ...core.search.registry import METHODS
 
     problem = result.problem
@@ -23,7 +23,7 @@ def remark(talk: Talk, result: Result) -> None:
         _remark_recomputation(talk, result)
     elif problem.task == "runtime" and not problem.graph.runtime.any():
         talk.note(f"{problem.graph.name}: every op has runtime 0, so every schedule takes 0 us")
-    elif result.value > result.input_value and _input_fits(problem):
+    elif result.value > result.input_value and result.value > feasible_reference_value(problem):
         better = "the input order" if problem.is_plain else "the input order on one device"
         talk.note(f"{better} is better than what this method found; --method auto never returns worse")
     if not result.is_repeatable:
@@ -34,14 +34,6 @@ def remark(talk: Talk, result: Result) -> None:
     if not result.is_proven_infeasible:
         talk.note("no schedule within the memory limit was found, nor is it proven that there is none")
     talk.note("this is the schedule of least excess that was found")
-
-
-def _input_fits(problem: Problem) -> bool:
-    """Whether the input order, on the first device, keeps its memory limit."""
-    from ...core.costs.simulator import input_peak
-
-    limit = problem.memory_limits[0]
-    return limit is None or input_peak(problem.graph) <= limit
 
 
 def draw_result(result: Result, target: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..errors import ClusterError, UsageError
+from ..homes import model_of
 from ..parallel import is_here, map_as_ended
 from ..problem import Problem
 from ..result import Result
@@ -91,7 +92,7 @@ def _identity(run: Run) -> dict[str, Any]:
     return {
         "graph": graph.name,
         "sha256": run.sha256,
-        "ops": graph.num_ops,
+        "ops": model_of(graph).num_ops,
         "method": run.spec.text,
         "seed": run.seed,
     }

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..arrays import FloatArray, IndexArray, IntArray
 from ..errors import ScheduleError
 from ..graph import CostGraph
-from ..homes import GraphWithHomes
+from ..homes import GraphWithHomes, model_of
 from ..kernels.cost_model import Steps, find_receivers, new_state, step_through, strike_out_sent
 from ..kernels.graph_arrays import graph_arrays
 from ..kernels.links import links_of
@@ -60,7 +60,8 @@ class Simulation:
 
 def input_peak(graph: CostGraph) -> int:
     """Return the peak of the input order on one device, bytes."""
-    return simulate(Problem(graph), Schedule.single_device(graph.input_order)).peak
+    model = model_of(graph)
+    return simulate(Problem(model), Schedule.single_device(model.input_order)).peak
 
 
 def needed_receivers(graph: CostGraph, placement: IndexArray, *, replicate: bool = False) -> NDArray[np.uint64]:

@@ -11,7 +11,7 @@ from ..addresses.addresses import Addresses
 from ..arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..errors import UsageError
 from ..graph import CostGraph
-from ..homes import GraphWithHomes
+from ..homes import GraphWithHomes, model_of
 from ..problem import Problem
 from ..schedule import Schedule
 from .lifetimes import Holding, holdings_of
@@ -227,4 +227,5 @@ def replicas(problem: Problem, placement: IndexArray) -> IntArray:
 
 def input_timeline(graph: CostGraph) -> Timeline:
     """Record the input order, on one device."""
-    return timeline_of(INPUT, Problem(graph), Schedule.single_device(graph.input_order))
+    model = model_of(graph)
+    return timeline_of(INPUT, Problem(model), Schedule.single_device(model.input_order))

@@ -16,7 +16,7 @@ import yaml
 from ..errors import FormatError, UsageError
 from ..machine import MAX_DEVICES, Device, Machine, OpTimes
 from ..units import parse_bandwidth, parse_bytes, parse_microseconds
-from .yaml_files import parse_yaml
+from .yaml_files import not_yaml, parse_yaml
 
 _MEMBERS = ("devices", "links", "default_link", "transfers", "contention", "pins", "together", "op_times")
 _NEEDED = object()
@@ -60,7 +60,7 @@ def read_machine(path: str | Path, op_times: str | Path | None = None) -> Machin
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+        raise not_yaml(path, error) from error
 
     def where(place: Place) -> str:
         while place and place not in lines:
@@ -69,23 +69,31 @@ def read_machine(path: str | Path, op_times: str | Path | None = None) -> Machin
 
     times = None if op_times is None else read_op_times(op_times)
     machine = machine_of(document, where, times, needs_memory=True)
-    if op_times is None:
+    if times is None:
         return machine
+    known = {device.kind for device in machine.devices}
+    if wrong := next((kind for by_kind in times.values() for kind in by_kind if kind not in known), None):
+        raise FormatError(f"{op_times}, line 1: no device of {path} is of kind '{wrong}'")
     return replace(machine, places={**machine.places, "op_times": str(op_times)})
 
 
-def _lines(node: Any, place: Place = ()) -> dict[Place, int]:
-    """Return the line of each value of a YAML document."""
-    if node is None:
-        return {}
-    lines = {place: node.start_mark.line + 1}
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            lines |= _lines(value, (*place, key.value))
-            lines[(*place, key.value)] = key.start_mark.line + 1
-    elif isinstance(node, yaml.SequenceNode):
-        for number, value in enumerate(node.value):
-            lines |= _lines(value, (*place, number))
+def _lines(root: Any) -> dict[Place, int]:
+    """Return the line of each value of a YAML document; what an alias names again has its line where it is first."""
+    lines: dict[Place, int] = {}
+    waiting: list[tuple[Place, Any]] = [((), root)] if root is not None else []
+    seen: set[int] = set()
+    while waiting:
+        place, node = waiting.pop()
+        lines.setdefault(place, node.start_mark.line + 1)
+        if id(node) in seen:  # however often it is named, its values are there once
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                lines[(*place, key.value)] = key.start_mark.line + 1
+                waiting.append(((*place, key.value), value))
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += [((*place, number), value) for number, value in enumerate(node.value)]
     return lines
 
 
@@ -142,8 +150,6 @@ class _Reader:
         pins, together = self._pins(top, machine), self._together(top)
         self.place = ("op_times",)
         times = top.get("op_times", {}) if op_times is None else op_times
-        if op_times is not None:
-            self._check_kinds(op_times, devices)
         places = self._places(pins, together)
         return replace(machine, pins=pins, together=together, op_times=times, places=places)
 
@@ -196,7 +202,7 @@ class _Reader:
             cost = self._cost(default, ("default_link",))
             bandwidth = [[cost[0]] * count for _ in range(count)]
             latency = [[cost[1]] * count for _ in range(count)]
-        for number, values in enumerate(self._list(top.get("links", []), ("links",), "links")):
+        for number, values in enumerate(self._list(top.get("links") or [], ("links",), "links")):
             place: Place = ("links", number)
             link = self._mapping(values, place, ("between", "from", "to", "bandwidth", "latency"), "a link")
             pairs = self._pairs(link, place, machine)
@@ -230,12 +236,16 @@ class _Reader:
         return bandwidth, parse_microseconds(link.get("latency", 0))
 
     def _pins(self, top: Mapping[str, Any], machine: Machine) -> tuple[tuple[str, str], ...]:
-        pins = top.get("pins", {})
+        pins = top.get("pins") or {}
         if not isinstance(pins, (dict, list)):
             raise self.fail(("pins",), f"pins are patterns of ops with a device each, not {pins!r:.60}")
-        pairs = list(pins.items()) if isinstance(pins, dict) else [tuple(pin) for pin in pins]
+        pairs = (
+            list(pins.items())
+            if isinstance(pins, dict)
+            else [tuple(pin) if isinstance(pin, list) else (pin,) for pin in pins]
+        )
         for pair in pairs:
-            place = ("pins", pair[0])
+            place: Place = ("pins", *pair[:1])
             if len(pair) != 2 or not all(isinstance(part, str) for part in pair):
                 raise self.fail(place, f"a pin is a pattern of ops with the name or kind of a device, not {pair!r:.60}")
             self.place = place
@@ -243,17 +253,11 @@ class _Reader:
         return tuple(pairs)
 
     def _together(self, top: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-        groups = self._list(top.get("together", []), ("together",), "together")
+        groups = self._list(top.get("together") or [], ("together",), "together")
         for number, group in enumerate(groups):
             if not (isinstance(group, list) and group and all(isinstance(pattern, str) for pattern in group)):
                 raise self.fail(("together", number), f"a group is a list of patterns of ops, not {group!r:.60}")
         return tuple(tuple(group) for group in groups)
-
-    def _check_kinds(self, times: OpTimes, devices: tuple[Device, ...]) -> None:
-        known = {device.kind for device in devices}
-        for by_kind in times.values():
-            if wrong := next((kind for kind in by_kind if kind not in known), None):
-                raise self.fail(("devices",), f"op times are given for kind '{wrong}', which no device has")
 
 
 def _shown(value: Any) -> str:

@@ -37,6 +37,8 @@ def read_op_times(path: str | Path) -> dict[str, dict[str, float | None]]:
     if not rows or len(rows[0]) < 2 or rows[0][0].strip() != "op":
         raise FormatError(f"{path}, line 1: the columns are op, then one per kind of device")
     kinds = [kind.strip() for kind in rows[0][1:]]
+    if again := next((kind for kind in kinds if kinds.count(kind) > 1), None):
+        raise FormatError(f"{path}, line 1: the column of kind '{again}' is there twice")
     times: dict[str, dict[str, float | None]] = {}
     for line, row in enumerate(rows[1:], start=2):
         if not row:
@@ -52,4 +54,6 @@ def read_op_times(path: str | Path) -> dict[str, dict[str, float | None]]:
         if all(value is None for value in values):
             raise FormatError(f"{path}, line {line}: op '{row[0]}' has no time for any kind of device")
         times[row[0]] = dict(zip(kinds, values, strict=True))
+    if not times:
+        raise FormatError(f"{path}: has no row, and every op needs one: its name, then its time on each kind of device")
     return times

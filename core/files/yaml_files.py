@@ -29,7 +29,15 @@ def read_yaml(path: str | Path) -> Any:
     try:
         return parse_yaml(read_bytes(path).decode("utf-8-sig"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+        raise not_yaml(path, error) from error
+
+
+def not_yaml(path: str | Path, error: Exception) -> FormatError:
+    """Return the error of a file that is not YAML, with the line where that shows, if it is known."""
+    mark = getattr(error, "problem_mark", None)
+    where = str(path) if mark is None else f"{path}, line {mark.line + 1}"
+    said = getattr(error, "problem", None) or " ".join(str(error).split())
+    return FormatError(f"{where}: is not YAML: {said}")
 
 
 def parse_yaml(text: str) -> Any:
@@ -38,12 +46,36 @@ def parse_yaml(text: str) -> Any:
     Raises
     ------
     yaml.YAMLError, ValueError, RecursionError
-        If it is not YAML, or grows without measure by its brackets or aliases.
+        If it is not YAML, has a key twice, or grows without measure by its brackets or aliases.
     """
     _check_depth(text)
-    values = yaml.load(text, _Loader)
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        _check_keys(node, set())
+        values = None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
     _check_size(values)
     return values
+
+
+def _check_keys(node: yaml.Node | None, seen: set[int]) -> None:
+    """Refuse a key that a mapping has twice, of which the parser takes the last one without a word."""
+    if node is None or id(node) in seen or isinstance(node, yaml.ScalarNode):
+        return
+    seen.add(id(node))
+    parts = list(node.value) if isinstance(node, yaml.SequenceNode) else []
+    if isinstance(node, yaml.MappingNode):
+        keys: set[Any] = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                if (key.tag, key.value) in keys:
+                    raise yaml.MarkedYAMLError(problem=f"'{key.value}' is there twice", problem_mark=key.start_mark)
+                keys.add((key.tag, key.value))
+            parts += [value]
+    for part in parts:
+        _check_keys(part, seen)
 
 
 def _check_depth(text: str) -> None:

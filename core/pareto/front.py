@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...version import VERSION
 from ..costs.bounds import is_met
 from ..graph_hash import structure_hash
+from ..homes import model_of
 from ..problem import Problem
 from ..tables import FirstThatFits
 from ..units import bytes_alike, format_bytes, times_alike
@@ -89,7 +90,7 @@ class ParetoFront:
         """Return the line above the table: what graph it is, and what is traded."""
         graph, devices = self.problem.graph, self.problem.devices
         what = "recomputation on 1 device" if devices == 1 else f"makespan on {devices} devices"
-        return f"{graph.name}: {graph.num_ops:,} ops, peak memory against time, {what}"
+        return f"{graph.name}: {model_of(graph).num_ops:,} ops, peak memory against time, {what}"
 
     def table(self) -> Table:
         """Return the table of `schedopt pareto`, for Rich to print."""

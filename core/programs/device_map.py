@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,11 +14,15 @@ from ..costs.verifier import verify
 from ..errors import UsageError
 from ..files.atomic import check_writable, write_atomically
 from ..graph import CostGraph
+from ..machine import Machine
 from ..schedule import Schedule
 from .importers import kind_by_name
 from .options import ImportOptions
 from .runners import Note, load_runner
 from .schedule_order import read_program_schedule
+
+PROCESSORS = ("cpu", "host")
+"""Kinds of device that accelerate calls `cpu`."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class DeviceMap:
         schedule.
     """
 
-    devices: dict[str, int]
+    devices: dict[str, int | str]
     moved_share: float
 
 
@@ -81,7 +85,18 @@ def device_map(graph: CostGraph, schedule: Schedule) -> DeviceMap:
         before = next(reversed(chosen.values()), 0)  # what never runs stays with what is named before it
         chosen[unit] = max(sorted(times[unit]), key=times[unit].__getitem__) if times[unit] else before
     moved = sum(float(weights[op]) for op, unit in unit_of.items() if chosen[unit] != placement[op])
-    return DeviceMap(_merged(chosen), moved / max(float(weights[forward].sum()), 1e-300))
+    return DeviceMap(dict(_merged(chosen)), moved / max(float(weights[forward].sum()), 1e-300))
+
+
+def accelerate_names(machine: Machine | None) -> dict[int | str, int | str]:
+    """Return what accelerate calls the devices of a machine file: `cpu`, or their number among those that are none.
+
+    Devices of kind `cpu` and `host` are the former. Equal devices are accelerators, and keep their numbers.
+    """
+    if machine is None:
+        return {}
+    accelerators = [at for at, device in enumerate(machine.devices) if device.kind not in PROCESSORS]
+    return {at: accelerators.index(at) if at in accelerators else "cpu" for at in range(len(machine.devices))}
 
 
 def _units(names: Iterable[str]) -> set[str]:
@@ -171,6 +186,8 @@ def write_device_map(
             "apply it without --format device-map"
         )
     found = device_map(graph, loaded.schedule)
+    names = accelerate_names(loaded.problem.machine)
+    found = replace(found, devices={path: names.get(device, device) for path, device in found.devices.items()})
     if found.moved_share:
         note(
             f"{output}: {100 * found.moved_share:.1f}% of the forward pass' time is on another device than in the "

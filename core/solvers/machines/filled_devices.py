@@ -68,7 +68,8 @@ class _Filling:
                 continue
             elsewhere = np.arange(len(needs)) != source
             needs[elsewhere] += size
-            paid[elsewhere] += (machine.latencies[source] + size * machine.microseconds_per_byte[source])[elsewhere]
+            per_byte = np.where(machine.has_link[source], machine.microseconds_per_byte[source], 0.0)
+            paid[elsewhere] += (machine.latencies[source] + size * per_byte)[elsewhere]  # infinite without a link
         lacks = np.where(np.isfinite(paid), np.maximum(0.0, self.resident + needs - self.most), np.inf)
         device = int(np.lexsort((self.resident, paid, lacks, ~self._allowed(op)))[0])  # without links, any allowed one
         self._settle(op, device)

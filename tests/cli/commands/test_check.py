@@ -44,3 +44,15 @@ def test_check_names_a_claim_that_does_not_hold(run, diamond_file, tmp_path):
     result = run("check", diamond_file, output)
     assert result.exit_code == 2
     assert result.stderr == f"error: {output}: format 7 is not known; this version reads 1 and 2\n"
+
+
+def test_pins_that_do_not_count_are_spoken_of(run, diamond_file, tmp_path):
+    devices = "devices: [{name: a, memory: 1MB}, {name: b, memory: 1MB}]\ndefault_link: {latency: 1us}\n"
+    pinned, free, output = tmp_path / "pinned.yaml", tmp_path / "free.yaml", tmp_path / "plan.json"
+    pinned.write_text(devices + "pins: {start: b}\n")
+    free.write_text(devices)
+    run("solve", diamond_file, "--task", "runtime", "--machine", pinned, "--evaluations", 50, "--output", output)
+    said = "was made with other pins or groups"
+    assert said in run("check", diamond_file, output, "--machine", free).stderr
+    assert said not in run("check", diamond_file, output, "--machine", pinned).stderr
+    assert said not in run("check", diamond_file, output).stderr

@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from schedopt.core.files.costgraph import format_graph
+from schedopt.core.annotations import Annotations, Resident
+from schedopt.core.files.costgraph import format_graph, write_graph
+from schedopt.core.graph_builder import GraphBuilder
 
 DIAMOND_INPUT_PEAK = 26  # start 10, wide1 8, wide2 8
 DIAMOND_BEST_PEAK = 19  # start 10, narrow1 1, wide2 8
@@ -266,6 +268,24 @@ def test_an_input_order_that_does_not_keep_the_limit_is_not_called_better(run, d
     limited = run(*words, *slow, "--memory-limit", "11B")
     assert limited.exit_code == 1
     assert better not in limited.stderr
+
+
+def test_a_plan_worse_than_the_input_order_is_written_where_weights_have_a_home(run, tmp_path):
+    """With a limit, too: whether one device alone keeps it is known of the graph with its homes."""
+    builder = GraphBuilder("shared")
+    for name in ("one", "two"):
+        builder.add_op(name, outputs=[8], runtime=1.0, persistent=4_000_000 if name == "one" else 0)
+    graph, output = tmp_path / "g.pbtxt", tmp_path / "plan.json"
+    weights = (Resident("w", "parameter", 4_000_000, 0, (0, 1)),)
+    write_graph(builder.build(Annotations(residents=weights)), graph)
+    words = ["solve", graph, "--task", "runtime", "--devices", 2, "--bandwidth", "1GB/s", "--method", "gp-dfs"]
+    for limit, is_better in (("8MB", True), ("4000016B", True), ("4000007B", False)):
+        done = run(*words, "--memory-limit", limit, "--output", output, "--plot", tmp_path / "plan.svg")
+        assert ("the input order on one device is better" in done.stderr) == is_better
+        assert done.exit_code == (1 if json.loads(output.read_text())["status"] != "feasible" else 0)
+        assert (tmp_path / "plan.svg").exists()
+        output.unlink()
+    assert "g: 2 ops" in run("pareto", graph, "--devices", 2, "--evaluations", 20, "--points", 2).stdout
 
 
 @pytest.mark.parametrize("command", ["solve", "compare", "pareto"])

@@ -14,6 +14,7 @@ from schedopt.core.annotations import Annotations, Resident
 from schedopt.core.errors import FormatError
 from schedopt.core.files.machine_yaml import machine_of, read_machine
 from schedopt.core.files.op_times_csv import read_op_times
+from schedopt.core.solvers.machines.filled_devices import filled_placements
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "machines").glob("*.yaml"))
 BASE = """devices:
@@ -123,6 +124,10 @@ def test_pins_from_the_graph_are_its_devices(tmp_path):
         (BASE + "pins: {z*: gpu0}\n", 7, "pin 'z\\*' matches no op"),
         (BASE + "pins: {a: gpu0, b: cpu0}\ntogether: [[a, b]]\n", 8, "contradict each other"),
         (BASE + "pins: {a: gpu0, b: cpu0}\ntogether:\n- [a]\n- [a, b]\n- [b]\n", 10, "but 'a' and 'b', with what"),
+        (BASE + "pins: [a]\n", 7, "a pin is a pattern of ops with the name or kind of a device, not \\('a',\\)"),
+        (BASE + "transfers: blocking\n", 7, "is not YAML: 'transfers' is there twice"),
+        (BASE + "pins:\n  a: gpu0\n  a: cpu0\n", 9, "is not YAML: 'a' is there twice"),
+        (BASE + "pins: {a: gpu0\n", 8, "is not YAML: expected ',' or '}'"),
         (BASE + "together: [[]]\n", 7, "a group is a list of patterns of ops, not \\[\\]"),
         (BASE + "together: [[a], [z]]\n", 7, "'z' of together matches no op"),
         ("- 1\n", 1, "a machine has members such as devices"),
@@ -173,6 +178,23 @@ def test_a_pin_away_from_the_home_of_what_is_written_is_named(tmp_path):
         schedopt.solve(graph, "heft", task="runtime", machine=tmp_path / "m.yaml")
 
 
+def test_an_empty_list_is_none(tmp_path):
+    assert solved(tmp_path, re.sub("links:\n.*\n", "links:\n", BASE) + "pins:\ntogether:\n").runtime == 12.0
+
+
+@pytest.mark.filterwarnings("error")
+def test_nothing_is_said_of_links_that_are_missing_where_devices_are_filled(tmp_path):
+    """A tensor of no bytes, sent where no link is: 0 times infinity."""
+    (tmp_path / "m.yaml").write_text(
+        "devices: [{name: a, memory: 6000}, {name: b, memory: 6000}]\nlinks: [{from: a, to: b}]\n"
+    )
+    builder = schedopt.GraphBuilder("control")
+    for number, control in enumerate(([], [0], [], [1])):
+        builder.add_op(f"op{number}", control=control, outputs=[3000], runtime=1.0)
+    problem = schedopt.Problem(builder.build(), "runtime", machine=read_machine(tmp_path / "m.yaml"))
+    assert all(len(placement) == 4 for placement in filled_placements(problem))
+
+
 def test_a_link_that_a_plan_needs_is_missing(tmp_path):
     text = re.sub("links:\n.*\n", "", BASE) + "pins: {a: gpu0, b: cpu0}\n"
     with pytest.raises(schedopt.UsageError, match=r"m.yaml, line 1: g: no plan .* no link from 'gpu0' to 'cpu0'"):
@@ -188,7 +210,9 @@ def test_a_link_that_a_plan_needs_is_missing(tmp_path):
         ("op,gpu,cpu\na,1\n", "t.csv, line 2: has 2 columns, not 3"),
         ("op,gpu,cpu\na,1,1\na,1,1\n", "t.csv, line 3: op 'a' is there twice"),
         ("name,gpu\n", "t.csv, line 1: the columns are op"),
-        ("op,gpu,npu\na,1,1\nb,1,1\n", "m.yaml, line 1: op times are given for kind 'npu', which no device has"),
+        ("op,gpu,npu\na,1,1\nb,1,1\n", "t.csv, line 1: no device of .*m.yaml is of kind 'npu'"),
+        ("op,gpu,gpu\na,1,1\nb,1,1\n", "t.csv, line 1: the column of kind 'gpu' is there twice"),
+        ("op,gpu\n", "t.csv: has no row, and every op needs one"),
     ],
 )
 def test_op_times_that_are_wrong(tmp_path, times, reason):
@@ -234,18 +258,25 @@ def test_aliases_that_grow_without_measure_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("a0: &a0 {x: 1, y: 2}\n" + "".join(f"a{n}: &a{n} {{<<: [{f'*a{n - 1}, ' * 9}]}}\n" for n in range(1, 12)),
-         "with what << names it stands for more than 1,000,000 values"),
         (f"devices: {'9' * 5000}", "line 1 has a number of 5,000 letters"),
         (f"devices:\n  - 1{':1' * 20_000}.5", "line 2 has a number of 40,003 letters"),
     ],
 )  # fmt: skip
-def test_merges_and_numbers_without_measure_are_refused(tmp_path, text, reason):
+def test_numbers_without_measure_are_refused(tmp_path, text, reason):
     path = tmp_path / "bomb.yaml"
     path.write_text(text)
     with pytest.raises(FormatError) as refused:
         read_machine(path)
     assert str(refused.value) == f"{path}: is not YAML: {reason}"
+
+
+def test_merges_without_measure_are_refused_at_once(tmp_path):
+    """By what they stand for, or, where PyYAML (6.0.4) counts a key once, by what they are."""
+    levels = (f"a{n}: &a{n} {{<<: [{f'*a{n - 1}, ' * 9}]}}\n" for n in range(1, 12))
+    path = tmp_path / "bomb.yaml"
+    path.write_text("a0: &a0 {x: 1, y: 2}\n" + "".join(levels))
+    with pytest.raises(FormatError, match=r"with what << names it stands for more than|a machine has no 'a0'"):
+        read_machine(path)
 
 
 def test_devices_may_share_values_by_merging(tmp_path):

@@ -8,7 +8,8 @@ import pytest
 from schedopt.core.annotations import Annotations, Resident
 from schedopt.core.errors import UsageError
 from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.programs.device_map import check_map_output, device_map
+from schedopt.core.machine import Device, Machine
+from schedopt.core.programs.device_map import accelerate_names, check_map_output, device_map
 from schedopt.core.schedule import Schedule
 
 
@@ -82,3 +83,10 @@ def test_what_has_no_modules_has_no_map():
         check_map_output("net.onnx", "map.json")
     with pytest.raises(UsageError, match=r"map\.pt2: .* the name must end in \.json"):
         check_map_output("module:function", "map.pt2")
+
+
+def test_accelerate_numbers_its_accelerators_alone():
+    kinds = ("cpu", "gpu", "host", "gpu", "npu")
+    machine = Machine(tuple(Device(f"d{number}", kind) for number, kind in enumerate(kinds)))
+    assert accelerate_names(machine) == {0: "cpu", 1: 0, 2: "cpu", 3: 1, 4: 2}
+    assert accelerate_names(None) == {}

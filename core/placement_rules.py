@@ -57,17 +57,15 @@ def placement_rules(graph: CostGraph, machine: Machine) -> PlacementRules:
     times = _times(graph, machine)
     allowed = np.isfinite(times)
     _check_runnable(graph, machine, allowed)
-    for pattern, name in machine.pins:
+    for number, (pattern, name) in enumerate(machine.pins):
         devices = np.zeros(len(machine.devices), bool)
         devices[machine.named(name)] = True
         where = machine.place(f"pin {pattern}")
         ops = _matching(graph, pattern, f"{where}{graph.name}: pin '{pattern}'")
         allowed[ops] &= devices
         if len(wrong := [op for op in ops if not allowed[op].any()]):
-            raise UsageError(
-                f"{where}{graph.name}: op {graph.op_label(wrong[0])} is pinned to '{name}', where it cannot run or "
-                "which another pin rules out"
-            )
+            what = f"{where}{graph.name}: op {graph.op_label(wrong[0])} is pinned to '{name}'"
+            raise UsageError(f"{what}, {_why_not_there(graph, machine, wrong[0], number, times[wrong[0]][devices])}")
     groups = _Groups(graph, allowed)
     for number, patterns in enumerate(machine.together):
         where = machine.place(f"together {number}")
@@ -144,8 +142,18 @@ def _times(graph: CostGraph, machine: Machine) -> FloatArray:
 def _check_runnable(graph: CostGraph, machine: Machine, allowed: BoolArray) -> None:
     stuck = np.flatnonzero(~allowed.any(axis=1))
     if len(stuck):
-        why = "every device has speed 0" if not any(d.speed > 0 for d in machine.devices) else "it has no time for any"
-        raise UsageError(f"{graph.name}: op {graph.op_label(int(stuck[0]))} can run on no device: {why}")
+        computes = any(device.speed > 0 for device in machine.devices)
+        why = "it has no time for any that computes" if computes else "every device has speed 0"
+        where = machine.place("op_times" if computes else "devices")
+        raise UsageError(f"{where}{graph.name}: op {graph.op_label(int(stuck[0]))} can run on no device: {why}")
+
+
+def _why_not_there(graph: CostGraph, machine: Machine, op: int, pin: int, times: FloatArray) -> str:
+    """Return why an op is not where a pin wants it, given what it takes there: it cannot run, or an earlier pin."""
+    if not np.isfinite(times).any():
+        return "where it cannot run: speed 0, or no op time"
+    earlier = (pair for pair in machine.pins[:pin] if fnmatch.fnmatchcase(graph.op_names[op], pair[0]))
+    return "but also " + " and ".join(f"by '{pattern}' to '{name}'" for pattern, name in earlier)
 
 
 def _first_pin(graph: CostGraph, machine: Machine, ops: list[int]) -> str:

@@ -76,15 +76,17 @@ def _remark_homes(talk: Talk, result: Result) -> None:
         return
     placement = result.schedule.placement(graph)
     pointers, readers = graph.consumers
-    first, count = graph.model.num_tensors, 0
+    first, replicated, sent = graph.model.num_tensors, 0, 0
     for number in range(len(graph.held)):
         tensor = first + number
         devices = {int(placement[op]) for op in readers[pointers[tensor] : pointers[tensor + 1]]}
-        count += len(devices | {int(placement[first_home(graph) + number])}) > 1
-    if count:
-        how = "each of these devices has a replica" if problem.replicate else "copies are among the transfers"
-        written = f", but for {int(graph.is_written.sum())} that ops write" if graph.is_written.any() else ""
+        if len(devices | {int(placement[first_home(graph) + number])}) > 1:
+            is_replica = problem.replicate and not graph.is_written[number]
+            replicated, sent = replicated + is_replica, sent + (not is_replica)
+    if replicated or sent:
+        how = [f"{replicated:,} as a replica on each of these devices"] if replicated else []
+        how += [f"{sent:,} by copies, which are among the transfers"] if sent else []
         talk.note(
-            f"{count:,} of {len(graph.held):,} weights and inputs are read away from their home: {how}"
-            f"{written if problem.replicate else ''}"
+            f"{replicated + sent:,} of {len(graph.held):,} weights and inputs are read away from their home: "
+            f"{', '.join(how)}"
         )

@@ -99,7 +99,7 @@ def parse_graph(
     graph = with_remarks(_build(nodes, name, where, note), remarks, where, note)
     if any(node.is_final and not node.outputs for node in nodes):
         dropped.add("is_final of an op without outputs")
-    devices = "device counts with --pins from-graph alone" if any(node.device for node in nodes) else ""
+    devices = "device counts only where --pins from-graph asks for it" if any(node.device for node in nodes) else ""
     if dropped:
         devices = f"; {devices}" if devices else ""
         note(f"{name}: fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}{devices}")

@@ -157,7 +157,7 @@ class _Reader:
         """Return what errors call parts of the machine that only a graph can show to be wrong."""
         places = {f"pin {pattern}": self.where(("pins", pattern)) for pattern, _ in pins}
         places |= {f"together {number}": self.where(("together", number)) for number in range(len(together))}
-        return {**places, "links": self.where(("links",)), "op_times": self.where(("op_times",))}
+        return places | {name: self.where((name,)) for name in ("devices", "links", "op_times")}
 
     def _mapping(self, value: Any, place: Place, members: tuple[str, ...], what: str) -> Mapping[str, Any]:
         if not isinstance(value, dict):
@@ -186,9 +186,11 @@ class _Reader:
                     raise self.fail(place, f"the device {given.get('name', number)!r} has no {needed}")
             memory = given.get("memory")
             self.place = (*place, "memory")
+            if isinstance(memory, float) and not memory.is_integer():
+                raise self.fail(self.place, f"memory is a whole number of bytes, or has a unit, not {memory}")
             size = None if memory is None else parse_bytes(memory, "memory")
             self.place = place
-            made.append(Device(given["name"], given.get("kind", "device"), size, given.get("speed", 1.0)))
+            made.append(Device(given["name"], given.get("kind", "device"), size, _number(given.get("speed", 1.0))))
             if made[-1].name in [other.name for other in made[:-1]]:
                 raise self.fail(place, f"two devices have the name '{made[-1].name}'")
         return tuple(made)
@@ -258,6 +260,14 @@ class _Reader:
             if not (isinstance(group, list) and group and all(isinstance(pattern, str) for pattern in group)):
                 raise self.fail(("together", number), f"a group is a list of patterns of ops, not {group!r:.60}")
         return tuple(tuple(group) for group in groups)
+
+
+def _number(value: Any) -> Any:
+    """Return the number of a text such as 1e-1, which YAML takes for none; all else as it is."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _shown(value: Any) -> str:

@@ -72,4 +72,5 @@ def read_problem(
             flag_of(document, "replicate", path),
         )
     except UsageError as error:
-        raise FormatError(f"{path}: {error}") from error
+        said = str(error)
+        raise FormatError(said if said.startswith(f"{path}:") else f"{path}: {said}") from error

@@ -129,7 +129,7 @@ def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> N
     axes.set_yticks(range(count), [f"{plain(name, 20)}, {peak}" for name, peak in zip(names, peaks, strict=True)])
     axes.set_ylim(count - 0.5, -0.5)
     transfers = int((schedule.items < 0).sum())
-    sent_note = f", {transfers:,} transfers (dark)" if transfers else ""
+    sent_note = f", {transfers:,} transfer{'s' * (transfers != 1)} (dark)" if transfers else ""
     took = f"{clock.length:,.4g} {clock.label.removeprefix('time, ')}" if simulation.runtime else "no runtimes"
     name = title_of(timeline.problem.graph.name, timeline.label, 72)
     axes.set_title(f"{name}: {took}, peak {format_bytes(simulation.peak)}{sent_note}", loc="left", fontsize="medium")

@@ -100,7 +100,8 @@ def stream_sentences(report: StreamReport) -> list[str]:
         if row.plan is not None and row.plan.planned is not None and row.plan.count > 1:
             planned = format_microseconds(row.plan.planned)
             count = row.plan.hand_overs(report.graph)
-            said.append(f"{row.label} was planned to take {planned}; {count:,} results cross streams.")
+            crossing = "1 result crosses" if count == 1 else f"{count:,} results cross"
+            said.append(f"{row.label} was planned to take {planned}; {crossing} streams.")
     said.append(
         f"A hand-over between streams takes {format_microseconds(report.hand_over)} here: "
         f"solve with --latency {latency_text(report.hand_over)} counts it."

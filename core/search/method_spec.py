@@ -107,11 +107,13 @@ def check_supported(
                 m.recomputation != unable
                 and not m.memory_on_one_device_only
                 and not (is_single and m.several_devices_only)
+                and (problem.is_plain or m.machines)
             )
         )
+        on = f"--devices {problem.devices}" if problem.machine is None else "on a machine"
         raise UsageError(
             f"method '{spec.name}' minimises peak memory on one device; "
-            f"for --task {problem.task} --devices {problem.devices} use {listed(able)}"
+            f"for --task {problem.task} {on} use {listed(able)}"
         )
     if spec.method.several_devices_only and is_single:
         able = methods_where(lambda m: m.recomputation != unable and not m.several_devices_only)

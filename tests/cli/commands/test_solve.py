@@ -285,6 +285,9 @@ def test_a_plan_worse_than_the_input_order_is_written_where_weights_have_a_home(
         assert done.exit_code == (1 if json.loads(output.read_text())["status"] != "feasible" else 0)
         assert (tmp_path / "plan.svg").exists()
         output.unlink()
+    away = "1 of 1 weights and inputs are read away from their home: 1 "
+    assert f"{away}by copies, which are among the transfers" in run(*words).stderr
+    assert f"{away}as a replica on each of these devices" in run(*words, "--replicate").stderr
     assert "g: 2 ops" in run("pareto", graph, "--devices", 2, "--evaluations", 20, "--points", 2).stdout
 
 

@@ -124,6 +124,18 @@ def test_pins_from_the_graph_are_its_devices(tmp_path):
         (BASE + "pins: {z*: gpu0}\n", 7, "pin 'z\\*' matches no op"),
         (BASE + "pins: {a: gpu0, b: cpu0}\ntogether: [[a, b]]\n", 8, "contradict each other"),
         (BASE + "pins: {a: gpu0, b: cpu0}\ntogether:\n- [a]\n- [a, b]\n- [b]\n", 10, "but 'a' and 'b', with what"),
+        (BASE.replace("16GiB", "1.5"), 2, "memory is a whole number of bytes, or has a unit, not 1.5"),
+        (BASE + "pins: {a: gpu0, '[a]': cpu0}\n", 7, "op 'a' is pinned to 'cpu0', but also by 'a' to 'gpu0'"),
+        (
+            BASE.replace("speed: 0.1", "speed: 0") + "pins: {a: cpu0}\n",
+            7,
+            "cannot run: speed 0, or no op time",
+        ),
+        (
+            BASE.replace("speed: 0.1", "speed: 0").replace("1.0", "0"),
+            1,
+            "on no device: every device has speed 0",
+        ),
         (BASE + "pins: [a]\n", 7, "a pin is a pattern of ops with the name or kind of a device, not \\('a',\\)"),
         (BASE + "transfers: blocking\n", 7, "is not YAML: 'transfers' is there twice"),
         (BASE + "pins:\n  a: gpu0\n  a: cpu0\n", 9, "is not YAML: 'a' is there twice"),
@@ -176,6 +188,11 @@ def test_a_pin_away_from_the_home_of_what_is_written_is_named(tmp_path):
     (tmp_path / "m.yaml").write_text(BASE + "pins:\n  read: gpu0\n  w: gpu0\n  update: cpu0\n")
     with pytest.raises(schedopt.UsageError, match=r"line 9: step: what writes 'w' in .* 'update' and 'w'"):
         schedopt.solve(graph, "heft", task="runtime", machine=tmp_path / "m.yaml")
+
+
+def test_a_speed_that_yaml_takes_for_a_text_is_a_number(tmp_path):
+    (tmp_path / "m.yaml").write_text(BASE.replace("speed: 0.1", "speed: 1e-1"))
+    assert read_machine(tmp_path / "m.yaml").devices[1].speed == 0.1
 
 
 def test_an_empty_list_is_none(tmp_path):

@@ -99,7 +99,7 @@ def test_a_bad_file_is_one_sentence_before_anything_runs(tmp_path, text, message
     path = tmp_path / "bad.yaml"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(FormatError, match=rf"bad\.yaml: .*{message}") as caught:
+    with pytest.raises(FormatError, match=rf"bad\.yaml(, line 1)?: .*{message}") as caught:
         parse_method(f"brkga-tuned:settings={path}")
     assert "\n" not in str(caught.value)
 

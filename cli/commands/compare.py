@@ -150,14 +150,13 @@ def compare(
             ):
                 on_cell = _Progress(experiment, bar) if talk.shows_progress else lambda cell: None
                 comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
-    if output is not None:
-        comparison.save(output)
     if json:
         write(comparison.json())
     elif comparison.cells:
         for part in comparison.report(per_graph):
             show(part)
     if output is not None:
+        comparison.save(output)
         talk.note(f"wrote {output}")
     if plot is not None and comparison.cells:
         from ...core.plots.figures import render

@@ -114,13 +114,12 @@ def pareto(
                 front = sweep.execute(lambda done, what: bar(done=done, what=what), interrupt)
     if sweep.resumed:
         talk.note(f"{sweep.resumed} of {front.planned} searches are taken from {resume}")
-    written = _written(front, output, plot, schedules)
     if json:
         write(front.json())
     else:
         for part in front.report():
             show(part)
-    for text in written:
+    for text in _written(front, output, plot, schedules):
         talk.note(f"wrote {text}")
     if not front.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"

@@ -142,8 +142,6 @@ def solve(
     budget = {"evaluations": evaluations, "time_limit": seconds, "alignment": alignment}
     result = run_with_progress(talk, problem, spec, **budget, seed=seed, jobs=jobs, initial=start)
     document = result.json()
-    if output is not None:
-        write_atomically(output, document)
     if json or format is OutputFormat.json:
         write(document)
     elif format is OutputFormat.order:
@@ -152,6 +150,8 @@ def solve(
         show(result.table(), result.title())
         if explanation := result.explain():
             tell(explanation)
+    if output is not None:  # before anything more is said, which could fail
+        write_atomically(output, document)
     remark(talk, result)
     if output is not None:
         talk.note(f"wrote {output}")

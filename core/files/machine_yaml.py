@@ -82,8 +82,7 @@ def _lines(root: Any) -> dict[Place, int]:
     lines: dict[Place, int] = {}
     waiting: list[tuple[Place, Any]] = [((), root)] if root is not None else []
     seen: set[int] = set()
-    while waiting:
-        place, node = waiting.pop()
+    for place, node in waiting:  # which grows, from the top down
         lines.setdefault(place, node.start_mark.line + 1)
         if id(node) in seen:  # however often it is named, its values are there once
             continue

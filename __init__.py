@@ -1,11 +1,9 @@
 """schedopt: decide where and in which order the ops of a neural network run (least memory or time)."""
 
-import importlib as _importlib
-import typing as _typing
-
 from .version import VERSION as __version__
 
-if _typing.TYPE_CHECKING:
+TYPE_CHECKING = False  # as typing has it, whose import takes longest here: Ctrl-C is answered after it
+if TYPE_CHECKING:
     from .core.comparison.comparison import Comparison
     from .core.errors import (
         FormatError,
@@ -106,13 +104,15 @@ _MODULES = {
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
-if not _typing.TYPE_CHECKING:
+if not TYPE_CHECKING:
 
     def __getattr__(name):
         """Import what is behind a public name when it is first asked for."""
+        from importlib import import_module
+
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(_importlib.import_module(f".core.{_MODULE_OF[name]}", __name__), name)
+        value = getattr(import_module(f".core.{_MODULE_OF[name]}", __name__), name)
         globals()[name] = value
         return value
 

@@ -31,10 +31,11 @@ def pytest_collection_finish(session):
     """Let two workers of a run of everything compile the kernels from both ends, so that few are compiled twice."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker in ("gw0", "gw1") and len(session.items) > MANY:
-        from schedopt.core.search.registry import METHODS
-        from schedopt.core.search.warm_up import warm_up_all
+        from schedopt.core.search.warm_up import all_runs, warm_up
 
-        warm_up_all(names=list(METHODS) if worker == "gw0" else list(METHODS)[::-1])
+        runs = all_runs()
+        for spec, problem in runs if worker == "gw0" else runs[::-1]:
+            warm_up(problem, spec)
 
 
 @pytest.fixture(autouse=True)

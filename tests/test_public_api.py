@@ -52,6 +52,7 @@ def test_errors_are_of_one_family(name):
     assert issubclass(getattr(schedopt, name), schedopt.SchedoptError)
 
 
+@pytest.mark.slow
 def test_import_loads_nothing_and_every_name_is_found_in_a_new_process():
     code = (
         "import sys, schedopt; before = set(sys.modules); dir(schedopt)\n"
@@ -113,6 +114,7 @@ def documented():
         yield from doctest.DocTestFinder(recurse=False).find(value, name, globs={"schedopt": schedopt})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("test", [test for test in documented() if test.examples], ids=lambda test: test.name)
 def test_examples_in_docstrings_run(test, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

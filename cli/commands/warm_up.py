@@ -12,14 +12,17 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     from ...core.addresses.choosing import warm_up as warm_up_addresses
     from ...core.costs.diameter import warm_up as warm_up_diameter
     from ...core.kernels.compiling import compiling_tells
-    from ...core.search.registry import METHODS
-    from ...core.search.warm_up import warm_up_all
+    from ...core.search.warm_up import all_runs
+    from ...core.search.warm_up import warm_up as warm_up_method
     from ..console import Talk, tell, write
     from ..progress import progress_bar
 
     kernels: list[str] = []
-    with progress_bar(Talk(quiet), "", len(METHODS)) as bar, compiling_tells(kernels.append):
-        warm_up_all(lambda name: bar(what=name))
+    runs = all_runs()
+    with progress_bar(Talk(quiet), "", len(runs)) as bar, compiling_tells(kernels.append):
+        for spec, problem in runs:
+            warm_up_method(problem, spec)
+            bar(what=spec.name)
         warm_up_addresses()
         warm_up_diameter()
     if json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -56,32 +55,24 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, 
     lower_bound(tiny)
 
 
-def warm_up_all(done: Callable[[str], None] = lambda name: None, names: Iterable[str] = METHODS) -> None:
-    """Compile the kernels of methods, for each kind of problem that they can solve.
-
-    Parameters
-    ----------
-    done
-        Called with the name of each method; does nothing by default.
-    names
-        The methods, every one by default.
-    """
+def all_runs() -> list[tuple[MethodSpec, Problem]]:
+    """Return each method with each kind of tiny problem that it can solve, kind by kind: they need all kernels."""
     tiny = _tiny_graph()
     problems = [
         Problem(tiny),
-        *(Problem(tiny, task, 2, LOOSE_LIMIT, latency=1.0) for task in get_args(Task)),
         Problem(tiny, "runtime", memory_limit=LOOSE_LIMIT, recompute=True),
         Problem(tiny, "runtime", 2, machine=Machine.equal(2)),
+        *(Problem(tiny, task, 2, LOOSE_LIMIT, latency=1.0) for task in get_args(Task)),
     ]
-    for name in names:
-        spec = parse_method(name)
-        for problem in problems:
-            try:
-                check_supported(spec, problem, None)
-            except UsageError:
-                continue
-            warm_up(problem, spec)
-        done(name)
+    return [(spec, problem) for problem in problems for spec in map(parse_method, METHODS) if _can_solve(spec, problem)]
+
+
+def _can_solve(spec: MethodSpec, problem: Problem) -> bool:
+    try:
+        check_supported(spec, problem, None)
+    except UsageError:
+        return False
+    return True
 
 
 def parts_of(name: str, problem: Problem, *, is_counted: bool, jobs: int = 1) -> list[str]:

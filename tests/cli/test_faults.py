@@ -56,6 +56,7 @@ def test_a_result_that_cannot_be_written_is_printed_and_copied(run, diamond_file
     assert json.loads(Path(copy[1]).read_text())["graph"] == "diamond"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_standard_output_that_is_full_is_no_infeasible_problem(diamond_file):
     with Path("/dev/full").open("w") as full:
@@ -101,6 +102,7 @@ def test_closed_streams_and_ascii_are_no_bugs(diamond_file, tmp_path):
     assert "w\\xefde" in order.stdout
 
 
+@pytest.mark.slow
 def test_a_working_folder_that_is_gone_is_told(tmp_path, diamond_file):
     gone = tmp_path / "gone"
     code = f"mkdir {gone} && cd {gone} && rmdir {gone} && {' '.join(PYTHON)} solve {diamond_file} -m lpmf -q -o x.json"

@@ -14,6 +14,7 @@ import pytest
 from schedopt.core.parallel import AHEAD, Workers, map_as_ended, map_in_order, using
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_results_come_in_order_and_errors_reach_the_caller(jobs):
     assert list(map_in_order(str, range(20), jobs)) == list(map(str, range(20)))
@@ -38,6 +39,7 @@ def test_results_do_not_pile_up(tmp_path):
     assert list(map_in_order(str, range(3), jobs=2)) == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 def test_workers_stay_and_give_up_what_has_not_begun(tmp_path):
     with Workers(2) as workers:
         begun = [workers.start(os.getpid) for _ in range(8)]

@@ -37,6 +37,7 @@ def test_a_result_prints_as_the_command_does(diamond_file, options):
     assert result.summary() == repr(result)
 
 
+@pytest.mark.slow
 def test_results_graphs_comparisons_and_methods_are_tables_in_notebooks(diamond):
     result = schedopt.solve(diamond, "input")
     for value, word in (
@@ -95,6 +96,7 @@ def test_a_plot_shows_itself_once_in_a_kernel_and_nowhere_else(diamond, monkeypa
     assert len(shown) == 1, "who gives axes shows their figure"
 
 
+@pytest.mark.slow
 def test_a_figure_that_a_cell_returns_is_not_shown_twice(diamond, monkeypatch):
     formatters = pytest.importorskip("IPython.core.formatters")
     display = pytest.importorskip("IPython.display")

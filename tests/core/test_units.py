@@ -135,6 +135,7 @@ def test_format_microseconds(value, text):
     assert format_microseconds(value) == text
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**62))
 def test_what_is_written_is_read_as_about_the_same(value):
     assert parse_bytes(format_bytes(value).replace(",", "")) == pytest.approx(value, rel=6e-3)

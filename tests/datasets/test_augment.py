@@ -50,6 +50,7 @@ def test_everything_else_stays(graph):
     assert np.array_equal(copy.predecessors[1], graph.predecessors[1])
 
 
+@pytest.mark.slow
 def test_copies_depend_on_seed_number_and_topology_only():
     graphs = [layered_graph(LayeredParameters(nodes=20), np.random.default_rng(seed)) for seed in range(3)]
     pairs = [(graph, topology_hash(graph)) for graph in graphs]

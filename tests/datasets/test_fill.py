@@ -50,6 +50,7 @@ def test_generated_graphs_are_numbered_and_split(tmp_path):
     assert not list(folder.path.glob("*.pbtxt"))
 
 
+@pytest.mark.slow
 def test_jobs_do_not_change_a_file(tmp_path):
     for jobs in (1, 2):
         recipe = Recipe(LayeredParameters(nodes=20))

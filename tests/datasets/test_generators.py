@@ -32,6 +32,7 @@ def test_same_seed_gives_the_same_bytes_and_another_seed_others(name):
     assert not set(files(Recipe(family, seed=5), 6)) & set(files(Recipe(family, seed=6), 6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mostly_slow(FAMILIES, ["layered"]))
 def test_number_of_jobs_does_not_matter(name):
     recipe = Recipe(FAMILIES[name], seed=1)
@@ -55,6 +56,7 @@ def test_drawn_describes_its_file(name):
         assert facts == (graph.num_ops, graph.num_data_tensors, topology_hash(graph))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dedup", ["topology", "in-degrees"])
 def test_duplicates_are_drawn_again(dedup):
     recipe = Recipe(LayeredParameters(nodes=6), dedup=dedup)

@@ -41,6 +41,7 @@ def test_one_source_and_one_sink_without_costs(graphs):
         assert not graph.workspace.any() and not graph.persistent.any()
 
 
+@pytest.mark.slow
 def test_edges_of_the_random_graph_models():
     nodes = 100
     mean = {}

@@ -20,6 +20,7 @@ PRINTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RUN)
 def test_an_example_runs_and_prints_what_it_is_for(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

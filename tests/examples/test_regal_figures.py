@@ -45,6 +45,7 @@ def write_runs(path, values):
     return path
 
 
+@pytest.mark.slow
 def test_regal_histogram_by_hand(figure, tmp_path):
     """Improvements of 20, 0, -5 and, of seeds with the mean 90, of 10 percent; the other graph failed."""
     plain = dict.fromkeys("abcde", (100,))
@@ -70,6 +71,7 @@ def test_regal_sweep_by_hand(figure, tmp_path):
     assert found == {("brkga", "1,000"): "-15.00", ("brkga", "5,000"): "+0.00", ("regal", "5,000"): "+15.00"}
 
 
+@pytest.mark.slow
 def test_regal_topologies_group_copies_by_their_names_or_by_their_graphs(figure, tmp_path, few):
     one, two = "0123456789abcdef", "fedcba9876543210"
     plain = dict.fromkeys((one, f"{one}-1", f"{one}-2", two, "unet"), (100,))
@@ -97,6 +99,7 @@ def write_decided(path, levels):
     return path
 
 
+@pytest.mark.slow
 def test_regal_entropy_of_networks_that_are_sure_and_that_are_not(figure, few, tmp_path):
     uniform, certain = write_decided(tmp_path / "u", ()), write_decided(tmp_path / "c", (0, 1, 1, 0, 3, 0))
     title, taken, policy = figure("entropy", few, "--weights", uniform)

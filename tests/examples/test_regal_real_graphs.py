@@ -10,6 +10,7 @@ from schedopt.core.problem import Problem
 from schedopt.core.solve import solve
 
 
+@pytest.mark.slow
 def test_the_room_is_what_the_best_of_all_rows_leaves(few, tmp_path):
     """On two graphs with values by hand; only what has room is copied, with its noisy copies."""
     values = {"unet": (100, 90, 80), "layered-50": (100, 100, 110)}

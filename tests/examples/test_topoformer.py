@@ -109,6 +109,7 @@ def test_nine_cells_keeps_its_runs_and_adds_to_them(tmp_path):
     assert kept.startswith(before) and 2 * kept.count("\n") == 3 * before.count("\n")
 
 
+@pytest.mark.slow
 def test_figures_call_trained_weights_by_their_run(tmp_path):
     runs = tmp_path / "runs.csv"
     method = "topoformer:decode=beam:weights=/some where/run/weights.safetensors"

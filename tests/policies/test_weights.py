@@ -166,6 +166,7 @@ def test_the_papers_actions_are_the_default():
         assert not regal_network.load_network(chosen).parameters_.actions.transfers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", DIRECT, ids=name_of)
 def test_shipped_weights_schedule_unseen_graphs_better_than_the_rule_that_they_correct(file):
     task = direct_network.load_network(file).parameters_.task

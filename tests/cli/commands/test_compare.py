@@ -202,6 +202,7 @@ def test_a_failing_method_is_shown_with_its_reason(run, diamond_file, fails):
     assert run("compare", diamond_file, "--methods", "fails").exit_code == 1
 
 
+@pytest.mark.slow
 def test_what_a_method_notes_is_said_once_per_graph(run, folder, tiny_shipped, monkeypatch):
     monkeypatch.setattr("schedopt.policies.topoformer.solve.MOST_OPS", 11)
     methods = f"dfs,topoformer:decode=greedy,topoformer:decode=sample:weights={tiny_shipped}"

@@ -104,6 +104,7 @@ def test_times_below_a_microsecond_stay_what_they_are(run, tmp_path):
     assert json.loads(solved.stdout)["runtime_us"] == 0.6
 
 
+@pytest.mark.slow
 def test_import_writes_what_convert_does(run, diamond_file, diamond, tmp_path):
     for name in ("out.dot", "out.gv", "out.json"):
         run("convert", diamond_file, tmp_path / name)
@@ -291,6 +292,7 @@ def test_a_python_function_gives_its_models_graph(run_on, tmp_path):
     assert step["ops"] > shown["ops"]
 
 
+@pytest.mark.slow
 def test_a_recurrent_model_is_scheduled_by_its_real_times(run, tmp_path):
     """Each of its ops takes less than half a microsecond, and would be over at once if times were rounded."""
     pytest.importorskip("torch")
@@ -384,6 +386,7 @@ def test_missing_external_data_is_named(run, onnx_file, tmp_path):
     assert "weights.bin, which is missing" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_custom_op_names_its_node_and_domain(run, onnx_file):
     path = onnx_file(("Magic", ["x", "w"], ["a"], "spell", "", "my.ops"), SIMPLE[1])
     result = run("import", path, "--shape", "batch=8")
@@ -392,6 +395,7 @@ def test_a_custom_op_names_its_node_and_domain(run, onnx_file):
     assert "my.ops:Magic" in result.stderr
 
 
+@pytest.mark.slow
 def test_control_flow_in_onnx_is_an_op(run, tmp_path):
     onnx = pytest.importorskip("onnx")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT

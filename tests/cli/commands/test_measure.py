@@ -41,6 +41,7 @@ def test_measured_peaks_are_those_predicted_and_lower(run, scheduled):
     assert after["measured_peak"] < 0.7 * before["measured_peak"]
 
 
+@pytest.mark.slow
 def test_apply_writes_a_model(run, scheduled, tmp_path):
     output = tmp_path / "o.pt2"
     done = run("apply", "models.torch_models:branches", scheduled, "-o", output, "--json")

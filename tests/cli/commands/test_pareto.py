@@ -78,6 +78,7 @@ def test_two_devices(run, diamond_file):
     assert rows(done.stdout)[0][3:5] == ["5 us", "none"]
 
 
+@pytest.mark.slow
 def test_it_resumes(run, trade, tmp_path):
     file = tmp_path / "front.jsonl"
     first = run("pareto", trade, *QUICK, "--resume", file)

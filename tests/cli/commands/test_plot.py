@@ -66,6 +66,7 @@ def test_without_schedule_and_file_the_input_order_is_drawn_here(run, diamond_fi
     assert (tmp_path / "diamond.png").read_bytes().startswith(PNG)
 
 
+@pytest.mark.slow
 def test_kinds_of_picture_differ(run, diamond_file, schedules, tmp_path):
     pictures = []
     for path, kind in (
@@ -172,6 +173,7 @@ def test_folders_and_kinds_are_checked(run, diamond_file, tmp_path):
     refused(run("plot", diamond_file, "-o", target, "--kind", "gantt"), target, "--kind is for pictures")
 
 
+@pytest.mark.slow
 def test_solve_draws_its_result_beside_the_input_order(run, diamond_file, tmp_path):
     target = tmp_path / "solved.html"
     result = run("solve", diamond_file, "--method", "approximate-dp", "--plot", target)
@@ -192,6 +194,7 @@ def test_an_infeasible_result_is_drawn_too(run, diamond_file, tmp_path):
     assert "memory limit 5 B" in target.read_text()
 
 
+@pytest.mark.slow
 def test_compare_draws_new_and_resumed_runs(run, diamond_file, tmp_path):
     arguments = ("compare", diamond_file, "-m", "input,approximate-dp", "--resume", tmp_path / "runs.jsonl")
     targets = [tmp_path / "new.svg", tmp_path / "resumed.svg"]

@@ -74,6 +74,7 @@ def test_show_splits_the_peak_by_role_module_and_phase(run, annotated):
         assert text in table
 
 
+@pytest.mark.slow
 def test_without_annotations_show_has_no_such_tables(run, diamond_file, tmp_path):
     output = tmp_path / "schedule.json"
     run("solve", diamond_file, "--method", "input", "--output", output)

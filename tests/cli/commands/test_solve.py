@@ -301,6 +301,7 @@ def test_ctrl_c_while_kernels_are_compiled_ends_the_command(run, monkeypatch, di
     assert done.stderr.endswith("interrupted\n")
 
 
+@pytest.mark.slow
 def test_the_memory_is_explained_below_the_table_alone(run, diamond_file):
     for quiet in ([], ["--quiet"]):
         said = run("solve", diamond_file, *quiet).stdout.splitlines()[-3:]

@@ -38,6 +38,7 @@ def test_an_order_that_fits_is_said_to_be_so(run, step_file):
     assert "this order alone keeps the limit: nothing runs again" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_least_peak_within_an_overhead(run, step_file):
     arguments = ["solve", step_file, "--recompute", "--task", "memory", "--max-overhead", "10%", "--evaluations", 3000]
     document = json.loads(run(*arguments, "--json").stdout)
@@ -45,6 +46,7 @@ def test_the_least_peak_within_an_overhead(run, step_file):
     assert "limit of the time" in run(*arguments).stdout
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_out_of_reach_and_one_that_is_not_met(run, step_file):
     result = run("solve", step_file, "--recompute", "--memory-limit", "200B")
     assert result.exit_code == 1
@@ -66,6 +68,7 @@ def test_without_runtimes_every_run_counts_alike(run, tmp_path):
     assert "40 runs" in result.stdout
 
 
+@pytest.mark.slow
 def test_compare_takes_methods_that_recompute(run, step_file):
     methods = "fixed-order,recompute,checkpoint-segments"
     arguments = ["compare", step_file, "-m", methods, "--recompute", "--memory-limit", "530B"]
@@ -117,6 +120,7 @@ def test_bad_usage_is_one_sentence_exit_2_and_nothing_written(run, step_file, tm
     assert not output.exists()
 
 
+@pytest.mark.slow
 def test_a_start_with_repeats_needs_recompute(run, step_file, tmp_path):
     start, output = tmp_path / "start.json", tmp_path / "schedule.json"
     limited = ["solve", step_file, "--recompute", "--memory-limit", "530B", "--evaluations", 3000]

@@ -23,6 +23,7 @@ def random_graph(seed, ops=40):
     return builder.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_arena_is_verified_and_no_larger_than_of_the_order_alone(seed):
     graph = random_graph(seed)
@@ -39,6 +40,7 @@ def test_the_arena_is_verified_and_no_larger_than_of_the_order_alone(seed):
     schedopt.verify(graph, result.schedule)
 
 
+@pytest.mark.slow
 def test_a_smoother_order_packs_where_the_found_one_does_not():
     """The order found by a first beam leaves large tensors in the way; with time for one round another is taken."""
     for seed in range(40):

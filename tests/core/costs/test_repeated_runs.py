@@ -28,6 +28,7 @@ def random_runs(graph, rng, more):
     return order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(50, quick=1))
 def test_simulator_and_verifier_agree_on_every_step(seed):
     rng = np.random.default_rng(seed)

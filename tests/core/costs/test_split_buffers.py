@@ -91,6 +91,7 @@ def test_devices_together_hold_the_pieces_at_every_moment(seed):
             assert sum(alive(device) for device in range(devices)) >= held
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(60, quick=8))
 def test_no_bound_is_above_the_optimum(seed):
     """Where views are of any size, by trying everything; the bounds are raised by cuts and proofs."""

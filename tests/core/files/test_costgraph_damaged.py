@@ -177,12 +177,14 @@ def test_damaged_binary(data):
     assert_read_or_refused(data)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(damaged(TEXT))
 def test_damaged_text(data):
     assert_read_or_refused(data)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.sampled_from([TEXT, BINARY]).flatmap(lambda data: damaged(gzip.compress(data, mtime=0))))
 def test_damaged_gzip(data):

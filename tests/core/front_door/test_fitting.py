@@ -132,6 +132,7 @@ def test_the_batch_is_named_with_what_limits_it():
 MODEL = "models.torch_models:batched"
 
 
+@pytest.mark.slow
 def test_the_largest_batch_of_a_function():
     pytest.importorskip("torch")
     notes = []

@@ -32,6 +32,7 @@ def graphs(draw):
     return builder.build()
 
 
+@pytest.mark.slow
 @given(graphs())
 def test_networkx_and_back_is_the_same_graph(graph):
     back = schedopt.from_networkx(schedopt.to_networkx(graph))

@@ -15,6 +15,7 @@ def least_peak(graph, priorities, width, **options):
     return int(beam(graph.buffers, priorities, width, **options).peaks.min())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(20, quick=3))
 @pytest.mark.parametrize("width", [1, 2, 3, 16])
 @pytest.mark.parametrize("collapse", [False, True])

@@ -95,6 +95,7 @@ def random_shift(edited, rng):
     return order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(12, quick=2))
 def test_edits_and_their_undoing_give_the_bytes_of_the_simulator(seed):
     rng = np.random.default_rng([31, seed])

@@ -48,6 +48,7 @@ def sets_of(level, ops):
     return [frozenset(op for op in range(ops) if int(row[op >> 6]) >> (op & 63) & 1) for row in level.executed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "ops"), [*((seed, 8) for seed in range(8)), (100, 70)])
 @pytest.mark.parametrize("size", [1, 3, 10**6])
 @pytest.mark.parametrize("is_backward", [False, True])

@@ -56,6 +56,7 @@ def test_relations_hold_in_every_order_below_the_target(seed):
         assert {(p, op) for op in plain.ops for p in plain.before[op]} <= pairs
 
 
+@pytest.mark.slow
 def test_relations_prove_more_than_single_cuts():
     """On most small graphs the target one byte below the optimum is refuted; the flow bound refutes fewer."""
     refuted = by_bound = 0

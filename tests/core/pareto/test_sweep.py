@@ -124,6 +124,7 @@ def test_a_bound_holds_of_all_that_keep_its_limit_and_of_the_peak_of_what_is_qui
     assert [point.peak_bound for point in points] == [16, 11, 1]
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_its_file(tmp_path, monkeypatch):
     graph, path = kept_or_made_again(), tmp_path / "front.jsonl"
     first = schedopt.pareto(graph, points=3, evaluations=300, resume=path)
@@ -159,6 +160,7 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
         schedopt.pareto(graph, points=2, evaluations=50, resume=path)
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_is_finished(tmp_path):
     interrupt, path = threading.Event(), tmp_path / "front.jsonl"
 

@@ -170,6 +170,7 @@ def test_short_bars_are_drawn_as_one():
     assert sum(end - start for start, end in bars) == pytest.approx(6.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "gantt"])
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_any_name_can_be_drawn(kind, suffix, recwarn):

@@ -60,6 +60,7 @@ def profile_of(figure):
     return [dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in axes.lines]
 
 
+@pytest.mark.slow
 def test_the_profile_counts_all_graphs_that_someone_solved():
     plain, better, fails = profile_of(draw_comparison(CELLS, METHODS, "plain"))
     assert plain[1] == pytest.approx(200 / 3)
@@ -116,6 +117,7 @@ def test_labels_of_times_do_not_overlap(longest, fewest):
     assert all(box[1] < after[0] for box, after in itertools.pairwise(seen))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cells",
     [

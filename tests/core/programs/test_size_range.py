@@ -68,6 +68,7 @@ def test_peaks_and_bounds_are_those_of_the_true_graphs(power):
         assert row.bound <= min(peak_of(graph, order) for order in orders_of(graph)) <= row.peak
 
 
+@pytest.mark.slow
 def test_the_worst_gap_is_the_least_where_no_order_is_good_everywhere():
     """Small sizes ask for one branch first, large ones for the other: what is found is the best of all orders."""
 

@@ -88,6 +88,7 @@ def test_the_number_of_workers_does_not_matter(jobs):
     assert (one.value, one.status) == (other.value, "optimal")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(4, quick=1))
 def test_it_goes_on_from_what_auto_finds(seed):
     """On a graph too large to get far in no time, the hint is what makes the result good."""
@@ -99,6 +100,7 @@ def test_it_goes_on_from_what_auto_finds(seed):
     assert hinted.method == "cp-sat"
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_it_with_the_best_so_far():
     graph, _ = naive.random_graph(np.random.default_rng(156), 60, edges=2.0)
     interrupt = threading.Event()

@@ -220,6 +220,7 @@ def test_cp_sat_proves_the_best_of_all_plans_of_many():
     check_cp_sat_against_all_plans(400, 12)
 
 
+@pytest.mark.slow
 def test_cp_sat_under_limits_proves_no_more_than_is_true():
     """Its bound is of all memories, and what it offers is kept only if it keeps the limits."""
     rng = np.random.default_rng(13)
@@ -234,6 +235,7 @@ def test_cp_sat_under_limits_proves_no_more_than_is_true():
     assert proven
 
 
+@pytest.mark.slow
 def test_cp_sat_is_hinted_with_a_solution():
     from ortools.sat.python import cp_model
 
@@ -361,6 +363,7 @@ def test_less_lead_takes_no_more_memory_than_all_of_it_for_a_chain():
     assert peaks[0] > peaks[1] > peaks[2] >= 102
 
 
+@pytest.mark.slow
 def test_where_ops_end_first_is_priced_as_the_plan_is():
     rng = np.random.default_rng(12)
     for _ in range(100):

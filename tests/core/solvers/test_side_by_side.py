@@ -136,6 +136,7 @@ PROBLEMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: f"{problem.task}-{problem.devices}")
 @pytest.mark.parametrize("jobs", [2, 7])
 def test_auto_with_several_workers_is_never_worse_than_the_input_order(problem, jobs):

@@ -127,6 +127,7 @@ def test_an_interrupt_on_the_way_keeps_the_best_so_far(method, task, devices):
     assert result.evaluations < 10**4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "task", "devices"), SEARCHES)
 def test_a_time_limit_ends_it(method, task, devices):
     result = checked(solve(Problem(graph_of(3, 60)[0], task, devices), method, time_limit=0.2))
@@ -134,6 +135,7 @@ def test_a_time_limit_ends_it(method, task, devices):
     assert result.status == "optimal" or not result.is_repeatable or method == "approximate-dp"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", WARM_STARTED)
 @pytest.mark.parametrize("seed", seeds(12, quick=4))
 def test_a_search_never_makes_the_schedule_it_starts_from_worse(method, seed):

@@ -80,6 +80,7 @@ def test_links_are_those_of_the_settings_or_drawn():
     assert len({case.problem.bandwidth for case in drawn}) == 4
 
 
+@pytest.mark.slow
 def test_imitation_makes_keys_fall_along_the_order():
     """An order against the rule's is learned: from all pairs in the wrong order to none."""
     (case,) = make_cases(dataclasses.replace(TINY, devices=(2,), paid=0.0), 0, 1, (), 1)
@@ -117,6 +118,7 @@ def test_settings_that_cannot_be_are_refused(tmp_path):
         Trainer(tmp_path, TINY, make_cases(TINY, 0, 1, (), 1))
 
 
+@pytest.mark.slow
 def test_weights_for_another_task_are_not_gone_on_with(tmp_path):
     trainer, _ = trained(tmp_path / "run")
     start = str(trainer.folder / "weights.safetensors")

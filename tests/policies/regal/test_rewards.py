@@ -145,6 +145,7 @@ def test_plain_values_of_other_links_are_others(tmp_path):
     assert len(set(values)) == 3
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_searches_no_plain_value_again(counted, tmp_path):
     Trainer(tmp_path, REGAL).run(must_stop=At(7))
     before = len(counted["plain"])
@@ -158,6 +159,7 @@ def test_a_run_that_goes_on_searches_no_plain_value_again(counted, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_draws_no_graph_again(monkeypatch, tmp_path):
     """What a filter lets through may have cost many searches: each graph is a file, by what decides it."""
     drawn, draw_graph = [], regal_rewards.draw_graph

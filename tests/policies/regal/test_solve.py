@@ -94,6 +94,7 @@ def test_the_budget_is_kept_exactly(priced, method, text, evaluations, features,
     assert (result.found_by, result.notes, result.is_repeatable) == (method, (), True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 def test_what_the_features_found_is_kept(method, task):
@@ -115,6 +116,7 @@ def test_the_result_depends_on_the_seed_alone(method, task, devices):
     assert steps_of(solve(problem, method, evaluations=700, seed=4)) != steps_of(results[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", range(2, 9))
 @pytest.mark.parametrize("method", METHODS)
 def test_two_to_eight_devices(method, devices, tmp_path):
@@ -128,6 +130,7 @@ def test_two_to_eight_devices(method, devices, tmp_path):
         assert search.evaluations == 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["gnn", "lstm"])
 @pytest.mark.parametrize(
     "shape", [{"decoder": "autoregressive"}, {"update": "residual", "aggregation": "sum"}], ids=str
@@ -243,6 +246,7 @@ def test_the_weights_say_which_actions_are_taken(tmp_path):
         assert [kind for kind in kinds if found[taken, kind] == found[taken, ""]] == [taken]
 
 
+@pytest.mark.slow
 def test_good_distributions_help_and_bad_ones_hurt(tmp_path):
     """All affinities to one of two devices, for sure, cannot use the other: worse than those that share the ops out."""
     values = {}
@@ -423,6 +427,7 @@ def test_a_note_says_that_time_ended_before_the_network_ran(monkeypatch):
     assert "there was no time for regal's network; this is what plain brkga found" in note
 
 
+@pytest.mark.slow
 def test_the_methods_can_be_described_without_torch():
     code = (
         "import sys; from schedopt.core.search.registry import parameters_class; "

@@ -99,6 +99,7 @@ def test_an_order_without_placements():
     assert (alone[:, 5] > cut[:, 5]).all()  # with more variance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("teacher", [name for name in TEACHERS if name != "apart"])  # which may be uniform
 def test_levels_are_the_nearest_to_betas_around_the_targets(teacher):
     graph = synthetic(4)

@@ -96,6 +96,7 @@ class Enumerated:
         return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [{}, {"encoder": "lstm", "decoder": "autoregressive"}], ids=["gnn", "autoregressive"])
 def test_reinforce_follows_the_gradient_of_the_expected_reward(shape, tmp_path, monkeypatch):
     """4.1, by enumeration of the actions of a batch of two graphs; the baseline network changes nothing on average."""
@@ -216,6 +217,7 @@ def test_graphs_are_taken_in_turn_with_seeds_of_their_own(tmp_path):
     assert {seed for _, seed in visits} == {0, 1}
 
 
+@pytest.mark.slow
 def test_imitation_raises_the_likelihood(tmp_path):
     trainer = Trainer(tmp_path, with_phase(REGAL_IMITATE, epochs=3, steps=10, learning_rate=0.02))
     assert trainer.run()
@@ -253,6 +255,7 @@ def test_training_raises_the_reward(phase, tmp_path):
     assert curve[-1]["entropy"] < curve[0]["entropy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("links", [{}, {"bandwidth": 1e6, "latency": 20.0}], ids=["free", "paid"])
 def test_validations_tell_how_much_better_than_plain_brkga_the_policy_is(links, tmp_path):
     """What `solve --method regal` gives on given graphs, features included in the budget, and to `brkga`."""
@@ -280,6 +283,7 @@ def test_validations_tell_how_much_better_than_plain_brkga_the_policy_is(links, 
     assert found["entropy"] > found["placement_entropy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keep", "taken"), [("sample", "expected"), ("expected", "sample"), ("", "most-likely")])
 def test_the_weights_of_the_largest_improvement_are_kept(keep, taken, tmp_path, monkeypatch):
     shape = dataclasses.replace(SHAPE, taken=taken)
@@ -315,6 +319,7 @@ def test_weights_for_something_else_are_not_started_from(name, value, tmp_path):
         Trainer(tmp_path / "other", dataclasses.replace(REGAL, start=str(tmp_path / WEIGHTS), network=network))
 
 
+@pytest.mark.slow
 def test_memory_on_three_devices_trains_without_placement(tmp_path):
     actions = ActionParameters(placement=0, scheduling=2, crossover=2, transfers=2)
     shape = dataclasses.replace(SHAPE, task="memory", devices=3, actions=actions)

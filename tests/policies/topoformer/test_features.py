@@ -105,6 +105,7 @@ LARGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_eigenvectors_of_large_graphs_whatever_their_spectrum(name):
     graph = LARGE[name]()

@@ -366,6 +366,7 @@ def test_wrong_files(tmp_path, damage, message):
     assert len(text) < len(str(path)) + 300
 
 
+@pytest.mark.slow
 def test_damaged_bytes_give_a_network_or_a_sentence(tmp_path):
     """Any byte of the header may be wrong."""
     path, rng = tmp_path / "weights.safetensors", np.random.default_rng(0)

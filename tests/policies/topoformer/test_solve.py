@@ -68,10 +68,12 @@ def test_more_draws_and_wider_beams_help():
     assert peaks("two-way", 2).sum() < peaks("beam", 2).sum()
 
 
+@pytest.mark.slow
 def test_a_beam_of_one_is_greedy():
     assert (peaks("beam", 1) == peaks("greedy", 16)).all()
 
 
+@pytest.mark.slow
 def test_only_the_papers_decoders_are_tightened_and_only_for_the_peak_on_one_device():
     for decode in topoformer.DECODERS:
         plain, tight = (peaks(decode, 4, count=3, passes=passes) for passes in (0, 200))
@@ -94,6 +96,7 @@ def test_weights_decide(tmp_path):
     assert len(orders) == 3
 
 
+@pytest.mark.slow
 def test_only_samples_depend_on_the_seed_and_nothing_on_the_jobs():
     graph, _ = graph_of(5, 60)
 
@@ -126,6 +129,7 @@ def test_evaluations(decode, budget, plain, tight):
         assert run(graph_of(6, 40)[0], text, evaluations=budget).evaluations == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decode", topoformer.DECODERS)
 @pytest.mark.parametrize(("task", "devices"), [("memory", 2), ("memory", 4), ("runtime", 2), ("runtime", 4)])
 def test_several_devices_are_used(decode, task, devices):
@@ -141,6 +145,7 @@ def test_several_devices_are_used(decode, task, devices):
     assert result.found_by == "topoformer"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decode", mostly_slow(topoformer.DECODERS, ["greedy", "beam"]))
 @pytest.mark.parametrize(
     "shape",
@@ -328,6 +333,7 @@ def test_an_interrupt_within_the_network_is_heard(decoder, tmp_path):
         assert last <= len(seen) <= last + len(topoformer.NEXT_BEST), "each of these asks once"
 
 
+@pytest.mark.slow
 def test_the_method_can_be_described_without_torch():
     code = (
         "import sys; from schedopt.core.search.registry import parameters_class; "

@@ -163,6 +163,7 @@ def test_graphs_without_memory_are_no_division_by_zero():
     assert gap_percent(15, 10) == 50
 
 
+@pytest.mark.slow
 def test_the_rollout_is_refreshed_when_greedy_gets_better(tmp_path, monkeypatch):
     """C.4: the baseline stays the best so far on the validation graphs, the initial network included."""
     trainer = Trainer(tmp_path, with_phase(epochs=5, samples=1))
@@ -182,6 +183,7 @@ def test_the_rollout_is_refreshed_when_greedy_gets_better(tmp_path, monkeypatch)
     assert torch.equal(weights_of(trainer.rollout), network[5])
 
 
+@pytest.mark.slow
 def test_the_weights_of_the_smallest_mean_gap_are_kept(tmp_path, monkeypatch):
     trainer = Trainer(tmp_path, with_phase(epochs=4))
     scores = iter([(9.0, 8.0), (5.0, 7.0), (6.0, 5.5), (5.0, 4.0), (7.0, 3.0)])
@@ -221,6 +223,7 @@ def test_learning_works(tmp_path):
     assert reinforced["greedy_gap_percent"] < 0.9 * imitated["greedy_gap_percent"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("encoder", "decoder"),
     [

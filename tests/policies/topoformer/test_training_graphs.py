@@ -41,6 +41,7 @@ def joined(batches):
     return list(itertools.chain(*batches))
 
 
+@pytest.mark.slow
 def test_graphs_depend_on_seed_epoch_and_number_alone():
     """An epoch begun in the middle or cut into other batches has the same graphs."""
     whole = drawn(SOURCE, 1, 10, 4)
@@ -58,6 +59,7 @@ def test_other_processes_draw_the_same_graphs():
     assert drawn(SOURCE, 1, 10, 4, jobs=2) == drawn(SOURCE, 1, 10, 4)
 
 
+@pytest.mark.slow
 def test_sizes_are_within_the_range_and_reach_both_ends():
     sizes = [SOURCE.example(0, index).encoded.graph.num_ops for index in range(80)]
     assert (min(sizes), max(sizes)) == (10, 20)

@@ -26,6 +26,7 @@ def device(request):
     return request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_a_step_of_each_kind_is_done_there_and_gone_on_with(name, device, tmp_path):
     """Weights and moments are on the device, change, and are taken up by another run; the CPU can use them."""

@@ -10,6 +10,7 @@ def fitness_of(function, at, drawn, sigma):
     return np.array([[float(function(at + sign * sigma * row)) for row in drawn] for sign in (1, -1)])
 
 
+@pytest.mark.slow
 def test_the_estimate_agrees_with_finite_differences_on_a_quadratic():
     """Opposite perturbations cancel what is even, so on a quadratic only the sampling of directions errs."""
     rng = np.random.default_rng(0)

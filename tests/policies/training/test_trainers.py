@@ -62,6 +62,7 @@ def test_tensorboard_shows_the_curve(method, whole):
         assert events == wanted
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights_and_leaves_torchs_generator_alone(method, whole, two_threads, tmp_path):
     torch.manual_seed(1)
     before, modes = torch.get_rng_state(), set()
@@ -99,6 +100,7 @@ def test_a_run_stopped_again_and_again_is_the_same(often, method, whole, tmp_pat
     assert_same_run(tmp_path, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", QUICK, indirect=True)
 def test_a_run_killed_at_any_moment_is_the_same(method, whole, tmp_path, monkeypatch):
     kills = run_killed_at_any_moment(lambda: method.trainer(tmp_path), monkeypatch)
@@ -133,6 +135,7 @@ def test_a_whole_run_step_by_step(method, tmp_path, monkeypatch):
     assert written == [0, 0, 2, 4, 6, 8]
 
 
+@pytest.mark.slow
 def test_a_run_tells_each_graph_of_its_validations_and_how_long_the_rest_takes(method, tmp_path):
     told, left, trainer = [], [], method.trainer(tmp_path)
     assert trainer.seconds_left == np.inf
@@ -150,6 +153,7 @@ def test_a_run_tells_each_graph_of_its_validations_and_how_long_the_rest_takes(m
     assert left[-1] < place.validation_seconds
 
 
+@pytest.mark.slow
 def test_learning_rates_decay_per_epoch_of_each_phase(method, tmp_path):
     phases = tuple(
         dataclasses.replace(method.reinforce, epochs=2, learning_rate=rate, decay=decay)
@@ -229,6 +233,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(damage, method, whole, tmp_path
             read(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_no_number_ends_the_run_and_the_checkpoint_stays(method, whole, tmp_path, monkeypatch):
     parameters = dataclasses.replace(method.parameters, checkpoint_seconds=1000.0)
     add = method.training.Trainer._add_gradients

@@ -50,6 +50,7 @@ def entry(path, task="runtime"):
     return yaml.safe_load(path.read_text())[task]
 
 
+@pytest.mark.slow
 def test_the_winner_is_written_with_how_it_was_found(run, folders, small_grid, tmp_path):
     output = tmp_path / "tuned.yaml"
     result = run(*search(folders, "--output", output))
@@ -74,6 +75,7 @@ def test_the_winner_is_written_with_how_it_was_found(run, folders, small_grid, t
     assert solved.exit_code == 0, solved.stderr
 
 
+@pytest.mark.slow
 def test_the_other_task_in_the_file_stays(run, folders, small_grid, tmp_path):
     output = tmp_path / "tuned.yaml"
     assert run(*search(folders, "--output", output)).exit_code == 0
@@ -83,6 +85,7 @@ def test_the_other_task_in_the_file_stays(run, folders, small_grid, tmp_path):
     assert "--task" not in entry(output, "memory")["found"]["command"]
 
 
+@pytest.mark.slow
 def test_its_numbers_are_those_of_compare(run, folders, small_grid):
     winner = json.loads(run(*search(folders, "--json")).stdout)
     specs = [":".join(["brkga", *(f"{k}={v}" for k, v in s.items())]) for s in (TINY[0], winner["settings"])]

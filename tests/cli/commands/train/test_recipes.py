@@ -84,6 +84,7 @@ def test_a_recipe_makes_weights_from_nothing(name, run, tmp_path):
     assert again.stderr.count("is finished; nothing is left to do") == len(runs)
 
 
+@pytest.mark.slow
 def test_a_recipe_goes_on_where_it_stopped(run, tmp_path, monkeypatch):
     """The first run is taken as it is; the second, which was never begun, is begun."""
     words = ["train", "topoformer", "--recipe", write(tmp_path, toy(FIRST)), "--output", tmp_path / "run"]

@@ -13,6 +13,7 @@ def config(runs):
     return runs.config("regal")
 
 
+@pytest.mark.slow
 def test_options_win_over_the_file_and_gas_has_an_lstm(config, run, tmp_path):
     options = ["--task", "memory", "--devices", 3, "--seed", 4, "--set", "phases.1.epochs=1"]
     result = run("train", "gas", "--output", tmp_path, "--config", config, "--quiet", "--json", *options)
@@ -26,6 +27,7 @@ def test_options_win_over_the_file_and_gas_has_an_lstm(config, run, tmp_path):
     refused(run("train", "regal", "--output", tmp_path, "--resume"), "is of a run with another network.encoder")
 
 
+@pytest.mark.slow
 def test_weights_of_another_task_are_no_start(runs, config, run, tmp_path):
     folder, _ = runs.whole("regal")
     options = ["--start", folder / WEIGHTS, "--config", config, "--task", "memory"]
@@ -48,6 +50,7 @@ def test_bad_settings_are_one_sentence_and_exit_2(options, words, config, run, t
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_filter_that_keeps_nothing_is_one_sentence(config, run, tmp_path, monkeypatch):
     monkeypatch.setattr(recipe, "TRIES", 5)
     options = ["--config", config, "--quiet", "--set", "improving=1", "--set", "synthetic.nodes_high=8"]

@@ -17,6 +17,7 @@ def config(runs):
     return runs.config("topoformer")
 
 
+@pytest.mark.slow
 def test_options_win_over_the_file(config, run, tmp_path):
     options = ["--seed", 4, "--precision", "bfloat16", "--set", "phases.1.epochs=2", "--set", "validation_nodes=9"]
     result = run("train", "topoformer", "--output", tmp_path, "--config", config, "--quiet", *options)
@@ -27,6 +28,7 @@ def test_options_win_over_the_file(config, run, tmp_path):
     assert len(curve_of(tmp_path)) == 5
 
 
+@pytest.mark.slow
 def test_weights_to_start_from_decide_the_shape(runs, config, run, tmp_path):
     folder, _ = runs.whole("topoformer")
     options = ["--start", folder / WEIGHTS, "--config", config, "--set", "network.width=16", "--quiet"]
@@ -52,6 +54,7 @@ def test_a_graph_that_is_too_large_is_refused_before_any_search(runs, run, tmp_p
     refused(result, "has 10 ops, and training takes up to 9; leave it out")
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_is_one_sentence(config, run, tmp_path, monkeypatch):
     monkeypatch.setattr(topoformer_training, "advantages", lambda costs, rollout: costs * float("nan"))
     result = run("train", "topoformer", "--output", tmp_path, "--config", config, "--quiet")
@@ -59,6 +62,7 @@ def test_a_loss_that_is_no_number_is_one_sentence(config, run, tmp_path, monkeyp
     assert (tmp_path / CHECKPOINT).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_during_the_search_for_orders_keeps_them(runs, config, run, tmp_path, monkeypatch):
     search = searched_orders._search

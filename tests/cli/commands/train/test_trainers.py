@@ -62,6 +62,7 @@ def test_a_run_says_how_it_goes_and_what_its_weights_are_for(name, command, runs
     assert json.loads(solved.stdout)["found_by"] == name
 
 
+@pytest.mark.slow
 def test_the_folder_holds_the_settings_that_make_the_same_run(name, command, runs, run, tmp_path):
     folder, _ = runs.whole(name)
     written = yaml.safe_load((folder / CONFIG).read_text())
@@ -85,6 +86,7 @@ def test_json_is_one_document(name, command, runs, run):
     assert "is finished; nothing is left to do" in result.stderr
 
 
+@pytest.mark.slow
 def test_without_a_file_the_shipped_recipe_is_taken(name, command, run, tmp_path, monkeypatch):
     recipe = {"recipe": yaml.safe_load(command.config)}
     (tmp_path / command.recipe_file).write_text(yaml.safe_dump(recipe))
@@ -97,6 +99,7 @@ def test_without_a_file_the_shipped_recipe_is_taken(name, command, run, tmp_path
     assert settings.network.width == recipe["recipe"]["network"]["width"]
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_weights(name, command, runs, train, tmp_path):
     folder, _ = runs.whole(name)
     result = train("--output", tmp_path / "run", "--start", folder / WEIGHTS, "--quiet", "--json")
@@ -108,6 +111,7 @@ def test_training_goes_on_from_weights(name, command, runs, train, tmp_path):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK, indirect=True)
 def test_given_graphs_are_trained_on_and_searched_once(name, command, runs, train, tmp_path, monkeypatch):
     graphs, valid = runs.folders(name)
@@ -125,6 +129,7 @@ def test_given_graphs_are_trained_on_and_searched_once(name, command, runs, trai
     refused(train(graphs, "--validation", valid, *others, "--resume", "--seed", 5), "is of a run with another seed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK, indirect=True)
 def test_a_tenth_is_set_aside_and_few_graphs_are_validated_on_too(name, runs, train, tmp_path):
     graphs, valid = runs.folders(name)

@@ -60,6 +60,7 @@ def test_memory_of_a_forward_pass_is_that_of_the_exported_program(tmp_path, name
     assert input_peak(without_workspace(traced)) == input_peak(exported)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINING)
 def test_memory_of_a_training_step_is_that_of_the_exported_step(tmp_path, name):
     model, inputs = getattr(torch_models, name)()

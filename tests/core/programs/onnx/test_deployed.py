@@ -58,6 +58,7 @@ def test_unknown_sizes_are_asked_for_as_the_inputs_stand(tmp_path):
             load_program(path, shapes)
 
 
+@pytest.mark.slow
 def test_the_value_of_a_whole_number_steers_the_run(tmp_path):
     """A size that depends on an input's value is that of a run with the value given; schedules keep it."""
     nodes = [
@@ -121,6 +122,7 @@ def test_what_onnx_runtime_has_saved_is_scheduled(tmp_path):
     assert graph.num_ops < read(path, ImportOptions(), print).num_ops
 
 
+@pytest.mark.slow
 def test_quantised_weights_count_as_stored(tmp_path):
     channels, width = 64, 32
     path = save(tmp_path / "m.onnx", quantized(channels, width))
@@ -136,6 +138,7 @@ def test_quantised_weights_count_as_stored(tmp_path):
     assert abs(row.error) < 0.05
 
 
+@pytest.mark.slow
 def test_a_custom_op_that_cannot_run_is_said(tmp_path):
     """With its sizes in the file it is imported, and what is not known is said; without, it is refused."""
     node = helper.make_node("Fast", ["x"], ["y"], "mine", domain="com.example")
@@ -149,6 +152,7 @@ def test_a_custom_op_that_cannot_run_is_said(tmp_path):
         read(path, ImportOptions(), print)
 
 
+@pytest.mark.slow
 def test_random_nodes_inside_of_others_keep_their_order(tmp_path):
     branch = helper.make_graph([helper.make_node("RandomNormalLike", ["x"], ["r"])], "draw", [], [value("r", [4])])
     nodes = [helper.make_node("If", ["c"], [name], name, then_branch=branch, else_branch=branch) for name in ("a", "b")]

@@ -228,6 +228,7 @@ def test_external_data_are_kept(tmp_path):
     assert sorted(file.name for file in folder.iterdir()) == ["weights.bin"]
 
 
+@pytest.mark.slow
 def test_different_results_are_never_written(tmp_path):
     """An unseeded random node draws other numbers at another place; nothing is left on disk."""
     nodes = [
@@ -315,6 +316,7 @@ def test_a_result_that_nobody_reads_is_held_to_the_end(tmp_path):
     assert abs(row.error) < 0.01
 
 
+@pytest.mark.slow
 def test_ops_that_run_again_are_refused(tmp_path):
     """ONNX files run each node once, and optimisers merge equal ones."""
     path = save(tmp_path / "net.onnx", branches())

@@ -118,6 +118,7 @@ def test_a_result_that_differs_is_named():
         check_equal(program, program.module, arguments)
 
 
+@pytest.mark.slow
 def test_a_written_model_runs_in_the_schedules_order_and_takes_its_peak(tmp_path):
     model, inputs = torch_models.branches()
     program = program_of(model, inputs)

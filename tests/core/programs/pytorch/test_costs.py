@@ -66,6 +66,7 @@ def test_the_real_peak_is_the_predicted_one(model, training):
         assert peaks != [predicted(without, order) for order in orders], "the workspace tells nothing"
 
 
+@pytest.mark.slow
 def test_measuring_leaves_the_program_and_the_random_numbers_alone():
     program = program_of(*torch_models.branches_in_training(), "adam")
     before, state = copy.deepcopy(program.arguments), torch.get_rng_state()

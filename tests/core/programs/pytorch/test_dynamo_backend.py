@@ -135,6 +135,7 @@ def check_bitwise(kind, batches, dynamic=None):
     assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
 
 
+@pytest.mark.slow
 def test_a_training_step_is_bitwise_that_of_aot_eager():
     check_bitwise("branches", [3, 3])
 
@@ -176,6 +177,7 @@ def planned(monkeypatch):
     return graphs
 
 
+@pytest.mark.slow
 def test_the_allocator_holds_what_is_counted(planned):
     """To a few bytes (the loss), in both passes: saved tensors and gradients are freed as they are consumed."""
     model = Branches()

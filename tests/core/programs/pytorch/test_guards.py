@@ -82,6 +82,7 @@ def regression():
     return Regression()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", ["sgd", "adam"])
 def test_each_shape_has_a_plan_and_all_share_parameters_and_the_optimizer(regression, training):
     twin = Twin(regression, training)
@@ -105,6 +106,7 @@ def test_keywords_bind_by_name_in_any_order_and_split(regression):
     assert twin.is_as(regression)
 
 
+@pytest.mark.slow
 def test_another_plain_value_is_another_plan(regression):
     twin = Twin(regression)
     x, y = batch(4)
@@ -259,6 +261,7 @@ def swap_data(model):
     model.one.weight.data = torch.randn(16, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change", [replace_weight, load, replace_layer, tie, swap_data], ids=lambda change: change.__name__
 )
@@ -289,6 +292,7 @@ def test_plans_hold_no_parameter_that_the_model_has_no_more(regression, training
     assert old() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", ["none", "sgd", "adam"])
 def test_a_model_moved_to_another_dtype_and_back(regression, training):
     step = planned(regression, batch(4), training=training)
@@ -307,6 +311,7 @@ def test_a_model_moved_to_another_dtype_and_back(regression, training):
     assert plans_of(step) == 2
 
 
+@pytest.mark.slow
 def test_the_state_of_adam_follows_its_parameters(regression):
     twin = Twin(regression, "adam")
     step = planned(regression, batch(4), training="adam")
@@ -448,6 +453,7 @@ ATTRIBUTES = [set_scale, append_power, set_mask, set_activation, set_config, add
 CHANGES = [nn.Module.eval, set_rate, *ATTRIBUTES, set_nested, set_partial, add_hook]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Modes sets")
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_change_of_the_model_is_seen(modes, change):
@@ -460,6 +466,7 @@ def test_a_change_of_the_model_is_seen(modes, change):
     assert plans_of(forward) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Modes sets")
 @pytest.mark.parametrize("change", [*CHANGES, add_buffer], ids=lambda change: change.__name__)
 def test_dynamic_false_refuses_a_changed_model(modes, change):
@@ -530,6 +537,7 @@ def test_a_parameter_that_is_not_initialised_is_a_sentence():
 # --------------------------------------------------------------------------------------------------- the inputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["transposed", "expanded", "sliced", "flipped"])
 @pytest.mark.parametrize("training", ["none", "sgd"])
 def test_inputs_of_other_strides(regression, kind, training):
@@ -715,6 +723,7 @@ def test_the_default_dtype_is_what_it_was_traced_in():
     assert plans_of(forward) == 2
 
 
+@pytest.mark.slow
 def test_autograd_and_inference_mode_are_none_of_its_business(regression):
     forward = planned(regression, batch(1))
     assert not forward(*batch(1)).requires_grad

@@ -141,6 +141,7 @@ def plain(training="none"):
     return program_of(Plain(), (torch.randn(3, 4),), training)
 
 
+@pytest.mark.slow
 def test_nothing_waits_but_for_data_without_a_reason():
     assert not graph_of(plain()).is_control.any()
     evaluated, inputs, _ = build("language")

@@ -69,6 +69,7 @@ def test_a_better_order_is_found_taken_and_told(caplog):
     assert "9 ops, peak 166 KiB as it was, 102 KiB now, no order needs less than 102 KiB" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_graph_with_inputs_that_can_be_freed_is_ordered_too(caplog):
     """The backward graph's inputs are what the forward graph saved."""
     model, x = Humps(), torch.randn(64, 16)
@@ -79,6 +80,7 @@ def test_a_graph_with_inputs_that_can_be_freed_is_ordered_too(caplog):
     assert "keeps its order" not in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "least_saved"), [("input", 0.001), ("auto", 0.5)])
 def test_an_order_that_is_as_good_stays_as_it_is(monkeypatch, method, least_saved):
     """The very list goes back to Inductor, whose heuristics then decide as without us; or if it saves too little."""
@@ -100,6 +102,7 @@ def test_an_order_that_is_as_good_stays_as_it_is(monkeypatch, method, least_save
     assert order is nodes
 
 
+@pytest.mark.slow
 def test_graphs_of_the_cache_are_those_of_the_same_settings():
     """A graph that was compiled without the hook is not taken with it, nor one of another method."""
     model, x = Humps(), torch.randn(64, 16)
@@ -156,6 +159,7 @@ def test_a_version_without_the_hook_is_told(monkeypatch, name):
         schedopt.inductor()
 
 
+@pytest.mark.slow
 def test_buffers_that_are_counted_otherwise_leave_the_order_alone(monkeypatch, caplog):
     """A bound of another graph would be untrue, so there is none."""
     monkeypatch.setattr(inductor_order, "input_peak", lambda graph: -1)

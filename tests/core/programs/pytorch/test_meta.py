@@ -40,6 +40,7 @@ def test_a_model_without_data_has_the_graph_of_the_real_one(name):
     assert planned == real
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", mostly_slow(["none", "sgd", "adam"], ["adam"]))
 @pytest.mark.parametrize("model", ["branches", "attention", "convolutions", "linear"])
 def test_small_models_without_data_have_the_graphs_of_the_real_ones(model, training):
@@ -47,6 +48,7 @@ def test_small_models_without_data_have_the_graphs_of_the_real_ones(model, train
     assert planned == real
 
 
+@pytest.mark.slow
 def test_a_recurrent_step_without_data_has_the_ops_and_sizes_of_the_real_one():
     """The two biases of an LSTM layer get the same gradient, by which of its two results is chance."""
     real, planned = both_graphs(lambda: build("recurrent-sgd"), "sgd")
@@ -73,6 +75,7 @@ def test_constants_lose_their_data_too(training):
     assert planned == real
 
 
+@pytest.mark.slow
 def test_parameters_on_meta_take_real_inputs():
     meta, _ = without_data(torch_models.branches)
     model, inputs = torch_models.branches()
@@ -86,6 +89,7 @@ def test_import_by_name_and_by_the_front_door():
     assert schedopt.import_model(*torch_models.branches_without_data()) == expected
 
 
+@pytest.mark.slow
 def test_nothing_without_data_is_run(tmp_path):
     model, inputs = torch_models.branches_without_data()
     with pytest.raises(ProgramError, match=f"^Branches{NO_DATA}$"):
@@ -110,6 +114,7 @@ def test_nothing_without_data_is_run(tmp_path):
         measure(name, [str(tmp_path / "s.json")], 1, ImportOptions(), Observer())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
 def test_a_plan_for_cuda_where_there_is_none_needs_no_data_and_says_so():
     model, notes = "models.torch_models:branches", []

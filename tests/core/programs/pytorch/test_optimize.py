@@ -37,6 +37,7 @@ def test_optimize_returns_the_model_with_a_lower_peak():
     )
 
 
+@pytest.mark.slow
 def test_optimize_returns_a_training_step():
     (model, inputs), (twin, _) = torch_models.branches_in_training(), torch_models.branches_in_training()
     step = optimize(model, inputs, training="sgd", method="lpmf")
@@ -148,6 +149,7 @@ def test_what_optimize_returns_is_a_module_with_the_parts_of_the_model(tied, tra
     assert better.training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "copied", [copy.deepcopy, lambda step: pickle.loads(pickle.dumps(step))], ids=["copy", "pickle"]
 )
@@ -182,6 +184,7 @@ def test_verbose_says_peak_memory_before_and_after_for_each_plan(capsys):
     assert all(re.fullmatch(pattern, line) for line in lines)
 
 
+@pytest.mark.slow
 def test_results_are_compared_unless_told_otherwise(tied, monkeypatch):
     compared = []
     monkeypatch.setattr(plans, "check_equal", lambda *args: compared.append(args))

@@ -129,11 +129,13 @@ def check_optimizer(model, optimizer):
     check(eager, mine, [eager.kwargs or eager.args] * 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", QUICK)
 def test_twenty_steps_are_bitwise_those_of_eager(optimizer):
     check_optimizer("linear", optimizer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["convolutions", "recurrent"])
 def test_twenty_steps_of_other_models_are_bitwise_those_of_eager(model):
     check_optimizer(model, "adam-foreach")
@@ -171,6 +173,7 @@ class Scaled(Trained):
         return [*super().state(), self.scaler.state_dict()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", mostly_slow(["adamw", "adamw-fused"], ["adamw"]))
 def test_autocast_and_a_gradient_scaler_which_skips_infinite_steps(optimizer):
     batches = batches_of(12)
@@ -287,6 +290,7 @@ def with_closure(trained):
     return step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",
     mostly_slow(
@@ -463,6 +467,7 @@ def test_after_an_op_fails_the_next_step_goes_on():
     assert optimizer.state[model.weight]["step"] == 2
 
 
+@pytest.mark.slow
 def test_too_many_sequences_of_ops_run_in_program_order_with_one_warning():
     eager, mine = Trained(), Trained()
     planned = optimized(mine.step, eager.args, plan_limit=2)
@@ -486,6 +491,7 @@ def test_other_inputs_are_refused_where_that_is_asked_for():
     assert trained.calls == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "message"),
     [
@@ -525,6 +531,7 @@ def test_values_that_python_reads_are_there():
     assert "numpy" not in vars(torch.Tensor)
 
 
+@pytest.mark.slow
 def test_a_step_may_save_its_model(tmp_path):
     eager, mine = Trained(), Trained()
 

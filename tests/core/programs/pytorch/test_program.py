@@ -65,6 +65,7 @@ def test_forward_programs_can_be_saved_and_called_like_the_model(name, tmp_path)
     ][-9:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "training"), [("normed", "sgd"), ("normed", "adam"), ("language", "adam"), ("recurrent", "sgd")]
 )
@@ -178,6 +179,7 @@ def test_arguments_are_the_models_own_memory_and_running_builds_no_autograd_grap
     assert not torch.equal(model.branch.weight, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("functional", [False, True])
 def test_exported_files_train_and_run(tmp_path, functional):
     model, inputs, _ = build("normed")

@@ -131,6 +131,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", mostly_slow(CASES, ["branches-sgd", "attention-adam", "batched"]))
 def test_repeated_ops_give_the_same_results_in_the_memory_that_is_predicted(case):
     """Random repeats of whatever may run again: views, ops with several results, reads of what is updated later."""
@@ -290,6 +291,7 @@ def test_a_step_of_ones_own_keeps_its_limit_and_trains_as_without():
     assert peak < before
 
 
+@pytest.mark.slow
 def test_what_an_order_alone_keeps_is_not_paid_for(capsys):
     model, inputs = torch_models.branches()
     schedopt.optimize(model, inputs, memory_limit="80%", evaluations=2000, verbose=True)

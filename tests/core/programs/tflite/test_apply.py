@@ -199,6 +199,7 @@ def test_recomputation_end_to_end(tmp_path):
     assert rows[1].measured_peak <= limit < rows[0].measured_peak
 
 
+@pytest.mark.slow
 def test_fit_lets_operators_run_again(tmp_path):
     path = saved(tmp_path, repeated())
     answer = schedopt.fit(path, 3100 + run_bytes(repeated().build(), "m")["tail"] + 64)

@@ -28,6 +28,7 @@ def test_it_agrees_with_the_exact_beam(seed):
     assert len(values) == 1
 
 
+@pytest.mark.slow
 def test_each_order_offered_is_better_and_the_best_stays_when_time_ends():
     graph, _ = naive.random_graph(np.random.default_rng(123), 300, edges=1.0)
     values = []

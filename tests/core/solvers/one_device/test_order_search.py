@@ -43,6 +43,7 @@ def test_each_part_alone_proves_nothing_false(seed, monkeypatch):
     assert search.best_value == search.lower_bound == optimum
 
 
+@pytest.mark.slow
 def test_without_proofs_nothing_is_proven_but_by_minimum_cuts_and_whole_beams(monkeypatch):
     monkeypatch.setattr(order_search, "_Proofs", None)  # calling it fails
     monkeypatch.setattr(order_search, "FIRST_BEAMS", ())

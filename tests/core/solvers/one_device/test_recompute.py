@@ -61,6 +61,7 @@ def checked(result):
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", REPEATING)
 @pytest.mark.parametrize("seed", seeds(8, quick=1))
 def test_contract(method, seed):

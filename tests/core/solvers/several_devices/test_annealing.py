@@ -13,6 +13,7 @@ from schedopt.core.solve import run, solve
 from schedopt.core.solvers.several_devices import annealing, makespan_annealing, peak_annealing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 64])
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 @pytest.mark.parametrize("method", ["annealing", "auto", "brkga:decoder=lazy"])

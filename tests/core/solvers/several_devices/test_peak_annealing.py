@@ -65,6 +65,7 @@ def test_small_graphs_end_warmer(ops, ratio, monkeypatch):
     assert [cold / peak_annealing.POWER for _, cold in temperatures] == pytest.approx(ends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("least", [-100.0, 0.5])
 def test_other_orders_are_followed_where_devices_save_little(least, monkeypatch):
     """Where the beams along the first order save nothing, which an empty search stands for."""
@@ -108,6 +109,7 @@ def test_the_fullest_place_alone_counts_in_the_end(monkeypatch):
     assert steep < mean_peak()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "is_found"), [(1.0, True), (10.0, False)])
 def test_ops_are_spread_out_if_that_takes_little_of_the_time(seconds, is_found, monkeypatch):
     monkeypatch.setattr(peak_annealing, "seconds_to_spread", lambda problem: seconds)
@@ -146,6 +148,7 @@ def test_sequences_are_priced_whole_again_before_their_moves_are_too_many_to_num
     assert found(often=True) < 1.2 * usual
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("readers", "most"), [(1, 1000), (100, 8)])
 def test_dense_graphs_look_at_the_clock_often(readers, most, monkeypatch):
     """There a move reads the uses of what its op reads, which are many."""

@@ -62,6 +62,7 @@ def test_two_chains_part_whatever_order_interleaves_them(task):
     assert search.is_optimal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "ops"), [(2, 6), (3, 5)])
 @pytest.mark.parametrize("seed", range(6))
 def test_least_peak_lies_between_the_best_of_all_schedules_and_the_order_on_one_device(seed, devices, ops):
@@ -73,6 +74,7 @@ def test_least_peak_lies_between_the_best_of_all_schedules_and_the_order_on_one_
     assert naive.best_schedule(plain, devices, "memory")[1] <= search.best_value <= alone
 
 
+@pytest.mark.slow
 def test_least_peak_is_often_the_best_of_all_schedules():
     """Given every order, not one, the beams leave little to find."""
     found = optimal = 0
@@ -103,6 +105,7 @@ def test_orders_matter_for_the_makespan():
     assert len(values) > 1
 
 
+@pytest.mark.slow
 def test_a_memory_limit_that_lazy_transfers_break_is_kept_by_beams():
     kept = lazily = 0
     for seed in range(12):

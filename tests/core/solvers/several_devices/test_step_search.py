@@ -15,6 +15,7 @@ from schedopt.core.solve import solve
 from schedopt.core.solvers.several_devices.op_groups import groups_in_time, hierarchy, op_groups
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(60, quick=12))
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 def test_every_optimum_of_small_graphs_is_found(seed, task):

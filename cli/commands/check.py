@@ -19,9 +19,10 @@ def check(
     quiet: QuietFlag = False,
 ) -> None:
     """Verify a schedule: exit 0 if it keeps every rule of the cost model and what it claims is so, else 1 and why."""
+    from contextlib import suppress
     from json import dumps
 
-    from ...core.errors import ScheduleError
+    from ...core.errors import FormatError, ScheduleError
     from ...core.files.schedule_json import read_schedule
     from ...core.problem_settings import OnMachine
     from ...core.programs.reading import read_any
@@ -32,9 +33,12 @@ def check(
     checked = read_any(graph, talk.note)
     loaded = read_schedule(schedule, checked, force=force, machine=on)
     if on is not None:
-        own = read_schedule(schedule, checked, force=force).problem.machine
-        if own is not None and (own.pins, own.together) != (on.pins, on.together):
-            talk.note(f"{schedule}: was made with other pins or groups than those of {machine}, which alone count here")
+        with suppress(FormatError):  # what cannot be read on its own machine does not count
+            own = read_schedule(schedule, checked, force=force).problem.machine
+            if own is not None and (own.pins, own.together) != (on.pins, on.together):
+                talk.note(
+                    f"{schedule}: was made with other pins or groups than those of {machine}, which alone count here"
+                )
     try:
         totals = loaded.verify()
     except ScheduleError as error:

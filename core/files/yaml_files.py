@@ -88,12 +88,15 @@ def _check_depth(text: str) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values, but no numbers that take seconds and no `<<` that fills the memory."""
+    """Plain values, but no numbers to base 60 (`1:30` is 90), none that take seconds, no `<<` that fills the memory."""
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         """Return the text of a value; of a number 1:1:1:... the parser would make one with as many digits, slowly."""
         if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
             raise ValueError(f"line {node.start_mark.line + 1} has a number of {len(node.value):,} letters")
+        if node.tag in _NUMBERS and ":" in node.value:
+            said = f"{node.value} would be a number to base 60; write it out, or in quotes"
+            raise yaml.MarkedYAMLError(problem=said, problem_mark=node.start_mark)
         return super().construct_scalar(node)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:

@@ -56,3 +56,14 @@ def test_pins_that_do_not_count_are_spoken_of(run, diamond_file, tmp_path):
     assert said in run("check", diamond_file, output, "--machine", free).stderr
     assert said not in run("check", diamond_file, output, "--machine", pinned).stderr
     assert said not in run("check", diamond_file, output).stderr
+
+
+def test_a_schedule_whose_own_machine_cannot_be_read_is_checked_on_another(run, diamond_file, tmp_path):
+    machine, output = tmp_path / "pair.yaml", tmp_path / "plan.json"
+    machine.write_text("devices: [{name: a, memory: 1MB}, {name: b, memory: 1MB}]\ndefault_link: {latency: 1us}\n")
+    run("solve", diamond_file, "--task", "runtime", "--machine", machine, "--evaluations", 50, "--output", output)
+    document = json.loads(output.read_text())
+    document["machine"]["devices"][0]["speed"] = -1
+    output.write_text(json.dumps(document))
+    assert run("check", diamond_file, output).exit_code == 2
+    assert run("check", diamond_file, output, "--machine", machine).exit_code == 0

@@ -139,6 +139,7 @@ def test_pins_from_the_graph_are_its_devices(tmp_path):
         (BASE + "pins: [a]\n", 7, "a pin is a pattern of ops with the name or kind of a device, not \\('a',\\)"),
         (BASE + "transfers: blocking\n", 7, "is not YAML: 'transfers' is there twice"),
         (BASE + "pins:\n  a: gpu0\n  a: cpu0\n", 9, "is not YAML: 'a' is there twice"),
+        ("devices:\n  - {name: a, memory: 1:30}\n", 2, "is not YAML: 1:30 would be a number to base 60"),
         (BASE + "pins: {a: gpu0\n", 8, "is not YAML: expected ',' or '}'"),
         (BASE + "together: [[]]\n", 7, "a group is a list of patterns of ops, not \\[\\]"),
         (BASE + "together: [[a], [z]]\n", 7, "'z' of together matches no op"),

@@ -228,12 +228,12 @@ def _trainings_are_the_same(run, folder, there):
 
 @contextmanager
 def _begun(words, file):
-    """Start a comparison that keeps its runs in a file, and wait until two are there."""
+    """Start a comparison that keeps its runs in a file, and wait until one is there."""
     command = [sys.executable, "-m", "schedopt", *map(str, words), "--resume", str(file)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes, env=environment_of()) as process:
-        for _ in range(1200):
-            if process.poll() is not None or (file.exists() and file.read_bytes().count(b"\n") >= 2):
+        for _ in range(400):
+            if process.poll() is not None or (file.exists() and file.read_bytes().count(b"\n") >= 1):
                 break
             time.sleep(0.1)
         yield process

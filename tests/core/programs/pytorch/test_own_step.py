@@ -142,8 +142,15 @@ def test_twenty_steps_of_other_models_are_bitwise_those_of_eager(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("model", "optimizer"),
+    [
+        (model, optimizer)
+        for row, model in enumerate(MODELS)
+        for column, optimizer in enumerate(OPTIMIZERS)
+        if (row + column) % 3 == 0
+    ],
+)
 def test_twenty_steps_with_each_optimizer_are_bitwise_those_of_eager(model, optimizer):
     check_optimizer(model, optimizer)
 

@@ -84,16 +84,22 @@ class CostGraph:
     runs_once: BoolArray
     annotations: Annotations = NO_ANNOTATIONS
 
+    def __post_init__(self) -> None:
+        """Let no array be written through the graph; kernels would also be compiled again for arrays that may be."""
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray) and value.flags.writeable:
+                view = value.view()
+                view.setflags(write=False)
+                vars(self)[name] = view
+
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy is made of: not what follows from it."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take up a copy; its arrays may not be written, which pickling forgets: kernels would be compiled again."""
-        for value in state.values():
-            if isinstance(value, np.ndarray):
-                value.setflags(write=False)
+        """Take up a copy."""
         vars(self).update(state)
+        self.__post_init__()
 
     @property
     def num_ops(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import FloatArray, csr
+from ..arrays import FloatArray, csr, frozen
 from ..graph import CostGraph
 from ..kernels.paths import path_ends
 from ..kernels.several_devices.heads import Sending, find_heads, new_heads
@@ -44,7 +44,7 @@ def _heads(problem: Problem, *, is_reversed: bool) -> FloatArray:
     pointers, before = csr(targets[by_target], sources[by_target], graph.num_ops)
     order = graph.input_order[::-1] if is_reversed else graph.input_order
     heads = new_heads(graph.num_ops)
-    sending = Sending(np.ascontiguousarray(order), pointers, before, cost[by_target], graph.runtime)
+    sending = Sending(frozen(order, np.int32), pointers, before, cost[by_target], graph.runtime)
     find_heads(sending, heads, 0, graph.num_ops)
     return heads.head
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import FloatArray, IndexArray
+from ..arrays import FloatArray, IndexArray, frozen
 from .jit import kernel
 
 
@@ -21,7 +21,8 @@ def path_ends(order: IndexArray, pointers: IndexArray, before: IndexArray, runti
         Of each op, shape `(ops,)`.
     """
     end = np.empty(len(runtime))
-    find_path_ends(order, pointers, before, runtime, end)
+    # Copies of one type, so that the kernel is compiled once.
+    find_path_ends(frozen(order, np.int32), pointers, before, frozen(runtime, np.float64), end)
     return end
 
 

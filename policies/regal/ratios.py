@@ -130,7 +130,7 @@ def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], l
     got = np.bincount(graph.consumers[1], sending[tensors], ops)
     order = graph.input_order
     end = path_ends(order, *graph.predecessors, runtime)
-    ahead = path_ends(np.ascontiguousarray(order[::-1]), *graph.successors, runtime)
+    ahead = path_ends(order[::-1], *graph.successors, runtime)
     path = float(end.max()) or 1.0
     slack = np.maximum(path - (end - runtime + ahead), 0)
     middle = end - runtime / 2

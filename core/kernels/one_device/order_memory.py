@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import IntArray
+from ...arrays import IntArray, frozen
 from ...buffers import Buffers
 from ..jit import kernel
 
 
 @kernel
-def order_memory(b: Buffers, order: Any, base: int, uses: Any, memory: IntArray) -> None:
+def order_memory(b: Buffers, order: Any, base: Any, uses: Any, memory: IntArray) -> None:
     """Write to `memory` the bytes that each step of `order` takes; `base` bytes are there throughout.
 
     `uses`, shape `(buffers,)`, is scratch space.
@@ -37,5 +37,5 @@ def order_memory(b: Buffers, order: Any, base: int, uses: Any, memory: IntArray)
 def memory_of_steps(b: Buffers, order: Any, base: int = 0) -> IntArray:
     """Return the bytes that each step of an order takes, shape `(ops,)`; `base` bytes are there throughout."""
     memory = np.empty(len(order), np.int64)
-    order_memory(b, order, base, np.empty(len(b.size), np.int32), memory)
+    order_memory(b, frozen(order, np.int32), np.int64(base), np.empty(len(b.size), np.int32), memory)
     return memory

@@ -227,7 +227,7 @@ def fill_sampled(b: Buffers, priorities: Any, draws: Any, waiting: Any, largest:
 def fill_peaks(b: Buffers, orders: Any, uses: Any, memory: Any, peaks: Any) -> None:
     """Write the peak of each row of `orders`; `uses`, per buffer, and `memory`, per op, are scratch space."""
     for row in range(orders.shape[0]):
-        order_memory(b, orders[row], 0, uses, memory)
+        order_memory(b, orders[row], np.int64(0), uses, memory)
         peaks[row] = 0
         for step in range(memory.size):
             peaks[row] = max(peaks[row], memory[step])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ..jit import kernel
 from .run_bytes import Sequence, excess_of
 from .run_edits import begin, delete_run, finish, is_read, shift_run, undo
@@ -109,7 +111,7 @@ def _prune(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, moves_first: 
                 continue
             if number == 0 and not moves_first:
                 return False
-            delete_run(g, groups, s, step)
+            delete_run(g, groups, s, np.int64(step))
             for k in range(g.pred_ptr[op], g.pred_ptr[op + 1]):
                 if s.times[g.preds[k]] > 1 and count < a.chain.size - 1:
                     a.chain[count] = g.preds[k]

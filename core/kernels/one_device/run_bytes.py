@@ -83,7 +83,7 @@ def new_sequence(g: RunGraph, groups: Groups, capacity: int) -> Sequence:
 
 
 @kernel
-def add_group(g: RunGraph, groups: Groups, s: Sequence, group: int, sign: int, low: int, high: int) -> bool:
+def add_group(g: RunGraph, groups: Groups, s: Sequence, group: Any, sign: Any, low: Any, high: Any) -> bool:
     """Add or subtract the bytes of a group from one run up to another; False if a run comes before its input."""
     buffers = _replay(g, groups, s, group)
     high = min(high, s.length[0])
@@ -177,11 +177,11 @@ def _gather(groups: Groups, s: Sequence, group: int) -> int:
 @inlined
 def excess_of(s: Sequence, limit: int) -> Any:
     """Return the bytes above a limit, summed over the runs."""
-    return excess_between(s, limit, 0, s.length[0])
+    return excess_between(s, limit, np.int64(0), np.int64(s.length[0]))
 
 
 @kernel
-def excess_between(s: Sequence, limit: int, low: int, high: int) -> Any:
+def excess_between(s: Sequence, limit: int, low: Any, high: Any) -> Any:
     """Return the bytes above a limit, summed from one run up to another."""
     total = np.int64(0)
     for step in range(np.uint64(low), np.uint64(high)):
@@ -197,13 +197,13 @@ def bytes_at_end(g: RunGraph, groups: Groups, s: Sequence) -> int:
         if not s.is_edited[group]:
             for k in range(groups.tensor_ptr[group], groups.tensor_ptr[group + 1]):
                 if g.is_final[groups.tensors[k]]:
-                    total += _final_bytes(g, groups, s, group)
+                    total += _final_bytes(g, groups, s, np.int32(group))
                     break
     return total
 
 
 @kernel
-def _final_bytes(g: RunGraph, groups: Groups, s: Sequence, group: int) -> int:
+def _final_bytes(g: RunGraph, groups: Groups, s: Sequence, group: Any) -> int:
     buffers = _replay(g, groups, s, group)
     kept = 0
     for buffer in range(buffers):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...arrays import IndexArray
 from ..jit import kernel
 from .run_bytes import MOST_TIMES, Sequence, add_group, bytes_at_end, excess_between
 from .runs import RunGraph
 from .tensor_groups import Groups
+
+PLUS, MINUS, START = np.int64(1), np.int64(-1), np.int64(0)  # typed as variables are: literals compile callees anew
 
 
 @kernel
@@ -26,11 +30,11 @@ def set_sequence(g: RunGraph, groups: Groups, s: Sequence, items: IndexArray) ->
         s.times[op] += 1
         s.memory[step] = g.persistent + g.workspace[op]
     for op in range(g.runtime.size):
-        if not _keeps_control(g, s, op):
+        if not _keeps_control(g, s, np.int32(op)):
             return False
     is_valid = True
     for group in range(s.is_edited.size):
-        is_valid = is_valid and add_group(g, groups, s, group, 1, 0, s.items.size)
+        is_valid = is_valid and add_group(g, groups, s, np.int32(group), PLUS, START, s.items.size)
     return is_valid
 
 
@@ -71,7 +75,7 @@ def undo(s: Sequence) -> None:
 def finish(g: RunGraph, groups: Groups, s: Sequence) -> bool:
     """End an edit and find the bytes of what it touched; whether the sequence is valid (else it is to be undone)."""
     for k in range(s.edited[s.is_edited.size]):
-        if not add_group(g, groups, s, s.edited[k], 1, 0, s.items.size):
+        if not add_group(g, groups, s, s.edited[k], PLUS, START, s.items.size):
             return False
     for k in range(s.edited[s.is_edited.size]):
         s.is_edited[s.edited[k]] = False
@@ -112,7 +116,7 @@ def insert_run(g: RunGraph, groups: Groups, s: Sequence, op: int, step: int) -> 
 
 
 @kernel
-def delete_run(g: RunGraph, groups: Groups, s: Sequence, step: int) -> None:
+def delete_run(g: RunGraph, groups: Groups, s: Sequence, step: Any) -> None:
     """Take out a run of an op that runs several times."""
     op = s.items[step]
     _leave_out(g, groups, s, op)
@@ -141,7 +145,7 @@ def shift_run(g: RunGraph, groups: Groups, s: Sequence, step: int, place: int, l
     rise = -excess_between(s, limit, low, high)
     for k in range(groups.touch_ptr[op], groups.touch_ptr[op + 1]):
         s.is_edited[groups.touches[k]] = True
-        add_group(g, groups, s, groups.touches[k], -1, low, high + 1)  # the run behind is looked at below
+        add_group(g, groups, s, groups.touches[k], MINUS, low, high + 1)  # the run behind is looked at below
     beside = s.items[place] if place < step else (s.items[place + 1] if place + 1 < s.length[0] else -1)
     memory = g.workspace[op]
     if beside >= 0:
@@ -167,7 +171,7 @@ def shift_run(g: RunGraph, groups: Groups, s: Sequence, step: int, place: int, l
     s.places[op, number] = place
     for k in range(groups.touch_ptr[op], groups.touch_ptr[op + 1]):
         s.is_edited[groups.touches[k]] = False
-        add_group(g, groups, s, groups.touches[k], 1, low, high + 1)
+        add_group(g, groups, s, groups.touches[k], PLUS, low, high + 1)
     return rise + excess_between(s, limit, low, high)
 
 
@@ -191,7 +195,7 @@ def is_read(g: RunGraph, groups: Groups, s: Sequence, step: int) -> bool:
 
 
 @kernel
-def _keeps_control(g: RunGraph, s: Sequence, op: int) -> bool:
+def _keeps_control(g: RunGraph, s: Sequence, op: Any) -> bool:
     """Whether all runs of an op come after those it waits for, and before those that wait for it."""
     for k in range(g.wait_ptr[op], g.wait_ptr[op + 1]):
         other = g.waits[k]
@@ -213,4 +217,4 @@ def _leave_out(g: RunGraph, groups: Groups, s: Sequence, op: int) -> None:
             s.is_edited[group] = True
             s.edited[s.edited[count]] = group
             s.edited[count] += 1
-            add_group(g, groups, s, group, -1, 0, s.items.size)
+            add_group(g, groups, s, group, MINUS, START, s.items.size)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...arrays import FloatArray, IndexArray, IntArray
 from ...buffers import Buffers
 from ..jit import inlined, kernel
@@ -39,7 +41,7 @@ def smooth(
         Scratch, shapes `(buffers,)` and `(ops,)`.
     """
     moved = 0
-    order_memory(b, order, 0, uses, memory)
+    order_memory(b, order, np.int64(0), uses, memory)
     least = _height(memory, limit, power)
     for move in range(draws.shape[0]):
         step = int(draws[move, 0] * order.size)
@@ -47,7 +49,7 @@ def smooth(
         if target == step:
             continue
         _shift(order, place, step, target)
-        order_memory(b, order, 0, uses, memory)
+        order_memory(b, order, np.int64(0), uses, memory)
         height = _height(memory, limit, power)
         if height <= least:
             moved += 1

@@ -111,7 +111,7 @@ def _waits(g: GraphArrays, order: IndexArray) -> Waits:
     by_maker = np.argsort(before, kind="stable")
     after = reader[by_maker].astype(np.int32)
     after_ptr = np.searchsorted(before[by_maker], np.arange(ops + 1)).astype(np.int32)
-    levels = path_ends(np.ascontiguousarray(order[::-1], np.int32), after_ptr, after, g.runtime)
+    levels = path_ends(order[::-1], after_ptr, after, g.runtime)
     return Waits(before_ptr, before, after_ptr, after, g.runtime, levels - g.runtime, float(g.runtime.sum()))
 
 
@@ -183,7 +183,7 @@ def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, links: Links) 
 
 
 @kernel
-def makespan_of(g: GraphArrays, course: Course, q: Sequence, first: int, aim: Aim, links: Links, bar: float) -> Any:
+def makespan_of(g: GraphArrays, course: Course, q: Sequence, first: Any, aim: Aim, links: Links, bar: float) -> Any:
     """Price a sequence whose first places are as in the present rows; write the others' rows.
 
     Returns

@@ -89,7 +89,7 @@ def anneal_sequence(
     draws, energy = walk.draws, walk.energy
     is_free = links.latency == 0.0 and links.microseconds_per_byte == 0.0
     swapped = SWAPPED if is_free else 0.0
-    makespan_of(g, scratch[1], q, 0, aim, links, np.inf)
+    makespan_of(g, scratch[1], q, np.int64(0), aim, links, np.inf)
     keep_rows(rows, 0)
     for move in range(draws.shape[0]):
         op = int(draws[move, 0] * order.size)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...arrays import IndexArray
+from ...arrays import IndexArray, frozen
 from ...kernels.one_device.recompute import anneal_runs
 from ...kernels.one_device.run_bytes import new_sequence
 from ...kernels.one_device.run_edits import set_sequence
@@ -137,6 +137,7 @@ class AnnealedRuns:
     def start(self, order: IndexArray, limit: int, allowed: float) -> None:
         """Begin at a sequence, under a limit of bytes and with so much time that costs nothing."""
         runs, state = self.runs, self.state
+        order = frozen(order, np.int32)
         if len(order) > len(runs.items) or not set_sequence(self.graph, self.groups, runs, order):
             order = Schedule.single_device(order).first_runs()  # some op runs oftener than here is room for
             set_sequence(self.graph, self.groups, runs, order)

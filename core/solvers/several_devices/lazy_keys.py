@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import FloatArray, IndexArray, frozen
+from ...arrays import FloatArray, IndexArray
 from ...graph import CostGraph
 from ...kernels.cost_model import new_steps
 from ...kernels.paths import path_ends
@@ -57,7 +57,7 @@ def aim_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Aim:
 
 def bottom_levels(graph: CostGraph) -> FloatArray:
     """Return each op's longest path to a sink, its own runtime included, microseconds; shape `(ops,)`."""
-    return path_ends(frozen(graph.input_order[::-1], np.int32), *graph.successors, graph.runtime)
+    return path_ends(graph.input_order[::-1], *graph.successors, graph.runtime)
 
 
 def _waits(graph: CostGraph) -> float:

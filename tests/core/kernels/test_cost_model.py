@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from schedopt.core.arrays import frozen
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.kernels.cost_model import Steps, new_state, step_through
@@ -28,7 +29,7 @@ def test_step_through_prices_every_step(seed, devices):
     state = new_state(arrays, devices, True)
     state.placement[:] = placement
     memory, ends = np.empty(len(items), np.int64), np.empty(len(items))
-    columns = Steps(np.array(items, np.int32), np.array(targets, np.int32))
+    columns = Steps(frozen(items, np.int32), frozen(targets, np.int32))
     wrong = step_through(arrays, state, columns, Links(devices, latency, 1e6 / bandwidth), memory, ends)
 
     assert wrong == -1
@@ -56,7 +57,7 @@ def test_step_through_points_at_the_first_step_without_its_inputs(seed):
     state = new_state(arrays, 2, True)
     state.placement[:] = placement
     scratch = np.empty(len(items), np.int64), np.empty(len(items))
-    columns = Steps(np.array(items, np.int32), np.array(targets, np.int32))
+    columns = Steps(frozen(items, np.int32), frozen(targets, np.int32))
     assert step_through(arrays, state, columns, Links(2, 0.0, 0.0), *scratch) == first
 
 

@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from schedopt.core.arrays import frozen
 from schedopt.core.kernels.one_device import priority_beam
 from schedopt.core.kernels.one_device.priority_beam import beam
 from schedopt.core.kernels.one_device.priority_orders import greedy, price_orders
@@ -69,6 +70,6 @@ def test_the_budget_the_bound_and_a_stop_end_it():
 
 def test_ops_of_no_bytes():
     graph, _ = naive.random_graph(np.random.default_rng(1), 1)
-    nothing = graph.buffers._replace(own=np.zeros(1, np.int64), workspace=np.zeros(1, np.int64))
+    nothing = graph.buffers._replace(own=frozen([0], np.int64), workspace=frozen([0], np.int64))
     found, kept = decode_two_way(nothing, np.zeros(1), 2)
     assert (found.peaks.tolist(), kept) == ([0], 2)

@@ -81,6 +81,7 @@ def test_plot_returns_axes_and_draws_on_those_given(diamond, devices):
         result.plot("plan.png")
 
 
+@pytest.mark.slow
 def test_a_plot_shows_itself_once_in_a_kernel_and_nowhere_else(diamond, monkeypatch):
     display = pytest.importorskip("IPython.display")
     shown = []

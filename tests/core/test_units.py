@@ -184,6 +184,7 @@ def test_only_what_is_compared_is_told_apart():
     assert [written(2**20), written(2**20 + 1), written(10 * 2**20)] == ["1.00 MiB", "1.00 MiB", "10.00 MiB"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 2**50), unique=True), st.sampled_from([bytes_alike, times_alike]))
 def test_what_differs_is_written_differently(values, alike):
     assert len(set(map(alike(values), values))) == len(values)

@@ -71,6 +71,7 @@ def test_more_graphs_are_the_same_first_graphs():
     assert files(recipe, 4) == files(recipe, 8)[:4]
 
 
+@pytest.mark.slow
 def test_too_few_distinct_graphs_is_an_error_that_counts_them():
     with pytest.raises(UsageError, match=r"found \d distinct topologies; of 100 more draws 100 repeated"):
         list(generate(Recipe(LayeredParameters(nodes=3)), 50))

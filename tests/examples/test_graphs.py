@@ -22,6 +22,7 @@ def imported_graphs():
     return re.findall(r"(?m)^schedopt import .*/(.*)\"$", (EXPERIMENTS / "real" / "import_graphs.sh").read_text())
 
 
+@pytest.mark.slow
 def test_a_schedule_saves_memory_in_each_imported_graph():
     saved = {}
     for name in imported_graphs():

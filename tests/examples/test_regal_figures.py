@@ -60,6 +60,7 @@ def test_regal_histogram_by_hand(figure, tmp_path):
         figure("histogram", runs, "--method", "gas")
 
 
+@pytest.mark.slow
 def test_regal_sweep_by_hand(figure, tmp_path):
     def budget(method, number, *values):
         return {f"{method}:evaluations={number}": {graph: (v,) for graph, v in zip("ab", values, strict=True)}}

@@ -14,6 +14,7 @@ def files(tmp_path, diamond):
     return graph, plan
 
 
+@pytest.mark.slow
 def test_solve_writes_what_check_show_and_plot_read(run, files, tmp_path):
     graph, plan = files
     done = run("solve", graph, "--addresses", "--align", "16", "--evaluations", "20", "--output", plan)

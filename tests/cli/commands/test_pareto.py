@@ -35,6 +35,7 @@ def rows(text):
     return [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if re.match(r"│ \d", line)]
 
 
+@pytest.mark.slow
 def test_the_table_and_everything_it_writes(run, trade, tmp_path):
     targets = {name: tmp_path / f"front.{name}" for name in ("csv", "json", "svg", "png", "html")}
     schedules = tmp_path / "schedules"
@@ -110,6 +111,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(run, trade, tmp_path, 
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_without_runtimes(run, tmp_path):
     builder = schedopt.GraphBuilder("untimed")
     builder.add_op("one", outputs=[8])

@@ -23,6 +23,7 @@ def page_data(path):
     return json.loads(re.search(r'id="data">(.*?)</script>', path.read_text(), re.DOTALL)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".html", ".json"])
 def test_the_ending_chooses_what_is_drawn(run, diamond_file, schedules, tmp_path, suffix):
     target = tmp_path / f"drawn{suffix}"

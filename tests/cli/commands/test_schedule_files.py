@@ -5,6 +5,7 @@ import json
 import pytest
 
 
+@pytest.mark.slow
 def test_what_format_order_prints_is_a_schedule_to_every_command(run, diamond_file, tmp_path):
     order = tmp_path / "order.txt"
     order.write_text(run("solve", diamond_file, "--method", "approximate-dp", "--format", "order", "-q").stdout)

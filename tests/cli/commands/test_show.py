@@ -35,6 +35,7 @@ def test_show_names_who_holds_the_peak(run, diamond_file, tmp_path):
     assert "2 more" in table
 
 
+@pytest.mark.slow
 def test_show_draws_histograms_of_a_folder(run, tmp_path):
     run("gen", "layered", tmp_path / "graphs", "--nodes", 20, "--count", 3)
     rows = [json.loads(line) for line in run("show", tmp_path / "graphs", "--json").stdout.splitlines()]

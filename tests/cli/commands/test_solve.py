@@ -134,6 +134,7 @@ def test_the_decoder_can_be_given_as_a_flag(run, diamond_file, decoder):
     assert documents[0]["evaluations"] == documents[1]["evaluations"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decode", ["greedy", "sample", "beam"])
 def test_topoformer_by_flags(run, diamond_file, tiny_shipped, decode):
     flags = ["--method", "topoformer:passes=0", "--decode", decode, "--width", 3, "--weights", tiny_shipped]
@@ -270,6 +271,7 @@ def test_an_input_order_that_does_not_keep_the_limit_is_not_called_better(run, d
     assert better not in limited.stderr
 
 
+@pytest.mark.slow
 def test_a_plan_worse_than_the_input_order_is_written_where_weights_have_a_home(run, tmp_path):
     """With a limit, too: whether one device alone keeps it is known of the graph with its homes."""
     builder = GraphBuilder("shared")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import schedopt
 from models.repeated_runs import random_graph
+from models.seeds import seeds
 from schedopt.core.addresses.addresses import Arena
 from schedopt.core.addresses.placing import place_schedule
 from schedopt.core.annotations import Annotations
@@ -24,7 +25,7 @@ def one_device(seed):
 
 
 @pytest.mark.parametrize("alignment", [1, 16])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25, quick=8))
 def test_one_device(seed, alignment):
     problem, schedule = one_device(seed)
     addresses = place_schedule(problem, schedule, alignment, 0.1)
@@ -40,7 +41,7 @@ def test_one_device(seed, alignment):
         assert base < 0 or by_tensor[tensor] == by_tensor[base]
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25, quick=8))
 def test_several_devices_have_an_arena_each(seed):
     rng = np.random.default_rng([34, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(2, 20)), edges=2.0)

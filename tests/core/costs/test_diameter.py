@@ -3,6 +3,7 @@
 import networkx as nx
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt import GraphBuilder
 from schedopt.core.costs.diameter import diameter
 
@@ -20,7 +21,7 @@ def _expected(ops, edges):
     return nx.diameter(undirected.subgraph(max(nx.connected_components(undirected), key=len)))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40, quick=8))
 def test_random_graphs_also_in_several_parts(seed):
     rng = np.random.default_rng(seed)
     ops = int(rng.integers(2, 150))

@@ -4,12 +4,13 @@ import naive
 import numpy as np
 import pytest
 import schedopt
+from models.seeds import seeds
 from schedopt.core.costs.infeasible import why_none_fits
 from schedopt.core.problem import Problem
 from schedopt.core.solve import solve
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20, quick=8))
 def test_what_is_called_infeasible_has_no_schedule_at_all(seed):
     rng = np.random.default_rng([410, seed])
     devices = 1 + seed % 2

@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.costs.lifetimes import freed_after
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
@@ -27,7 +28,7 @@ def held(plain, placement, done):
     return {copy for copy in here if buffer(*copy) in needed}
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30, quick=8))
 def test_what_a_step_frees_is_what_is_not_held_any_more(seed):
     devices = 1 + seed % 3
     rng = np.random.default_rng([75, seed])

@@ -34,6 +34,7 @@ def limits_about(front, plain):
     return sorted({limit for peak in peaks for limit in (peak - 1, peak, *between) if limit >= lowest})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(40, quick=2))
 def test_no_schedule_is_better_than_its_bound(seed):
     """Under limits of bytes and of time; infinite only where no number of runs keeps the limit."""
@@ -51,6 +52,7 @@ def test_no_schedule_is_better_than_its_bound(seed):
             assert bound_of(graph, order, runtime_limit=time) <= naive.least_peak_within(front, time)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(40, quick=2))
 def test_bounds_hold_for_sizes_and_times_of_any_magnitude(seed):
     """Bytes up to 10^15, and runtimes that differ by 10 orders of magnitude."""

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import schedopt
+from models.seeds import seeds
 from naive.graphs import random_graph
 from schedopt.core.annotations import Annotations, Resident
 from schedopt.core.graph_builder import GraphBuilder
@@ -34,7 +35,7 @@ def layers(sizes, modules=True, extra=None):
     return builder.build(known if modules else Annotations())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20, quick=8))
 @pytest.mark.parametrize("devices", [1, 2])
 def test_what_is_held_alone_makes_up_the_difference(seed, devices):
     graph, _ = random_graph(np.random.default_rng(seed), 15)

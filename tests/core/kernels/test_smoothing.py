@@ -3,11 +3,12 @@
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from naive.arenas import smooth as naive_smooth
 from schedopt.core.kernels.one_device.smoothing import smooth
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30, quick=8))
 def test_it_is_its_plain_twin(seed):
     rng = np.random.default_rng([27, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(2, 15)), edges=1.5)

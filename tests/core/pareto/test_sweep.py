@@ -42,6 +42,7 @@ def values(front):
     return [tuple(round(value, 9) for value in row) for row in rows]
 
 
+@pytest.mark.slow
 def test_both_ends_by_hand():
     front = Sweep(kept_or_made_again(), QUICK).execute()
     assert values(front) == [(13312, 21.0, 21.0, 13312), (9216, 22.0, 22.0, 9216)]
@@ -51,6 +52,7 @@ def test_both_ends_by_hand():
     assert front.is_complete
 
 
+@pytest.mark.slow
 def test_without_runtimes_every_run_counts_alike():
     front = Sweep(kept_or_made_again(runtimes=(0,) * 5), QUICK).execute()
     assert values(front) == [(13312, 5, 5, 13312), (9216, 6, 6, 9216)]

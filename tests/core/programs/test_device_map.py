@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.annotations import Annotations, Resident
 from schedopt.core.errors import UsageError
 from schedopt.core.graph_builder import GraphBuilder
@@ -66,7 +67,7 @@ def test_a_parameter_of_the_model_itself_is_where_it_is_read():
     assert device_map(graph, placed([1, 0, 1])).devices == {"left": 0, "right": 1, "scale": 1}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20, quick=8))
 def test_every_parameter_is_in_one_module_of_the_map(seed):
     random = np.random.default_rng(seed)
     modules = [".".join(random.choice(list("abc"), size=random.integers(1, 4))) for _ in range(12)]

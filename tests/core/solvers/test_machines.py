@@ -211,6 +211,7 @@ def check_cp_sat_against_all_plans(count, seed):
         assert least * (1 - 1e-4) <= result.lower_bound <= least * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_cp_sat_proves_the_best_of_all_plans():
     check_cp_sat_against_all_plans(20, 11)
 
@@ -326,6 +327,7 @@ def test_what_writes_a_weight_runs_at_its_home():
         verify(problem, wrong)
 
 
+@pytest.mark.slow
 def test_a_plan_is_priced_as_its_schedule_is():
     rng = np.random.default_rng(11)
     priced = 0

@@ -167,6 +167,7 @@ def test_an_exact_search_started_from_the_optimum_proves_it(method, seed):
     assert (result.value, result.status, result.found_by) == (optimum.value, "optimal", "initial")
 
 
+@pytest.mark.slow
 def test_local_search_walks_from_the_schedule_it_is_given():
     """A few moves from a good schedule lead further than to keep it beside what they reach from random ones."""
     problem = Problem(graph_of(6, 60)[0], "memory", 2)

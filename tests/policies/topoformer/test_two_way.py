@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.arrays import frozen
 from schedopt.core.kernels.one_device import priority_beam
 from schedopt.core.kernels.one_device.priority_beam import beam
@@ -16,7 +17,7 @@ def layered(seed, nodes=80):
     return layered_graph(LayeredParameters(nodes=nodes), rng, "layered").buffers, 5 * rng.standard_normal(nodes)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20, quick=8))
 def test_with_room_for_every_state_it_ends_with_the_least_peak_of_all_orders(seed):
     rng = np.random.default_rng([191, seed])
     graph, plain = naive.random_graph(rng, 1 + seed % 8, edges=1.2)

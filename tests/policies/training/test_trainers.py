@@ -112,6 +112,7 @@ def test_a_run_killed_at_any_moment_is_the_same(method, whole, tmp_path, monkeyp
     assert names == {CHECKPOINT, CONFIG, CURVE, WEIGHTS, *method.files}
 
 
+@pytest.mark.slow
 def test_a_whole_run_step_by_step(method, tmp_path, monkeypatch):
     """Where it is, how much is done, its random numbers, its clipped gradients, and when it writes checkpoints."""
     parameters = dataclasses.replace(method.parameters, checkpoint_seconds=1000.0, clip=1e-3)

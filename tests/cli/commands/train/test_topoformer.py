@@ -45,6 +45,7 @@ def test_sizes_out_of_range_are_one_sentence_and_exit_2(config, run, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_graph_that_is_too_large_is_refused_before_any_search(runs, run, tmp_path, monkeypatch):
     monkeypatch.setattr(topoformer_training, "MOST_OPS", 9)
     monkeypatch.setattr(searched_orders, "_search", lambda *arguments: pytest.fail("there is no need for orders"))

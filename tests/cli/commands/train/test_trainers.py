@@ -42,6 +42,7 @@ def test_every_trainer_of_the_registry_is_tested_here():
     assert modules == {METHODS[name].trainer for name in COMMANDS}
 
 
+@pytest.mark.slow
 def test_a_run_says_how_it_goes_and_what_its_weights_are_for(name, command, runs, run, diamond_file):
     folder, result = runs.whole(name)
     lines = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]

@@ -46,6 +46,7 @@ def call(model, inputs):
     return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORWARD)
 def test_memory_of_a_forward_pass_is_that_of_the_exported_program(tmp_path, name):
     model, inputs = getattr(torch_models, name)()

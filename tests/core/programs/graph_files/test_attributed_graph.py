@@ -7,6 +7,7 @@ import naive
 import networkx as nx
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.annotations import PHASES, Annotations
 from schedopt.core.errors import FormatError, GraphError
 from schedopt.core.graph_builder import GraphBuilder
@@ -75,7 +76,7 @@ def random_graph(seed):
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20, quick=8))
 def test_a_round_trip_changes_nothing(read, seed, suffix):
     graph = random_graph(seed)
     text = FORMATS[suffix][1](graph)

@@ -282,6 +282,7 @@ def test_bad_models_are_one_sentence(tmp_path):
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])
 @pytest.mark.parametrize("module", ["importer", "apply", "runner"])
 def test_a_missing_package_is_one_sentence(tmp_path, missing, module):

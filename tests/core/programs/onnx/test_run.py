@@ -286,6 +286,7 @@ def test_a_node_without_a_kernel_is_said(tmp_path):
     assert any("no kernel for node 'swish'" in note for note in notes)
 
 
+@pytest.mark.slow
 def test_what_onnx_runtime_cannot_run_is_one_sentence(tmp_path):
     nodes = [helper.make_node("Gather", ["x", "i"], ["y"], "gather")]
     model = model_of(nodes, [value("x", [4])], [value("y", [1])], {"i": np.array([7], np.int64)})

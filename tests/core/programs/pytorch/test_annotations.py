@@ -32,6 +32,7 @@ def cases():
 CASES = dict(cases())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", mostly_slow(CASES, QUICK))
 def test_residents_are_the_persistent_bytes_and_ops_have_their_module_and_phase(case):
     model, inputs, training = CASES[case]()
@@ -58,6 +59,7 @@ def test_residents_are_the_persistent_bytes_and_ops_have_their_module_and_phase(
     assert phases == (["forward"] if training == "none" else ["forward", "backward", "update"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["buffers", "language-adam", "normed-sgd", "written-views"])
 def test_readers_and_writers_are_those_of_a_run(name):
     """A run of the program on real tensors: an op accesses a resident if a tensor it is given is in its memory."""

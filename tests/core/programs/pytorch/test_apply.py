@@ -145,6 +145,7 @@ def test_a_written_model_runs_in_the_schedules_order_and_takes_its_peak(tmp_path
     assert {path.name for path in tmp_path.iterdir()} == {"s.json", "out.pt2"}
 
 
+@pytest.mark.slow
 def test_a_written_training_step_updates_what_program_order_updates(tmp_path):
     program = program_of(*torch_models.branches_in_training(), "sgd")
     graph = graph_of(program)

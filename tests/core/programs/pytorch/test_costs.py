@@ -41,6 +41,7 @@ def measured(program, graph, order):
     return peak + int(graph.persistent.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "training"),
     [

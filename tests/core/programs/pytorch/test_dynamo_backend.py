@@ -207,6 +207,7 @@ def input_peak_of(graph):
     return simulate(Problem(graph), Schedule.single_device(graph.input_order)).peak
 
 
+@pytest.mark.slow
 def test_a_graph_that_cannot_be_scheduled_keeps_its_order_with_one_warning():
     def function(x):
         return torch.cond(x.sum() > 0, lambda y: y * 2, lambda y: y - 1, (x,)) + 1

@@ -204,6 +204,7 @@ def test_dynamic_false_refuses_another_kind_of_call(regression, call, message):
     step(*batch(4))
 
 
+@pytest.mark.slow
 def test_over_the_limit_of_plans_is_a_sentence(regression):
     step = planned(regression, batch(1), plan_limit=2)
     step(*batch(2))
@@ -337,6 +338,7 @@ def test_a_frozen_parameter_is_not_updated(regression):
     assert torch.equal(regression.one.weight, frozen)
 
 
+@pytest.mark.slow
 def test_adam_refuses_parameters_that_it_has_updated_more_or_less_often(regression):
     twin = Twin(regression, "adam")
     step = planned(regression, batch(4), training="adam")
@@ -476,6 +478,7 @@ def test_dynamic_false_refuses_a_changed_model(modes, change):
         step(torch.randn(4, 8))
 
 
+@pytest.mark.slow
 def test_what_the_model_writes_itself_is_told_and_restored_and_no_fact(modes):
     with pytest.warns(UserWarning, match="Modes sets calls, last as it runs, which its plans do not"):
         forward = planned(modes, torch.randn(4, 8))
@@ -502,6 +505,7 @@ class Remembering(nn.Module):
         return y
 
 
+@pytest.mark.slow
 def test_what_the_model_writes_into_what_it_holds_is_restored_and_no_fact():
     model = Remembering()
     written = r"Remembering sets lengths, seen, settings.calls as it runs"
@@ -516,6 +520,7 @@ def test_what_the_model_writes_into_what_it_holds_is_restored_and_no_fact():
     assert same_results(forward, model, torch.randn(4, 8))
 
 
+@pytest.mark.slow
 def test_the_mode_is_the_models(modes):
     modes.layer.eval()
     modes.calls = torch.zeros(())  # no plain value
@@ -564,6 +569,7 @@ def test_strides_without_a_step_are_the_same_call(regression):
     assert plans_of(step) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", ["none", "sgd"])
 @pytest.mark.parametrize("example", ["apart", "same"])
 def test_inputs_that_share_memory(example, training):
@@ -666,6 +672,7 @@ def _registered():
     torch.utils._pytree.register_dataclass(Batch)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize("training", ["none", "sgd"])
 def test_a_registered_dataclass_is_a_container(training):
@@ -684,6 +691,7 @@ def test_a_registered_dataclass_is_a_container(training):
 # -------------------------------------------------------------------------------------------- PyTorch's settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", ["none", "sgd"])
 def test_autocast_is_what_it_was_traced_in(regression, training):
     x, y = batch(4)

@@ -33,6 +33,7 @@ def both_graphs(build_model, training):
     return graphs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mostly_slow([name for name in MODELS if name != "recurrent-sgd"], QUICK))
 def test_a_model_without_data_has_the_graph_of_the_real_one(name):
     training = build(name)[2]

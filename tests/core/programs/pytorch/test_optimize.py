@@ -73,6 +73,7 @@ def tied():
     return Tied()
 
 
+@pytest.mark.slow
 def test_tied_weights_dropout_and_batch_statistics_are_those_of_eager_training(tied):
     twin = copy.deepcopy(tied)
     sgd = torch.optim.SGD(twin.parameters(), 0.01)

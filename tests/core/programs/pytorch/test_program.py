@@ -47,6 +47,7 @@ def test_forward_programs_give_the_models_results_and_buffers(name):
         close(kept["b_" + key.replace(".", "_")], buffer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["written-views", "buffers", "several", "normed"])
 def test_forward_programs_can_be_saved_and_called_like_the_model(name, tmp_path):
     model, inputs, _ = build(name)
@@ -198,6 +199,7 @@ def test_exported_files_train_and_run(tmp_path, functional):
         close(trained.module(*copies(trained.arguments)), wanted[0].mean() + wanted[1].mean())
 
 
+@pytest.mark.slow
 def test_what_the_mode_of_the_model_means_is_said():
     notes = []
     model, inputs, _ = build("normed")

@@ -30,6 +30,7 @@ def test_the_budget_is_spent_exactly_and_seeds_repeat(devices, task, method):
         assert evaluations - 1 < spent < evaluations + 1e-6 or results[0].status == "optimal"
 
 
+@pytest.mark.slow
 def test_a_memory_limit_that_binds_is_kept():
     graph, _ = naive.random_graph(np.random.default_rng(100), 60)
     free = solve(Problem(graph, "runtime", 2), "auto", evaluations=2000)

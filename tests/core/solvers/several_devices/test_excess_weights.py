@@ -35,6 +35,7 @@ def _limited(seed):
     return Problem(graph, "runtime", 2, (fast.simulation.peak + 2 * least.simulation.peak) // 3, 1e6, 3.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [100, 101])
 def test_a_schedule_that_ignores_the_limit_is_brought_within_it(seed, monkeypatch):
     weights = []

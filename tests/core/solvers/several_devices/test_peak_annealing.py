@@ -5,6 +5,7 @@ import time
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
@@ -12,7 +13,7 @@ from schedopt.core.solve import solve
 from schedopt.core.solvers.several_devices import peak_annealing
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20, quick=8))
 def test_the_optimum_on_small_graphs(seed):
     rng = np.random.default_rng([114, seed])
     graph, plain = naive.random_graph(rng, 5, aliases=bool(seed % 2))
@@ -50,6 +51,7 @@ def test_what_one_device_needs_is_shared_evenly_with_what_stays(proof, monkeypat
     assert search.lower_bound == -(-(bytes_of_steps + stays) // 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ops", "ratio"), [(60, 10.0), (200, 5.0), (1200, 1.0)])
 def test_small_graphs_end_warmer(ops, ratio, monkeypatch):
     temperatures = []

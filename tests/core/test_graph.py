@@ -1,5 +1,7 @@
 """The graph: its arrays against plain sets, names and ids, order, what it refuses (files: test_costgraph_damaged)."""
 
+import dataclasses
+import pickle
 from itertools import pairwise
 
 import naive
@@ -200,3 +202,13 @@ def test_a_builder_says_what_inputs_and_outputs_are_and_goes_on(op, message):
         builder.add_op("y", **op)
     assert repr(builder) == "GraphBuilder('m': 1 ops)"
     assert builder.build().num_ops == 1
+
+
+def test_no_array_of_a_derived_graph_can_be_written():
+    builder = GraphBuilder("one")
+    builder.add_op("op", outputs=[8], runtime=1.0)
+    graph = builder.build()
+    runtime = np.array([2.0])
+    for other in (dataclasses.replace(graph, runtime=runtime), pickle.loads(pickle.dumps(graph))):
+        assert not any(array.flags.writeable for array in vars(other).values() if isinstance(array, np.ndarray))
+    assert runtime.flags.writeable

@@ -24,6 +24,8 @@ SECONDS_PER_ROUND = 1e-6  # and read
 class Hierarchy(NamedTuple):
     """Groups of ops, single ones first, each of which is a stretch of `ops`; of any two one holds the other, or none.
 
+    Ops that share a device by the problem's rules are in a group together or not at all.
+
     Parameters
     ----------
     ops
@@ -49,6 +51,9 @@ def hierarchy(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Hie
     """
     parent, children, exchange = _merged(problem, stop)
     ops = problem.graph.num_ops
+    group_of = problem.rules.group
+    is_whole = np.ones(len(parent), bool)
+    is_whole[:ops] = np.bincount(group_of, minlength=ops)[group_of] == 1
     roots = [group for group in range(len(parent)) if parent[group] < 0]
     order: list[int] = []
     first, last = [0] * len(parent), [0] * len(parent)
@@ -64,7 +69,8 @@ def hierarchy(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Hie
             last[group] = len(order)
             continue
         stack += [(group, True), *((child, False) for child in children[group - ops])]
-    return Hierarchy(np.array(order, np.int32), np.array(first, np.int32), np.array(last, np.int32), np.array(exchange))
+    places = (np.array(place, np.int32)[is_whole] for place in (first, last))
+    return Hierarchy(np.array(order, np.int32), *places, np.array(exchange)[is_whole])
 
 
 def op_groups(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Groups:
@@ -116,15 +122,23 @@ def _together(one: IntArray, other: IntArray, price: FloatArray) -> tuple[IntArr
     return pairs // width, pairs % width, np.bincount(which, price[apart], len(pairs)).astype(np.float64)
 
 
-def _merged(problem: Problem, stop: Callable[[], bool]) -> tuple[list[int], list[tuple[int, int]], list[float]]:
-    """Return each group's parent, -1 for none, ops first, the two children of each group made, and all exchanges."""
+def _merged(problem: Problem, stop: Callable[[], bool]) -> tuple[list[int], list[tuple[int, ...]], list[float]]:
+    """Return each group's parent, -1 for none, ops first, the children of each group made, and all exchanges.
+
+    The first groups made are those of the problem's rules; all others have two children.
+    """
     ops = problem.graph.num_ops
     parent, size, exchange = np.full(2 * ops, -1), np.ones(2 * ops, np.int64), np.zeros(2 * ops)
-    children: list[tuple[int, int]] = []
+    children: list[tuple[int, ...]] = [tuple(members) for members in problem.rules.groups.values()]
+    for group, members in enumerate(children, ops):
+        parent[list(members)], size[group] = group, len(members)
+    count = ops + len(children)
     if len(problem.graph.inputs[1]) > MOST_READS:
-        return parent[:ops].tolist(), children, exchange[:ops].tolist()
-    one, other, price = _together(*_exchanges(problem))
-    exchange[:ops] = np.bincount(one, price, ops) + np.bincount(other, price, ops)
+        return parent[:count].tolist(), children, exchange[:count].tolist()
+    top = np.where(parent[:ops] < 0, np.arange(ops), parent[:ops])
+    makers, readers, shares = _exchanges(problem)
+    one, other, price = _together(top[makers], top[readers], shares)
+    exchange[:count] = np.bincount(one, price, count) + np.bincount(other, price, count)
     while len(one) and not stop():
         count = ops + len(children)
         first, second = _best_of_both(one, other, price / np.minimum(size[one], size[other]), count)

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from .annotations import Resident
-from .arrays import BoolArray, csr, distinct_pairs, frozen
+from .arrays import BoolArray, csr, frozen
 from .errors import GraphError
 from .graph import CostGraph
+from .resident_states import States, states_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -23,40 +24,19 @@ class GraphWithHomes(CostGraph):
     """A graph whose residents are held by ops of their own, after those of the model; `with_homes` makes it.
 
     Op `model.num_ops + n` holds resident `n` of `held`: it takes no time, its persistent bytes are the tensor's, and
-    tensor `model.num_tensors + n` is what others read; that takes no further bytes where its home is.
+    tensor `model.num_tensors + n` is what others read; that takes no further bytes where its home is. What a writer
+    leaves of it is a view of that tensor, if anybody reads it: a copy of it takes as many bytes.
     """
 
     model: CostGraph = None  # type: ignore[assignment]
     held: tuple[Resident, ...] = ()
+    states: tuple[States, ...] = ()
     holds_all: bool = True
 
     @cached_property
     def is_written(self) -> BoolArray:
         """Whether some op writes each resident in place, shape `(residents,)`."""
         return frozen([bool(resident.writers) for resident in self.held], np.bool_)
-
-    def kept_at_home(self, resident: int) -> list[int]:
-        """Return the ops that can only run at the home of a resident.
-
-        Those are what writes it in place, and what reads it without being known to run before all of these: a copy
-        would not hold what was written.
-        """
-        writers = self.held[resident].writers
-        if not writers:
-            return []
-        before = set.intersection(*(self._ancestors(writer) for writer in writers))
-        return sorted({*writers, *(reader for reader in self.held[resident].readers if reader not in before)})
-
-    def _ancestors(self, op: int) -> set[int]:
-        pointers, predecessors = self.model.predecessors
-        found: set[int] = set()
-        waiting = [op]
-        while waiting:
-            at = waiting.pop()
-            new = set(predecessors[pointers[at] : pointers[at + 1]].tolist()) - found
-            found |= new
-            waiting.extend(new)
-        return found
 
 
 def model_of(graph: CostGraph) -> CostGraph:
@@ -108,13 +88,15 @@ def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
             f"{graph.name}: residents of op {graph.op_label(op)} have {int(graph.persistent[op] - persistent[op])} "
             f"bytes, but it has {int(graph.persistent[op])} persistent bytes"
         )
-    sizes = [r.size for r in held]
-    read_ptr, read_tensor = _reads(graph, held)
+    sizes, states = [r.size for r in held], tuple(states_of(graph, held))
+    read_ptr, read_tensor = _reads(graph, held, states)
+    size, alias = graph.tensor_size.copy(), graph.alias_of.copy()
+    for number, state in enumerate(states):
+        left = [*state.later.values()]
+        size[left], alias[left] = sizes[number], tensors + number
     appended: dict[str, tuple[Any, Any]] = {
         "runtime": ([0.0] * count, np.float64),
         "workspace": ([0] * count, np.int64),
-        "tensor_size": (sizes, np.int64),
-        "alias_of": ([-1] * count, np.int32),
         "is_final": ([False] * count, np.bool_),
         "is_control": ([False] * count, np.bool_),
         "runs_once": ([False] * count, np.bool_),
@@ -129,9 +111,12 @@ def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
         read_ptr=read_ptr,
         read_tensor=read_tensor,
         input_order=frozen(np.append(np.arange(ops, ops + count), graph.input_order), np.int32),
+        tensor_size=frozen(np.append(size, sizes), np.int64),
+        alias_of=frozen(np.append(alias, [-1] * count), np.int32),
         annotations=_annotations(graph, count),
         model=graph,
         held=held,
+        states=states,
         holds_all=holds_all,
         **{name: frozen(np.append(getattr(graph, name), more), kind) for name, (more, kind) in appended.items()},
     )
@@ -141,17 +126,18 @@ def _users(resident: Resident) -> list[int]:
     return sorted({*resident.readers, *resident.writers, resident.op})
 
 
-def _reads(graph: CostGraph, held: tuple[Resident, ...]) -> tuple[Any, Any]:
-    """Return what each op reads, with the residents that it reads or writes behind the rest."""
-    ops = np.repeat(np.arange(graph.num_ops), np.diff(graph.read_ptr))
-    users = [_users(r) for r in held]
-    more = np.repeat(np.arange(len(held)), [len(each) for each in users])
-    rows = np.append(ops, [op for each in users for op in each])
-    columns = np.append(graph.read_tensor, graph.num_tensors + more)
-    rows, columns = rows.astype(np.int64), columns.astype(np.int64)
-    behind = np.append(np.zeros(len(ops), bool), np.ones(len(more), bool))
-    new_rows, new_columns = distinct_pairs(rows[behind], columns[behind])
-    return csr(np.append(rows[~behind], new_rows), np.append(columns[~behind], new_columns), graph.num_ops + len(held))
+def _reads(graph: CostGraph, held: tuple[Resident, ...], states: tuple[States, ...]) -> tuple[Any, Any]:
+    """Return what each op reads, with the states of residents that it reads or writes behind the rest."""
+    own = np.repeat(np.arange(graph.num_ops), np.diff(graph.read_ptr)), graph.read_tensor
+    more = [
+        (op, state.later.get(op, graph.num_tensors + number))
+        for number, (resident, state) in enumerate(zip(held, states, strict=True))
+        for op in _users(resident)
+    ]
+    known = {*zip(*(column.tolist() for column in own), strict=True)} if any(s.later for s in states) else set()
+    more = [read for read in dict.fromkeys(more) if read not in known]
+    rows, columns = np.array(more, np.int64).reshape(-1, 2).T
+    return csr(np.append(own[0], rows), np.append(own[1], columns), graph.num_ops + len(held))
 
 
 def _names(graph: CostGraph, held: tuple[Resident, ...]) -> list[str]:

@@ -73,8 +73,8 @@ def placement_rules(graph: CostGraph, machine: Machine) -> PlacementRules:
         groups.join(sorted(chain(*found)), where, "this group, joined with those that it overlaps, is on one device")
     if isinstance(graph, GraphWithHomes):
         for resident in np.flatnonzero(graph.is_written).tolist():
-            kept = [*graph.kept_at_home(resident), first_home(graph) + resident]
-            why = f"what writes '{graph.held[resident].name}' in place, and who reads it then, run at its home"
+            kept = [*graph.states[resident].at_home, first_home(graph) + resident]
+            why = f"what writes '{graph.held[resident].name}' in place runs at its home"
             groups.join(kept, _first_pin(graph, machine, kept), why)
     group = groups.first()
     return PlacementRules(frozen(times, np.float64), frozen(groups.shared[group], np.bool_), frozen(group, np.int32))

@@ -95,11 +95,13 @@ def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
             for tensor in range(outputs[item], outputs[item + 1]):
                 if not is_control[tensor] and tensor < own:
                     alias = aliases[tensor]
+                    if alias >= 0 and alias not in at[target]:
+                        continue  # a view of what is resident here
                     buffer = at[target][alias] if alias >= 0 else start(tensor, target, step)
                     buffer.add(tensor, step, is_final[tensor])
                     at[target][tensor] = buffer
         elif not is_control[~item]:
-            if ~item < own:
+            if ~item in at[source]:
                 at[source][~item].read(step)
             copy = start(~item, target, step)
             copy.add(~item, step, is_final=False)

@@ -170,8 +170,29 @@ class MachineReplay:
         for number, resident in enumerate(self.homes.held if self.homes else ()):
             home = self.own_ops + number
             if resident.writers:
-                late = [op for op in resident.readers if not all(self._precedes(op, w) for w in resident.writers)]
+                late = [op for op in resident.readers if not self._may_read_a_copy(op, number)]
                 self._check_same([home, *resident.writers, *late], f"are to be at the home of '{resident.name}'")
+
+    def _may_read_a_copy(self, op: int, number: int) -> bool:
+        """Whether a reader comes before all that writes a resident, or reads what the last one before it left.
+
+        That one writes nothing else, and all others come before it, or after the reader.
+        """
+        assert self.homes is not None
+        writers = self.homes.held[number].writers
+        if op in writers:
+            return False
+        left = [writer for writer in writers if not self._precedes(op, writer)]
+        if not left:
+            return True
+        states = {self.producer[t] for t in self.reads[op] if self.graph.alias_of[t] == self.own_tensors + number}
+        others = [resident.writers for at, resident in enumerate(self.homes.held) if at != number]
+        return any(
+            all(self._precedes(writer, last) for writer in left if writer != last)
+            and self._precedes(last, op)
+            and not any(last in each for each in others)
+            for last in states & set(left)
+        )
 
     def _check_same(self, ops: Iterable[int], what: str) -> None:
         first, *others = ops
@@ -265,6 +286,8 @@ class MachineReplay:
                 if graph.is_control[tensor]:
                     continue
                 alias = int(graph.alias_of[tensor])
+                if alias >= 0 and (alias, target) not in at:
+                    continue  # of a resident at its home
                 holding = at[alias, target] if alias >= 0 else hold(target, int(graph.tensor_size[tensor]), step)
                 holding.steps.append(step)
                 holding.is_kept |= bool(graph.is_final[tensor])

@@ -20,6 +20,8 @@ from .moments import sort_moments
 
 NO_LIMIT = 2**62
 FINE, NOT_THERE, NO_LINK = 0, 1, 2
+THROUGHOUT = -1
+"""In place of a buffer's cell: a resident at its home, or a replica, whose bytes do not come and go."""
 
 
 class MachineArrays(NamedTuple):
@@ -232,6 +234,8 @@ def time_steps(g: GraphArrays, m: MachineArrays, s: Scratch, steps: Steps) -> tu
 @inlined
 def _use(s: Scratch, cell: int, step: int, end: Any) -> None:
     """Note that a step uses a buffer, which is free after the last to end; of equals, the last."""
+    if cell == THROUGHOUT:
+        return
     before = s.last[cell]
     if end[step] > end[before] or (end[step] == end[before] and step > before):
         s.last[cell] = step
@@ -241,6 +245,10 @@ def _use(s: Scratch, cell: int, step: int, end: Any) -> None:
 def _find_lifetimes(g: GraphArrays, m: MachineArrays, s: Scratch, steps: Steps, count: int) -> None:
     """Fill `buffer`, `last` and `kept`, and what each step takes up but for what it frees."""
     devices = s.clock.size
+    for tensor in range(m.first_resident, g.tensor_size.size):
+        for device in range(devices):
+            if m.everywhere[tensor] or device == s.placement[g.producer[tensor]]:
+                s.buffer[tensor * devices + device] = THROUGHOUT
     for step in range(count):
         item, device = steps.items[step], steps.targets[step]
         s.up[step] = 0
@@ -262,12 +270,11 @@ def _find_lifetimes(g: GraphArrays, m: MachineArrays, s: Scratch, steps: Steps, 
                     s.kept[cell] = False
                     s.up[step] += g.tensor_size[tensor]
                 s.buffer[tensor * devices + device] = cell
-                if g.is_final[tensor]:
+                if g.is_final[tensor] and cell != THROUGHOUT:
                     s.kept[cell] = True
             for at in range(g.input_ptr[item], g.input_ptr[item + 1]):
                 tensor = g.inputs[at]
-                at_home = s.placement[g.producer[tensor]] == device or m.everywhere[tensor]
-                if not g.is_control[tensor] and not (tensor >= m.first_resident and at_home):
+                if not g.is_control[tensor]:
                     _use(s, s.buffer[tensor * devices + device], step, steps.end)
         elif not g.is_control[~item]:
             tensor = ~item
@@ -276,8 +283,7 @@ def _find_lifetimes(g: GraphArrays, m: MachineArrays, s: Scratch, steps: Steps, 
             s.last[cell] = step
             s.kept[cell] = False
             s.up[step] = g.tensor_size[tensor]
-            if tensor < m.first_resident:
-                _use(s, s.buffer[tensor * devices + s.placement[g.producer[tensor]]], step, steps.end)
+            _use(s, s.buffer[tensor * devices + s.placement[g.producer[tensor]]], step, steps.end)
 
 
 @inlined

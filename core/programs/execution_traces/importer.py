@@ -190,7 +190,7 @@ class _Import:
                 op_id=number,
                 inputs=op.inputs,
                 control=sorted(op.control),
-                outputs=[s.size if s.device == device else 0 for s in op.made] + [0] * len(op.rewritten),
+                outputs=[s.size if s.device == device else 0 for s in outputs],
                 aliases=[-1] * len(op.made) + [at for _, at in op.rewritten],
                 is_final=[id(s) in final and s.place == (number, port) for port, s in enumerate(outputs)],
                 runtime=op.microseconds,

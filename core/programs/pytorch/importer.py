@@ -283,7 +283,8 @@ class Import:
     ) -> tuple[list[int], list[int]]:
         """Return the size of each output and the input it aliases (-1: none); note where each can be read.
 
-        Outputs that share a new storage are read through the first of them.
+        Outputs that share a new storage are read through the first of them. The size of a view is what a copy of it
+        takes; one of what the caller gives has none, for who reads it reads what is given.
         """
         sizes, aliases = [], []
         self.ports[node] = []
@@ -296,7 +297,8 @@ class Import:
                     readable = new[storage]
                 elif storage in self.allocated:
                     alias = next(at for at, source in enumerate(inputs) if self.storage_of.get(source) == storage)
-                    self.start_of[op, port] = int(leaf.storage_offset()) * leaf.element_size()
+                    start = self.start_of[op, port] = int(leaf.storage_offset()) * leaf.element_size()
+                    size = min(_moved(leaf), leaf.untyped_storage().nbytes() - start)
                 elif storage not in self.residents:
                     size = leaf.untyped_storage().nbytes()
                     new[storage] = port

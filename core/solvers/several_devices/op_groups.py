@@ -69,8 +69,8 @@ def hierarchy(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Hie
             last[group] = len(order)
             continue
         stack += [(group, True), *((child, False) for child in children[group - ops])]
-    places = (np.array(place, np.int32)[is_whole] for place in (first, last))
-    return Hierarchy(np.array(order, np.int32), *places, np.array(exchange)[is_whole])
+    begin, beyond = np.array(first, np.int32)[is_whole], np.array(last, np.int32)[is_whole]
+    return Hierarchy(np.array(order, np.int32), begin, beyond, np.array(exchange)[is_whole])
 
 
 def op_groups(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Groups:

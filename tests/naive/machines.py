@@ -40,6 +40,8 @@ def random_graph(rng, ops, *, residents=None):
                 if ports[maker]:
                     inputs.append((maker, int(rng.integers(0, ports[maker]))))
         outputs = [int(size) for size in rng.integers(0, 20, int(rng.integers(1, 3)))]
+        if rng.random() < 0.3:
+            outputs = [0]  # as what writes in place
         aliases = [int(rng.integers(0, len(inputs))) if inputs and rng.random() < 0.2 else -1 for _ in outputs]
         builder.add_op(
             f"op{op}",
@@ -57,8 +59,27 @@ def random_graph(rng, ops, *, residents=None):
     for number in range(int(rng.integers(0, 3)) if residents is None else residents):
         users = sorted(rng.choice(ops, int(rng.integers(1, min(ops, 4) + 1)), replace=False).tolist())
         writers = (users[-1],) if rng.random() < 0.3 else ()
-        found.append(Resident(f"w{number}", "parameter", int(rng.integers(1, 10)), users[0], tuple(users), writers))
+        size = int(rng.integers(1, 10))
+        if rng.random() < 0.5:
+            users, writers = _written_and_read_later(rng, builder.build(), users)
+        found.append(Resident(f"w{number}", "parameter", size, users[0], tuple(users), tuple(writers)))
     return builder.build(Annotations(residents=tuple(found)))
+
+
+def _written_and_read_later(rng, graph, users):
+    """Draw an op whose only output has no bytes for a writer, perhaps with one that reads it, and add all readers."""
+    pointers, consumers = graph.consumers
+    readers = {t: consumers[pointers[t] : pointers[t + 1]].tolist() for t in range(graph.num_tensors)}
+    able = [t for t in np.flatnonzero(graph.tensor_size == 0).tolist() if readers[t] and not graph.is_control[t]]
+    if not able:
+        return users, []
+    state = int(rng.choice(able))
+    writers, users = [int(graph.tensor_producer[state])], [*users, *readers[state]]
+    second = int(rng.choice(readers[state]))
+    tensors = [t for t in graph.outputs(second) if t in able]
+    if tensors and rng.random() < 0.5:
+        writers, users = [*writers, second], [*users, *(op for t in tensors for op in readers[t])]
+    return sorted({*users, *writers}), sorted(writers)
 
 
 def random_schedule(rng, problem):

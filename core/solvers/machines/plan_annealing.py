@@ -12,11 +12,13 @@ import numpy as np
 
 from ...arrays import IndexArray
 from ...costs.machine_bounds import EdgeCosts
+from ...homes import model_of
 from ...kernels.machines.plans import EARLY, LATE, Cost, MachineAim, Plan, PlanWalk, Returns, anneal_plan
 from ...kernels.several_devices.group_moves import no_groups
 from ...search.parameters import Parameters
 from ...search.plans import EXCESS_WEIGHT, Plans
 from ...search.search import Search
+from ..one_device.lpmf import greedy_order
 from ..several_devices import gp_dfs
 from ..several_devices.cooling import Cooling
 from ..several_devices.op_groups import LARGEST_GROUP, hierarchy, moving_groups
@@ -81,6 +83,10 @@ class _Annealing:
         if self.groups is not None and self.search.best is not None:
             least = self.search.best.op_order()  # that of what exceeds the limits least
             tried.append((least, [*alone, plans.place_along(least)]))
+        if self.groups is not None:
+            small = greedy_order(model_of(problem.graph).buffers, self.search.must_stop)
+            if small is not None:
+                tried.append((small, [*alone, plans.place_along(small)]))
         for _ in range(RANDOM_ORDERS):
             drawn = plans.topological(self.search.rng.permutation(self.ops))
             tried.append((drawn, [plans.place_along(drawn)]))

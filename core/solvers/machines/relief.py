@@ -24,8 +24,6 @@ LEAST_SHARE = 1 / 24
 """Of the excess: what a group frees, unless none does; smaller ones take as long to try."""
 LEAST_LONGER = 1e-6
 """Of the makespan: moves that take less, or that make it shorter, differ by what they free."""
-import os
-SHARE_OF_WORK = float(os.environ.get('SOW','0.5'))
 NEARLY = 0.5
 MOST_PAIRS = 20_000_000
 NOBODY = -1
@@ -96,16 +94,13 @@ class Relief:
         return placement
 
     def _best_of(
-        self, moves: list[tuple[IndexArray, float]], plan: Plan, placement: IndexArray, present: _Priced
+        self, moves: list[IndexArray], plan: Plan, placement: IndexArray, present: _Priced
     ) -> tuple[IndexArray, _Priced] | None:
         """Make the one of some moves that takes least time for what it frees, then those that are nearly as good.
 
         Returns the placement and what it costs; None if no move frees anything.
         """
-        values = [
-            0.0 if self.search.must_stop() else self._value(present, self._price(plan, move), takes)
-            for move, takes in moves
-        ]
+        values = [0.0 if self.search.must_stop() else self._value(present, self._price(plan, m)) for m in moves]
         ranked = sorted(range(len(moves)), key=lambda n: (-values[n], n))
         if not ranked or values[ranked[0]] == 0.0:
             return None
@@ -113,18 +108,17 @@ class Relief:
         for at in ranked:
             if values[at] < least or self.search.must_stop():
                 break
-            move, takes = moves[at]
-            moved = np.where(move != placement, move, placement if found is None else found[0])
+            moved = np.where(moves[at] != placement, moves[at], placement if found is None else found[0])
             priced = self._price(plan, moved)
-            if self._value(present if found is None else found[1], priced, takes) >= least:
+            if self._value(present if found is None else found[1], priced) >= least:
                 found = moved, priced
                 if not priced.excess:
                     break
         return found
 
-    def _value(self, before: _Priced, after: _Priced, takes: float) -> float:
+    def _value(self, before: _Priced, after: _Priced) -> float:
         """Return the bytes that a move frees per microsecond by which it makes a plan longer; 0 if it frees none."""
-        longer = max(after.runtime - before.runtime, SHARE_OF_WORK * takes, LEAST_LONGER * before.runtime, 1e-9)
+        longer = max(after.runtime - before.runtime, LEAST_LONGER * before.runtime, 1e-9)
         return max(0.0, before.excess - after.excess) / longer
 
     def _price(self, plan: Plan, placement: IndexArray) -> _Priced:
@@ -188,7 +182,7 @@ class Relief:
 
     def _promising(
         self, freed: FloatArray, over: float, device: int, placement: IndexArray, peaks: IntArray
-    ) -> list[tuple[IndexArray, float]]:
+    ) -> list[IndexArray]:
         """Return placements in which a group has left a device, those first that should free most for their time.
 
         What a group frees beyond the excess counts for nothing, and it goes where there is room for it.
@@ -206,9 +200,9 @@ class Relief:
             fits = (freed > 0) & (freed <= self.limits[other] - peaks[other])
             value = np.where(fits, np.minimum(freed, over) / np.maximum(takes, 1e-9), 0.0)
             best = np.argpartition(-value, min(PRICED, len(value) - 1))[:PRICED]
-            found += [(float(value[group]), int(group), other, float(takes[group])) for group in best if value[group] > 0]
-        found.sort(key=lambda move: (-move[0], *move[1:]))
-        return [(self._moved(placement, device, group, other), takes) for _, group, other, takes in found[:PRICED]]
+            found += [(float(value[group]), int(group), other) for group in best if value[group] > 0]
+        found.sort(key=lambda move: (-move[0], move[1:]))
+        return [self._moved(placement, device, group, other) for _, group, other in found[:PRICED]]
 
     def _moved(self, placement: IndexArray, device: int, group: int, other: int) -> IndexArray:
         """Return a placement with the ops of a group elsewhere, of those on a device that may be there."""

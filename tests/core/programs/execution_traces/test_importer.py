@@ -190,6 +190,8 @@ def test_a_write_in_place_waits_for_readers_and_later_readers_for_it(tmp_path):
     assert {("before", "add_"), ("add_", "after"), ("make", "mul_")} <= edges(graph)
     assert ("before", "after") not in edges(graph)
     assert graph.buffers.size.tolist().count(16) == 3  # make, before, after: the others write in place
+    sizes = {graph.tensor_name(t): int(size) for t, size in enumerate(graph.tensor_size)}
+    assert sizes["add_:0"] == 16  # what a copy of it takes
     (resident,) = graph.annotations.residents
     assert (resident.readers, resident.writers, resident.size) == ((0,), (4,), 16)
 

@@ -271,3 +271,19 @@ def test_a_torch_that_is_too_old_is_one_sentence(version):
     refuse_older("2.10.0a0+git")
     with pytest.raises(ProgramError, match=rf"^PyTorch programs need torch 2\.6 or later; here is {version[:4]}"):
         refuse_older(version)
+
+
+class Views(nn.Module):
+    """A view of everything, of a part, of nothing but repetitions, and one of what the caller gives."""
+
+    def forward(self, x):
+        made = x.t() @ x
+        return made.t() @ made, made[2:].exp(), made[:1, :1].expand(6, 6).sin()
+
+
+def test_the_size_of_a_view_is_what_a_copy_of_it_takes():
+    graph = graph_of(program_of(Views(), (torch.randn(5, 6),)))
+    sizes = {graph.tensor_name(t): int(size) for t, size in enumerate(graph.tensor_size) if graph.alias_of[t] >= 0}
+    assert sizes == {"t_1:0": 144, "slice_1:0": 96, "slice_2:0": 24, "slice_3:0": 4, "expand:0": 144}
+    problem = Problem(graph)
+    assert simulate(problem, Schedule.single_device(graph.input_order)).peak == 120 + 4 * 144 - 48

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.machine import Device, Machine
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
@@ -119,6 +120,20 @@ def test_groups_merge_where_each_is_the_best_for_the_other(seed):
     spans = zip(found.first.tolist(), found.last.tolist(), found.exchange.tolist(), strict=True)
     got = {frozenset(found.ops[first:last].tolist()): exchange for first, last, exchange in spans}
     assert {ops: exchange for ops, exchange in got.items() if len(ops) > 1} == expected
+
+
+def test_ops_that_are_together_are_one_group():
+    builder = GraphBuilder("chain")
+    for op in range(5):
+        builder.add_op(f"op{op}", inputs=[(op - 1, 0)] if op else [], outputs=[8], runtime=1.0)
+    devices, linked = (Device("a", "gpu"), Device("b", "gpu")), np.full((2, 2), 1e6)
+    machine = Machine(devices, linked, np.zeros((2, 2)), together=(("op0", "op3"), ("op2", "op4")))
+    found = hierarchy(Problem(builder.build(), "runtime", machine=machine))
+    spans = zip(found.first.tolist(), found.last.tolist(), strict=True)
+    groups = [set(found.ops[first:last].tolist()) for first, last in spans]
+    assert groups[:3] == [{1}, {0, 3}, {2, 4}]
+    assert len(groups[-1]) == 5 and len(groups) == 5
+    assert found.exchange[:3].tolist() == [16.0, 24.0, 24.0]  # tensors of 8 bytes at 1 MB/s, by those that are outside
 
 
 def test_no_groups_where_a_round_takes_longer_than_there_is(monkeypatch):

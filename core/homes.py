@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .annotations import Resident
-from .arrays import BoolArray, csr, frozen
+from .arrays import BoolArray, IntArray, csr, frozen
 from .errors import GraphError
 from .graph import CostGraph
 from .resident_states import States, states_of
@@ -80,14 +80,6 @@ def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
     if not held:
         return graph
     ops, tensors, count = graph.num_ops, graph.num_tensors, len(held)
-    persistent = graph.persistent.copy()
-    np.subtract.at(persistent, [r.op for r in held], [r.size for r in held])
-    if len(wrong := np.flatnonzero(persistent < 0)):
-        op = int(wrong[0])
-        raise GraphError(
-            f"{graph.name}: residents of op {graph.op_label(op)} have {int(graph.persistent[op] - persistent[op])} "
-            f"bytes, but it has {int(graph.persistent[op])} persistent bytes"
-        )
     sizes, states = [r.size for r in held], tuple(states_of(graph, held))
     read_ptr, read_tensor = _reads(graph, held, states)
     size, alias = graph.tensor_size.copy(), graph.alias_of.copy()
@@ -106,7 +98,7 @@ def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
         name=graph.name,
         op_names=(*graph.op_names, *_names(graph, held)),
         op_ids=frozen(np.append(graph.op_ids, np.arange(free_id, free_id + count)), np.int64),
-        persistent=frozen(np.append(persistent, sizes), np.int64),
+        persistent=frozen(np.append(_persistent_without(graph, held), sizes), np.int64),
         output_ptr=frozen(np.append(graph.output_ptr, np.arange(tensors + 1, tensors + count + 1)), np.int32),
         read_ptr=read_ptr,
         read_tensor=read_tensor,
@@ -120,6 +112,19 @@ def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
         holds_all=holds_all,
         **{name: frozen(np.append(getattr(graph, name), more), kind) for name, (more, kind) in appended.items()},
     )
+
+
+def _persistent_without(graph: CostGraph, held: tuple[Resident, ...]) -> IntArray:
+    """Return the persistent bytes of ops that are not those of residents."""
+    persistent = graph.persistent.copy()
+    np.subtract.at(persistent, [r.op for r in held], [r.size for r in held])
+    if len(wrong := np.flatnonzero(persistent < 0)):
+        op = int(wrong[0])
+        raise GraphError(
+            f"{graph.name}: residents of op {graph.op_label(op)} have {int(graph.persistent[op] - persistent[op])} "
+            f"bytes, but it has {int(graph.persistent[op])} persistent bytes"
+        )
+    return persistent
 
 
 def _users(resident: Resident) -> list[int]:

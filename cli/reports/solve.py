@@ -19,6 +19,7 @@ def remark(talk: Talk, result: Result) -> None:
         talk.note(note)
     if problem.devices > 1:
         _remark_homes(talk, result)
+        _remark_views(talk, result)
     if problem.recompute:
         _remark_recomputation(talk, result)
     elif problem.task == "runtime" and not problem.graph.runtime.any():
@@ -62,9 +63,22 @@ def _remark_recomputation(talk: Talk, result: Result) -> None:
         talk.note("this order alone keeps the limit: nothing runs again")
 
 
+def _remark_views(talk: Talk, result: Result) -> None:
+    """Say how many transfers are of views to which the graph gives no bytes of their own."""
+    graph, items = result.problem.graph, result.schedule.items
+    views = (graph.alias_of >= 0) & (graph.tensor_size == 0) & (graph.tensor_size[graph.root] > 0)
+    if free := int(views[~items[items < 0]].sum()):
+        talk.note(
+            f"{graph.name}: {free:,} of the transfers are of views to which the graph gives no bytes, so they cost "
+            "nothing but the latency; schedopt import gives views the bytes of a copy"
+        )
+
+
 def _remark_homes(talk: Talk, result: Result) -> None:
     """Say how many weights are read on several devices, or that the graph does not know."""
-    from ...core.homes import GraphWithHomes, first_home
+    import numpy as np
+
+    from ...core.homes import GraphWithHomes
 
     problem, graph = result.problem, result.problem.graph
     if not isinstance(graph, GraphWithHomes):
@@ -76,13 +90,11 @@ def _remark_homes(talk: Talk, result: Result) -> None:
         return
     placement = result.schedule.placement(graph)
     pointers, readers = graph.consumers
-    first, replicated, sent = graph.model.num_tensors, 0, 0
-    for number in range(len(graph.held)):
-        tensor = first + number
-        devices = {int(placement[op]) for op in readers[pointers[tensor] : pointers[tensor + 1]]}
-        if len(devices | {int(placement[first_home(graph) + number])}) > 1:
-            is_replica = problem.replicate and not graph.is_written[number]
-            replicated, sent = replicated + is_replica, sent + (not is_replica)
+    read = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
+    number = graph.root[read] - graph.model.num_tensors
+    away = np.unique(number[(number >= 0) & (placement[readers] != placement[graph.tensor_producer[read]])])
+    replicated = int((~graph.is_written[away]).sum()) if problem.replicate else 0
+    sent = len(away) - replicated
     if replicated or sent:
         how = [f"{replicated:,} as a replica on each of these devices"] if replicated else []
         how += [f"{sent:,} by copies, which are among the transfers"] if sent else []

@@ -80,13 +80,8 @@ class _Annealing:
         order = plans.topological(ranked)
         alone: list[Any] = plans.placements_of_one_device()
         tried = [(start, [*alone, plans.place_along(start)]) for start in (problem.graph.input_order, order)]
-        if self.groups is not None and self.search.best is not None:
-            least = self.search.best.op_order()  # that of what exceeds the limits least
-            tried.append((least, [*alone, plans.place_along(least)]))
-        if self.groups is not None:
-            small = greedy_order(model_of(problem.graph).buffers, self.search.must_stop)
-            if small is not None:
-                tried.append((small, [*alone, plans.place_along(small)]))
+        for small in self._small_orders():
+            tried.append((small, [*alone, plans.place_along(small)]))
         for _ in range(RANDOM_ORDERS):
             drawn = plans.topological(self.search.rng.permutation(self.ops))
             tried.append((drawn, [plans.place_along(drawn)]))
@@ -102,6 +97,14 @@ class _Annealing:
         self._offer_relieved(starts)
         self._take_best()
         self._offer_filled()
+
+    def _small_orders(self) -> list[IndexArray]:
+        """Return orders that exceed the limits little: that of the best schedule, and of `lpmf` on one device."""
+        if self.groups is None:
+            return []
+        greedy = greedy_order(model_of(self.search.problem.graph).buffers, self.search.must_stop)
+        best = None if self.search.best is None else self.search.best.op_order()
+        return [order for order in (best, greedy) if order is not None]
 
     def _offer_relieved(self, starts: list[tuple[Plan, IndexArray]]) -> None:
         """Offer what becomes of starts that exceed the limits when ops leave full devices, the best first."""

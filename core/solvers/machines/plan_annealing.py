@@ -131,9 +131,9 @@ class _Annealing:
             relieve(*min(left)[2:], SHARE_OF_RELIEF)
 
     def _with_excess(self, cost: Cost) -> float:
-        """Return a makespan, longer by what a plan exceeds the limits."""
+        """Return a makespan, longer by the share of a limit by which a plan exceeds them."""
         least = min(limit for limit in self.search.problem.memory_limits if limit is not None)
-        return cost.runtime * (1.0 + EXCESS_WEIGHT * cost.excess / least)
+        return cost.runtime * (1.0 + cost.excess / least)
 
     def _offer_ready_ops(self) -> None:
         """Offer what rules on all ready ops find, where the graph is small and time counts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..costs.verifier import verify
 from ..errors import UsageError
 from ..files.atomic import check_writable, write_atomically
 from ..graph import CostGraph
+from ..homes import holders
 from ..machine import Machine
 from ..schedule import Schedule
 from .importers import kind_by_name
@@ -72,6 +73,7 @@ def device_map(graph: CostGraph, schedule: Schedule) -> DeviceMap:
     phases = notes.phases or ("forward",) * graph.num_ops
     forward = [op for op in range(graph.num_ops) if phases[op] in ("", "forward")]
     units = _units(held)
+    units |= _borrowers(graph, units, set(forward))
     unit_of = {op: unit for op in forward if (unit := _within(notes.modules[op], units)) is not None}
     times: dict[str, dict[int, float]] = {unit: defaultdict(float) for unit in units}
     for op, unit in unit_of.items():
@@ -105,6 +107,17 @@ def _units(names: Iterable[str]) -> set[str]:
     return {owner for owner in owners if not any(above in owners for above in _above(owner))}
 
 
+def _borrowers(graph: CostGraph, units: set[str], forward: set[int]) -> set[str]:
+    """Return the modules whose parameters are those of others, such as a head that is tied to an embedding."""
+    notes, found = graph.annotations, set[str]()
+    for resident in notes.residents:
+        if resident.role in ("parameter", "buffer"):
+            found |= {notes.modules[op] for op in forward.intersection(resident.readers)}
+    around = {above for unit in units for above in (*_above(unit), "", unit)}
+    own = {module for module in found - around if _within(module, units) is None}
+    return {module for module in own if own.isdisjoint(_above(module))}
+
+
 def _above(path: str) -> list[str]:
     """Return the paths of the modules around one, outermost first, without the model itself."""
     parts = path.split(".")
@@ -129,6 +142,15 @@ def _merged(devices: dict[str, int]) -> dict[str, int]:
         whole = next((above for above in _above(path) if len(inside[above]) == 1), path)
         merged[whole] = device
     return merged
+
+
+def _states_apart(graph: CostGraph, schedule: Schedule, devices: Mapping[str, int | str]) -> int:
+    """Return how many states of the optimizer have their home elsewhere than the module whose weights they are for."""
+    placement, apart = schedule.placement(graph), 0
+    for resident, op in zip(graph.annotations.residents, holders(graph), strict=True):
+        given = [devices[path] for path in (*_above(resident.name), "") if path in devices]
+        apart += resident.role == "state" and op >= 0 and given[:1] not in ([], [int(placement[op])])
+    return apart
 
 
 def check_map_output(model: str, output: str) -> None:
@@ -186,6 +208,11 @@ def write_device_map(
             "apply it without --format device-map"
         )
     found = device_map(graph, loaded.schedule)
+    if apart := _states_apart(loaded.problem.graph, loaded.schedule, found.devices):
+        note(
+            f"{output}: {apart:,} states of the optimizer have their home on another device than the map gives their "
+            "module, which a device map cannot say: beside their weights they may exceed a memory limit"
+        )
     names = accelerate_names(loaded.problem.machine)
     found = replace(found, devices={path: names.get(device, device) for path, device in found.devices.items()})
     if found.moved_share:

@@ -67,6 +67,18 @@ def test_a_parameter_of_the_model_itself_is_where_it_is_read():
     assert device_map(graph, placed([1, 0, 1])).devices == {"left": 0, "right": 1, "scale": 1}
 
 
+def test_a_module_with_the_parameters_of_another_one_is_named_too():
+    graph = graph_of(["tok", "body", "head.tied", "head.tied"], {"tok.weight": 0, "body.weight": 1})
+    tok, body = graph.annotations.residents
+    tied = dataclasses.replace(tok, readers=(0, 3))
+    graph = dataclasses.replace(graph, annotations=dataclasses.replace(graph.annotations, residents=(tied, body)))
+    assert device_map(graph, placed([0, 1, 1, 1])).devices == {"tok": 0, "body": 1, "head": 1}
+    graph = dataclasses.replace(
+        graph, annotations=dataclasses.replace(graph.annotations, modules=("tok", "body", "", ""))
+    )
+    assert device_map(graph, placed([0, 1, 1, 1])).devices == {"tok": 0, "body": 1}  # the model itself read it
+
+
 @pytest.mark.parametrize("seed", seeds(20, quick=8))
 def test_every_parameter_is_in_one_module_of_the_map(seed):
     random = np.random.default_rng(seed)

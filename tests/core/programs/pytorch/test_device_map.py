@@ -2,13 +2,16 @@
 
 import json
 
+import numpy as np
 import pytest
 from schedopt.core.errors import FormatError, ScheduleError, UsageError
+from schedopt.core.machine import Device, Machine
 from schedopt.core.problem import Problem
 from schedopt.core.programs.device_map import write_device_map
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import apply
 from schedopt.core.programs.runners import load_runner
+from schedopt.core.solve import solve
 
 torch = pytest.importorskip("torch")
 
@@ -69,3 +72,17 @@ def test_a_schedule_with_repeats_has_no_map(name, tmp_path):
     with pytest.raises(UsageError, match=r"again\.json: op 'relu'.* runs again in this schedule, which a device map"):
         write_device_map(name, str(schedule), str(tmp_path / "map.json"), ImportOptions(), lambda text: None)
     assert not (tmp_path / "map.json").exists()
+
+
+def test_states_that_a_map_puts_elsewhere_are_counted(name, tmp_path):
+    options = ImportOptions(training="adam")
+    graph = load_runner(name, options, lambda text: None).graph("roofline", lambda text: None)
+    devices, linked = (Device("a", "gpu"), Device("b", "gpu")), np.full((2, 2), 1e9)
+    pins = {"*.exp_avg": "b", "*.exp_avg_sq": "a", "*.weight": "a", "*.bias": "a", "addmm*": "a", "relu": "a"}
+    machine = Machine(devices, linked, np.zeros((2, 2)), pins=tuple(pins.items()))
+    result = solve(Problem(graph, "runtime", machine=machine), evaluations=300)
+    result.save(tmp_path / "plan.json")
+    notes = []
+    write_device_map(name, str(tmp_path / "plan.json"), str(tmp_path / "map.json"), options, notes.append)
+    assert json.loads((tmp_path / "map.json").read_text()) == {"": 0}
+    assert "map.json: 4 states of the optimizer have their home on another device" in "".join(notes)

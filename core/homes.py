@@ -139,8 +139,6 @@ def _reads(graph: CostGraph, held: tuple[Resident, ...], states: tuple[States, .
         for number, (resident, state) in enumerate(zip(held, states, strict=True))
         for op in _users(resident)
     ]
-    known = {*zip(*(column.tolist() for column in own), strict=True)} if any(s.later for s in states) else set()
-    more = [read for read in dict.fromkeys(more) if read not in known]
     rows, columns = np.array(more, np.int64).reshape(-1, 2).T
     return csr(np.append(own[0], rows), np.append(own[1], columns), graph.num_ops + len(held))
 

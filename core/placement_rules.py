@@ -74,7 +74,7 @@ def placement_rules(graph: CostGraph, machine: Machine) -> PlacementRules:
     if isinstance(graph, GraphWithHomes):
         for resident in np.flatnonzero(graph.is_written).tolist():
             kept = [*graph.states[resident].at_home, first_home(graph) + resident]
-            why = f"what writes '{graph.held[resident].name}' in place runs at its home"
+            why = f"what writes '{graph.held[resident].name}' in place, and who may read it meanwhile, run at its home"
             groups.join(kept, _first_pin(graph, machine, kept), why)
     group = groups.first()
     return PlacementRules(frozen(times, np.float64), frozen(groups.shared[group], np.bool_), frozen(group, np.int32))

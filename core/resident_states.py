@@ -41,25 +41,31 @@ def states_of(graph: CostGraph, held: tuple[Resident, ...]) -> list[States]:
     held
         Those of its residents that have a home.
     """
-    bits = {op: 1 << at for at, op in enumerate(dict.fromkeys(op for r in held for op in r.writers))}
-    before, after = _writers_around(graph, bits)
     writes = Counter(op for resident in graph.annotations.residents for op in set(resident.writers))
+    written = {op for resident in held for op in resident.writers}
+    order = [op for op in graph.input_order.tolist() if op in written]
+    bits = {op: 1 << at for at, op in enumerate(order)}
+    before, after = _writers_around(graph, bits)
+    pointers, reads = graph.inputs
     found = []
     for resident in held:
-        writers = dict.fromkeys(resident.writers)
-        left = {op: _left_by(graph, op, resident) if writes[op] == 1 else None for op in writers}
-        every, later = sum(bits[op] for op in writers), dict[int, int]()
-        kept = set(writers)
-        for reader in {*resident.readers} - kept if writers else ():
+        left = {op: _left_by(graph, op, resident) if writes[op] == 1 else None for op in resident.writers}
+        every, later, kept = sum(bits[op] for op in left), dict[int, int](), set(left)
+        for reader in {*resident.readers} - kept if left else ():
             earlier = every & before[reader]
             if after[reader] & every == every:
                 continue
-            last = next((op for op in writers if bits[op] & earlier and not earlier & ~(bits[op] | before[op])), -1)
-            state = left.get(last)
-            if state is None or earlier | after[reader] & every != every or reader == resident.op:
-                kept.add(reader)
-            else:
+            last = order[earlier.bit_length() - 1] if earlier else -1
+            is_known = earlier | after[reader] & every == every and not earlier & ~before[last] & ~bits.get(last, 0)
+            others = {state for writer, state in left.items() if writer != last}
+            if (
+                is_known
+                and (state := left.get(last)) is not None
+                and others.isdisjoint(reads[pointers[reader] : pointers[reader + 1]].tolist())
+            ):
                 later[reader] = state
+            else:
+                kept.add(reader)
         found.append(States(later, tuple(sorted(kept))))
     return found
 

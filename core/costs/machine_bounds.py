@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import FloatArray, IntArray, csr, pairs_rise
+from ..arrays import FloatArray, IntArray, csr, distinct_pairs, pairs_rise
 from ..homes import first_home, model_of
 from ..problem import Problem
 from .energy_bounds import energy_bound
@@ -190,8 +190,9 @@ def machine_memory_bound(problem: Problem, needs: IntArray) -> int:
     graph, own = problem.graph, first_home(problem.graph)
     needs = needs + graph.persistent[:own]
     pointers, tensors = graph.inputs
-    reader = np.repeat(np.arange(graph.num_ops), np.diff(pointers))
-    resident = tensors >= model_of(graph).num_tensors
-    np.add.at(needs, reader[resident], graph.tensor_size[tensors[resident]])
+    reader, read = np.repeat(np.arange(graph.num_ops), np.diff(pointers)), np.maximum(tensors, graph.alias_of[tensors])
+    resident = read >= model_of(graph).num_tensors  # itself, or what a writer left of it
+    reader, read = distinct_pairs(reader[resident], read[resident])
+    np.add.at(needs, reader, graph.tensor_size[read])
     stays = int(graph.persistent.sum()) + int(graph.tensor_size[graph.is_final & (graph.alias_of < 0)].sum())
     return max(-(-stays // problem.devices), int(needs.max()))

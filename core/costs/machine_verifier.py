@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..errors import ScheduleError
 from ..homes import GraphWithHomes
@@ -176,23 +177,20 @@ class MachineReplay:
     def _may_read_a_copy(self, op: int, number: int) -> bool:
         """Whether a reader comes before all that writes a resident, or reads what the last one before it left.
 
-        That one writes nothing else, and all others come before it, or after the reader.
+        That one writes nothing else, all others come before it or after the reader, and that reads no other state.
         """
         assert self.homes is not None
-        writers = self.homes.held[number].writers
+        writers = set(self.homes.held[number].writers)
         if op in writers:
             return False
         left = [writer for writer in writers if not self._precedes(op, writer)]
-        if not left:
-            return True
         states = {self.producer[t] for t in self.reads[op] if self.graph.alias_of[t] == self.own_tensors + number}
-        others = [resident.writers for at, resident in enumerate(self.homes.held) if at != number]
-        return any(
-            all(self._precedes(writer, last) for writer in left if writer != last)
-            and self._precedes(last, op)
-            and not any(last in each for each in others)
-            for last in states & set(left)
-        )
+        if len(states) != 1:
+            return not left
+        (last,) = states
+        others = (resident.writers for at, resident in enumerate(self.homes.held) if at != number)
+        is_last = last in left and all(writer == last or self._precedes(writer, last) for writer in left)
+        return is_last and self._precedes(last, op) and not any(last in each for each in others)
 
     def _check_same(self, ops: Iterable[int], what: str) -> None:
         first, *others = ops
@@ -202,17 +200,24 @@ class MachineReplay:
                 raise ScheduleError(f"{self.graph.name}: {labels} {what}, but run on different devices")
 
     def _precedes(self, one: int, other: int) -> bool:
-        """Whether an op must end before another begins, by what each reads."""
-        seen, waiting = {other}, [other]
-        while waiting:
-            for tensor in self.reads[waiting.pop()]:
-                maker = self.producer[tensor]
-                if maker == one:
-                    return True
-                if maker not in seen:
-                    seen.add(maker)
-                    waiting.append(maker)
-        return False
+        """Whether an op, which uses a resident that is written, must end before another begins, by what each reads."""
+        return bool(self._earlier[other] >> self._bit[one] & 1)
+
+    @cached_property
+    def _bit(self) -> dict[int, int]:
+        """A number for each op that uses a resident that is written."""
+        held = self.homes.held if self.homes else ()
+        users = sorted({op for r in held if r.writers for op in (*r.readers, *r.writers)})
+        return {op: at for at, op in enumerate(users)}
+
+    @cached_property
+    def _earlier(self) -> list[int]:
+        """Per op, those that must end before it begins, as bits."""
+        earlier = [0] * len(self.reads)
+        for op in self.graph.input_order.tolist():
+            for maker in {self.producer[tensor] for tensor in self.reads[op]}:
+                earlier[op] |= earlier[maker] | (1 << self._bit[maker] if maker in self._bit else 0)
+        return earlier
 
     def _check_transfers(self) -> None:
         """Check that what is sent is what is read elsewhere, once to each device, from where it is made."""

@@ -1,8 +1,11 @@
 """Which state of a resident each op reads, and what a copy of it costs."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from schedopt.core.annotations import Annotations, Resident
+from schedopt.core.costs.bounds import lower_bound
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import ScheduleError
@@ -50,6 +53,29 @@ def test_readers_read_what_the_last_writer_before_them_left():
 )
 def test_where_the_state_is_not_known_readers_stay_at_home(graph, kept):
     assert set(with_homes(graph).states[0].at_home) == kept
+
+
+def test_who_reads_two_states_stays_at_home():
+    builder = GraphBuilder("two")
+    builder.add_op("first", outputs=[0], persistent=SIZE)
+    builder.add_op("second", inputs=[(0, 0)], outputs=[0])
+    builder.add_op("both", inputs=[(0, 0), (1, 0)], outputs=[8])
+    builder.add_op("other", inputs=[(1, 0)], outputs=[8])
+    moment = Resident("moment", "state", SIZE, 0, (2, 3), (0, 1))
+    graph = builder.build(Annotations(residents=(moment,)))
+    (state,) = with_homes(graph).states
+    assert (state.later, state.at_home) == ({3: 1}, (0, 1, 2))
+
+
+def test_the_op_that_is_said_to_hold_it_may_read_a_later_state_elsewhere():
+    graph = step()
+    (moment,) = graph.annotations.residents
+    graph = dataclasses.replace(graph, annotations=Annotations(residents=(dataclasses.replace(moment, op=LATE),)),
+                                persistent=np.eye(6, dtype=np.int64)[LATE] * SIZE)  # fmt: skip
+    problem, schedule = away(graph, [EARLY, LATE, LAST])
+    costs = simulate(problem, schedule)
+    verify(problem, schedule, peak=costs.peak, runtime=costs.runtime)
+    assert lower_bound(Problem(problem.graph, "memory", machine=problem.machine)) == SIZE + 8
 
 
 def machine(**values):

@@ -297,8 +297,8 @@ class Import:
                     readable = new[storage]
                 elif storage in self.allocated:
                     alias = next(at for at, source in enumerate(inputs) if self.storage_of.get(source) == storage)
-                    start = self.start_of[op, port] = int(leaf.storage_offset()) * leaf.element_size()
-                    size = min(_moved(leaf), leaf.untyped_storage().nbytes() - start)
+                    self.start_of[op, port] = int(leaf.storage_offset()) * leaf.element_size()
+                    size = _copied(leaf)
                 elif storage not in self.residents:
                     size = leaf.untyped_storage().nbytes()
                     new[storage] = port
@@ -351,3 +351,10 @@ def _zeros(fake: FakeTensor) -> torch.Tensor:
 def _moved(tensor: torch.Tensor) -> int:
     """Return the bytes that reading a tensor moves: an expanded one has fewer than its shape says."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+
+
+def _copied(tensor: torch.Tensor) -> int:
+    """Return the bytes that a copy of a view takes: of its elements each once, where an expanded one repeats them."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    span = 1 + sum((size - 1) * step for size, step in steps)
+    return min(tensor.numel(), max(0, span)) * tensor.element_size()

@@ -58,7 +58,7 @@ class _Filling:
         graph, machine = self.graph, self.problem.hardware
         pointers, tensors = graph.inputs
         read = tensors[pointers[op] : pointers[op + 1]].tolist()
-        made = sum(int(graph.tensor_size[t]) for t in graph.outputs(op))
+        made = sum(int(graph.tensor_size[t]) for t in graph.outputs(op) if graph.alias_of[t] < 0)
         needs = np.full(len(self.most), float(made + graph.workspace[op] + graph.persistent[op]))
         paid = np.where(self._allowed(op), self.problem.rules.times[op], np.inf)
         for tensor in read:

@@ -70,7 +70,7 @@ def _remark_views(talk: Talk, result: Result) -> None:
     if free := int(views[~items[items < 0]].sum()):
         talk.note(
             f"{graph.name}: {free:,} of the transfers are of views to which the graph gives no bytes, so they cost "
-            "nothing but the latency; schedopt import gives views the bytes of a copy"
+            "nothing but the latency"
         )
 
 

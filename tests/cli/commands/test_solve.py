@@ -293,6 +293,25 @@ def test_a_plan_worse_than_the_input_order_is_written_where_weights_have_a_home(
     assert "g: 2 ops" in run("pareto", graph, "--devices", 2, "--evaluations", 20, "--points", 2).stdout
 
 
+@pytest.mark.parametrize(("size", "is_said"), [(0, True), (8, False)])
+def test_transfers_of_views_without_bytes_are_said(run, tmp_path, size, is_said):
+    builder = GraphBuilder("views")
+    builder.add_op("make", outputs=[8], runtime=1.0)
+    builder.add_op("view", inputs=[(0, 0)], outputs=[size], aliases=[0])
+    builder.add_op("read", inputs=[(1, 0)], outputs=[8], runtime=1.0)
+    write_graph(builder.build(), tmp_path / "g.pbtxt")
+    (tmp_path / "m.yaml").write_text(
+        "devices:\n  - {name: a, kind: gpu, memory: 1GiB}\n  - {name: b, kind: gpu, memory: 1GiB}\n"
+        "default_link: {bandwidth: 1GB/s, latency: 1us}\npins: {make: a, view: a, read: b}\n"
+    )
+    done = run(
+        "solve", tmp_path / "g.pbtxt", "--task", "runtime", "--machine", tmp_path / "m.yaml", "--evaluations", 20
+    )
+    assert done.exit_code == 0
+    said = "g: 1 of the transfers are of views to which the graph gives no bytes, so they cost nothing but the latency"
+    assert (said in done.stderr) == is_said
+
+
 @pytest.mark.parametrize("command", ["solve", "compare", "pareto"])
 def test_ctrl_c_while_kernels_are_compiled_ends_the_command(run, monkeypatch, diamond_file, command):
     where = {"solve": "search.warm_up", "compare": "comparison.experiment", "pareto": "pareto.sweep"}[command]

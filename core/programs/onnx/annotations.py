@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ...annotations import Annotations, Resident
-from .nodes import functions_of, node_tensors, reads
+from .nodes import functions_of, is_view, node_tensors, reads
 from .shapes import bytes_of
 
 if TYPE_CHECKING:
@@ -35,13 +35,15 @@ def residents_of(program: OnnxProgram) -> tuple[Resident, ...]:
     """Return constants and inputs, each with the first op that reads it; an unread input counts with op 0.
 
     So does a constant that is an output and that no op reads; what else nobody reads is left out. Constants inside of
-    an op, as in the branches of an If, are one resident, named `OP/constants`.
+    an op, as in the branches of an If, are one resident, named `OP/constants`. Views of them count as they do.
     """
     readers: dict[str, list[int]] = {name: [] for name in (*program.inputs, *program.constants)}
+    lent = dict(zip(readers, readers, strict=True))  # in the memory of which of them a value is
     for op, node in enumerate(program.nodes):
-        for name in dict.fromkeys(reads(node)):
-            if name in readers:
-                readers[name].append(op)
+        for name in dict.fromkeys(lent[value] for value in reads(node) if value in lent):
+            readers[name].append(op)
+        if is_view(node) and node.input[0] in lent and node.output[0] not in program.outputs:
+            lent[node.output[0]] = lent[node.input[0]]
     initializers = {tensor.name for tensor in program.model.graph.initializer}
     outputs = {*program.inputs, *(name for name in program.outputs if name in program.constants)}
     found = []

@@ -20,14 +20,13 @@ from ..roofline import Roofline
 from ..stream_report import latency_text
 from .annotations import annotations_of
 from .loading import load_program
-from .nodes import OFFICIAL_DOMAINS, reads
+from .nodes import OFFICIAL_DOMAINS, is_view, reads
 from .program import OnnxProgram
 from .shapes import ValueType
 
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-VIEWS = {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}
 IN_PLACE = {
     *("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "Identity", "LeakyRelu", "LogSoftmax", "Relu", "Selu", "Sigmoid"),
     *("Softmax", "Softplus", "Softsign", "Tanh", "ThresholdedRelu", "Trilu"),
@@ -112,7 +111,7 @@ def graph_of(
     persistent = _persistent_bytes(program, annotations.residents, note)
     uses = Counter(name for node in program.nodes for name in reads(node)) + Counter(program.outputs)
     producers: dict[str, tuple[int, int]] = {}
-    replaceable, last_random = set[str](), list[int]()
+    replaceable, lent, last_random = set[str](), set[str](), list[int]()
     for op, (node, name) in enumerate(zip(program.nodes, program.names, strict=True)):
         arguments = [value for value in reads(node) if value in producers]
         sizes = [program.types[value].bytes if value else 0 for value in node.output]
@@ -120,8 +119,9 @@ def graph_of(
         source = _reused_input(program, node, replaceable)
         if source in producers:
             aliases[0] = arguments.index(source)
-        elif source:
-            sizes[0] = 0
+        if source and (source not in producers or source in lent):
+            sizes[0] = 0  # who reads it reads what the caller holds
+            lent.add(node.output[0])
         replaceable.update(_replaceable_outputs(node, uses, not source or source in replaceable))
         is_random = name in program.random
         builder.add_op(
@@ -193,11 +193,6 @@ def _microseconds(program: OnnxProgram, node: NodeProto, roofline: Roofline) -> 
         return 0.0
     values = dict.fromkeys([*reads(node), *filter(None, node.output)])
     return roofline.microseconds(node_flops(program.types, node), sum(program.types[value].bytes for value in values))
-
-
-def is_view(node: NodeProto) -> bool:
-    """Whether the output of a node is its input's buffer."""
-    return node.op_type in VIEWS and node.domain in OFFICIAL_DOMAINS
 
 
 def node_flops(types: Mapping[str, ValueType], node: NodeProto) -> int:

@@ -20,6 +20,7 @@ RANDOM_OPS = {
 }
 _LATEST = 10_000
 OFFICIAL_DOMAINS = {"", "ai.onnx", "ai.onnx.ml"}
+VIEWS = {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}
 
 
 def node_names(graph: GraphProto) -> list[str]:
@@ -44,6 +45,11 @@ def reads(node: NodeProto) -> Iterator[str]:
     yield from (name for name in node.input if name)
     captured = dict.fromkeys(name for graph in subgraphs(node) for name in _captured(graph))
     yield from (name for name in captured if name not in node.input)
+
+
+def is_view(node: NodeProto) -> bool:
+    """Whether the output of a node is its input's buffer."""
+    return node.op_type in VIEWS and node.domain in OFFICIAL_DOMAINS
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:

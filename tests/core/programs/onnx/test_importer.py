@@ -333,3 +333,22 @@ def test_residents_are_constants_and_inputs_and_nodes_name_their_module(tmp_path
         ("w", "parameter", 0, (0,)),
     ]
     assert [sum(r.size for r in known.residents if r.op == op) for op in range(4)] == graph.persistent.tolist()
+
+
+def test_who_reads_a_view_of_an_input_reads_the_input(tmp_path):
+    shape = {"flat": np.array([64]), "again": np.array([4, 16]), "wide": np.array([16, 4])}
+    nodes = [
+        helper.make_node("Reshape", ["x", "flat"], ["a"], "a"),
+        helper.make_node("Reshape", ["a", "again"], ["b"], "b"),
+        helper.make_node("Abs", ["b"], ["c"], "c"),
+        helper.make_node("Reshape", ["c", "wide"], ["d"], "d"),
+        helper.make_node("Neg", ["d"], ["y"], "y"),
+        helper.make_node("Reshape", ["x", "flat"], ["z"], "z"),
+    ]
+    outputs = [value("y", [16, 4]), value("z", [64])]
+    graph = graph_of_model(tmp_path, model_of(nodes, [value("x", [8, 8])], outputs, shape))
+    known = {resident.name: resident.readers for resident in graph.annotations.residents}
+    op = {name: number for number, name in enumerate(graph.op_names)}
+    assert known["x"] == tuple(sorted(op[name] for name in "abcz"))  # not who reads what `c` makes
+    sizes = {name: int(graph.tensor_size[tensor(graph, f"{name}:0")]) for name in "abcdyz"}
+    assert sizes == {"a": 0, "b": 0, "c": 256, "d": 256, "y": 256, "z": 256}

@@ -18,8 +18,9 @@ from schedopt.core.errors import FormatError, ProgramError, ScheduleError, Usage
 from schedopt.core.problem import Problem  # noqa: E402
 from schedopt.core.programs.measurement import PROGRAM_ORDER  # noqa: E402
 from schedopt.core.programs.onnx.apply import check_equal, reorder  # noqa: E402
-from schedopt.core.programs.onnx.importer import IN_PLACE, VIEWS, graph_of, read  # noqa: E402
+from schedopt.core.programs.onnx.importer import IN_PLACE, graph_of, read  # noqa: E402
 from schedopt.core.programs.onnx.loading import load_program  # noqa: E402
+from schedopt.core.programs.onnx.nodes import VIEWS  # noqa: E402
 from schedopt.core.programs.onnx.session import kernel_times, random_inputs, session_of, session_options  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
 from schedopt.core.programs.pipeline import Observer, apply, measure  # noqa: E402

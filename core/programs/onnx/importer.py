@@ -115,10 +115,8 @@ def graph_of(
     for op, (node, name) in enumerate(zip(program.nodes, program.names, strict=True)):
         arguments = [value for value in reads(node) if value in producers]
         sizes = [program.types[value].bytes if value else 0 for value in node.output]
-        aliases = [-1] * len(sizes)
         source = _reused_input(program, node, replaceable)
-        if source in producers:
-            aliases[0] = arguments.index(source)
+        aliases = [arguments.index(source) if source in producers else -1] + [-1] * (len(sizes) - 1)
         if source and (source not in producers or source in lent):
             sizes[0] = 0  # who reads it reads what the caller holds
             lent.add(node.output[0])

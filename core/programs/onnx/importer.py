@@ -116,7 +116,7 @@ def graph_of(
         arguments = [value for value in reads(node) if value in producers]
         sizes = [program.types[value].bytes if value else 0 for value in node.output]
         source = _reused_input(program, node, replaceable)
-        aliases = [arguments.index(source) if source in producers else -1] + [-1] * (len(sizes) - 1)
+        aliases = [arguments.index(source) if source in producers else -1, *[-1] * len(sizes)][: len(sizes)]
         if source and (source not in producers or source in lent):
             sizes[0] = 0  # who reads it reads what the caller holds
             lent.add(node.output[0])

@@ -119,20 +119,23 @@ def _moves_steps(problem: Problem) -> bool:
 def _heuristics(problem: Problem) -> tuple[str, ...]:
     """Few transfers are worth a partition where they cost time or room; on machines it is list schedulers that do.
 
+    Where equal devices have weights with a home both are tried.
+
     These come before other orders for one device, which all take the same time. So there is one of them for large
     graphs whose makespan alone counts. For the peak `annealing` begins with the input order, as it does by itself: from
     the others it is no better by and large, and where bad luck has it worse it would be behind itself.
     """
+    is_partitioned = problem.is_tied and len(problem.graph.inputs[1]) <= LARGEST_PARTITIONED
     if not problem.is_plain:
         first, *others = HEURISTICS
-        return (first, *LIST_SCHEDULERS, *others)
+        partition = ("gp-dfs",) if is_partitioned and problem.machine is None and problem.task == "runtime" else ()
+        return (first, *LIST_SCHEDULERS, *partition, *others)
     if problem.devices == 1:
         return HEURISTICS
     if problem.task == "memory":
         return HEURISTICS[:1] if problem.graph.num_ops <= LARGEST_ORDERED else HEURISTICS
     if problem.memory_limit is None and problem.graph.num_ops > LARGEST_ORDERED:
         return HEURISTICS[:1]
-    is_partitioned = problem.is_tied and len(problem.graph.inputs[1]) <= LARGEST_PARTITIONED
     return (*HEURISTICS, "gp-dfs") if is_partitioned else HEURISTICS
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .annotations import Resident
-from .arrays import BoolArray, IntArray, csr, frozen
+from .arrays import BoolArray, IndexArray, IntArray, csr, frozen
 from .errors import GraphError
 from .graph import CostGraph
 from .resident_states import States, states_of
@@ -37,6 +37,15 @@ class GraphWithHomes(CostGraph):
     def is_written(self) -> BoolArray:
         """Whether some op writes each resident in place, shape `(residents,)`."""
         return frozen([bool(resident.writers) for resident in self.held], np.bool_)
+
+    def read_away(self, placement: IndexArray) -> IndexArray:
+        """Return the residents of which some op reads any state on another device than their home."""
+        pointers, readers = self.consumers
+        read = np.repeat(np.arange(self.num_tensors), np.diff(pointers))
+        number = self.root[read] - self.model.num_tensors
+        is_away = placement[readers] != placement[self.tensor_producer[read]]
+        found: IndexArray = np.unique(number[(number >= 0) & is_away])
+        return found
 
 
 def model_of(graph: CostGraph) -> CostGraph:

@@ -76,8 +76,6 @@ def _remark_views(talk: Talk, result: Result) -> None:
 
 def _remark_homes(talk: Talk, result: Result) -> None:
     """Say how many weights are read on several devices, or that the graph does not know."""
-    import numpy as np
-
     from ...core.homes import GraphWithHomes
 
     problem, graph = result.problem, result.problem.graph
@@ -88,11 +86,7 @@ def _remark_homes(talk: Talk, result: Result) -> None:
                 "taken to be its own, and are never sent"
             )
         return
-    placement = result.schedule.placement(graph)
-    pointers, readers = graph.consumers
-    read = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
-    number = graph.root[read] - graph.model.num_tensors
-    away = np.unique(number[(number >= 0) & (placement[readers] != placement[graph.tensor_producer[read]])])
+    away = graph.read_away(result.schedule.placement(graph))
     replicated = int((~graph.is_written[away]).sum()) if problem.replicate else 0
     sent = len(away) - replicated
     if replicated or sent:

@@ -7,6 +7,7 @@ graph again. Memory is counted by intervals, each from the step that takes the b
 from __future__ import annotations
 
 import fnmatch
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -188,9 +189,8 @@ class MachineReplay:
         if len(states) != 1:
             return not left
         (last,) = states
-        others = (resident.writers for at, resident in enumerate(self.homes.held) if at != number)
         is_last = last in left and all(writer == last or self._precedes(writer, last) for writer in left)
-        return is_last and self._precedes(last, op) and not any(last in each for each in others)
+        return is_last and self._precedes(last, op) and self._written[last] == 1
 
     def _check_same(self, ops: Iterable[int], what: str) -> None:
         first, *others = ops
@@ -202,6 +202,11 @@ class MachineReplay:
     def _precedes(self, one: int, other: int) -> bool:
         """Whether an op, which uses a resident that is written, must end before another begins, by what each reads."""
         return bool(self._earlier[other] >> self._bit[one] & 1)
+
+    @cached_property
+    def _written(self) -> Counter[int]:
+        """How many residents each op writes."""
+        return Counter(op for resident in (self.homes.held if self.homes else ()) for op in {*resident.writers})
 
     @cached_property
     def _bit(self) -> dict[int, int]:

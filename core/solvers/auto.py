@@ -119,11 +119,10 @@ def _moves_steps(problem: Problem) -> bool:
 def _heuristics(problem: Problem) -> tuple[str, ...]:
     """Few transfers are worth a partition where they cost time or room; on machines it is list schedulers that do.
 
-    Where equal devices have weights with a home both are tried.
-
     These come before other orders for one device, which all take the same time. So there is one of them for large
     graphs whose makespan alone counts. For the peak `annealing` begins with the input order, as it does by itself: from
-    the others it is no better by and large, and where bad luck has it worse it would be behind itself.
+    the others it is no better by and large, and where bad luck has it worse it would be behind itself. Equal devices
+    where weights have a home have both, list schedulers and a partition.
     """
     is_partitioned = problem.is_tied and len(problem.graph.inputs[1]) <= LARGEST_PARTITIONED
     if not problem.is_plain:

@@ -75,7 +75,14 @@ def test_the_op_that_is_said_to_hold_it_may_read_a_later_state_elsewhere():
     problem, schedule = away(graph, [EARLY, LATE, LAST])
     costs = simulate(problem, schedule)
     verify(problem, schedule, peak=costs.peak, runtime=costs.runtime)
-    assert lower_bound(Problem(problem.graph, "memory", machine=problem.machine)) == SIZE + 8
+
+
+def test_the_bound_of_the_peak_counts_a_later_state():
+    builder = GraphBuilder("late")
+    builder.add_op("write", outputs=[0], persistent=SIZE)
+    builder.add_op("read", inputs=[(0, 0)], outputs=[80])
+    graph = builder.build(Annotations(residents=(Resident("w", "state", SIZE, 0, (1,), (0,)),)))
+    assert lower_bound(Problem(graph, "memory", machine=machine())) == SIZE + 80
 
 
 def machine(**values):

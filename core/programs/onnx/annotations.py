@@ -31,6 +31,15 @@ def annotations_of(program: OnnxProgram) -> Annotations:
     return Annotations(modules if any(modules) else (), lines if any(lines) else (), phases, residents_of(program))
 
 
+def lent_by_caller(program: OnnxProgram) -> dict[str, str]:
+    """Return in the memory of which input or constant each value is that has none of its own: itself, or a view."""
+    lent = {name: name for name in (*program.inputs, *program.constants)}
+    for node in program.nodes:
+        if is_view(node) and node.input[0] in lent and node.output[0] not in program.outputs:
+            lent[node.output[0]] = lent[node.input[0]]
+    return lent
+
+
 def residents_of(program: OnnxProgram) -> tuple[Resident, ...]:
     """Return constants and inputs, each with the first op that reads it; an unread input counts with op 0.
 
@@ -38,12 +47,10 @@ def residents_of(program: OnnxProgram) -> tuple[Resident, ...]:
     an op, as in the branches of an If, are one resident, named `OP/constants`. Views of them count as they do.
     """
     readers: dict[str, list[int]] = {name: [] for name in (*program.inputs, *program.constants)}
-    lent = dict(zip(readers, readers, strict=True))  # in the memory of which of them a value is
+    lent = lent_by_caller(program)
     for op, node in enumerate(program.nodes):
         for name in dict.fromkeys(lent[value] for value in reads(node) if value in lent):
             readers[name].append(op)
-        if is_view(node) and node.input[0] in lent and node.output[0] not in program.outputs:
-            lent[node.output[0]] = lent[node.input[0]]
     initializers = {tensor.name for tensor in program.model.graph.initializer}
     outputs = {*program.inputs, *(name for name in program.outputs if name in program.constants)}
     found = []

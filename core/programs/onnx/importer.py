@@ -18,7 +18,7 @@ from ..fresh_process import ask
 from ..options import ImportOptions
 from ..roofline import Roofline
 from ..stream_report import latency_text
-from .annotations import annotations_of
+from .annotations import annotations_of, lent_by_caller
 from .loading import load_program
 from .nodes import OFFICIAL_DOMAINS, is_view, reads
 from .program import OnnxProgram
@@ -111,15 +111,14 @@ def graph_of(
     persistent = _persistent_bytes(program, annotations.residents, note)
     uses = Counter(name for node in program.nodes for name in reads(node)) + Counter(program.outputs)
     producers: dict[str, tuple[int, int]] = {}
-    replaceable, lent, last_random = set[str](), set[str](), list[int]()
+    replaceable, lent, last_random = set[str](), lent_by_caller(program), list[int]()
     for op, (node, name) in enumerate(zip(program.nodes, program.names, strict=True)):
         arguments = [value for value in reads(node) if value in producers]
         sizes = [program.types[value].bytes if value else 0 for value in node.output]
         source = _reused_input(program, node, replaceable)
         aliases = [arguments.index(source) if source in producers else -1, *[-1] * len(sizes)][: len(sizes)]
-        if source and (source not in producers or source in lent):
+        if source in lent:
             sizes[0] = 0  # who reads it reads what the caller holds
-            lent.add(node.output[0])
         replaceable.update(_replaceable_outputs(node, uses, not source or source in replaceable))
         is_random = name in program.random
         builder.add_op(

@@ -51,9 +51,8 @@ def hierarchy(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Hie
     """
     parent, children, exchange = _merged(problem, stop)
     ops = problem.graph.num_ops
-    group_of = problem.rules.group
     is_whole = np.ones(len(parent), bool)
-    is_whole[:ops] = np.bincount(group_of, minlength=ops)[group_of] == 1
+    is_whole[[op for members in _tied(problem) for op in members]] = False
     roots = [group for group in range(len(parent)) if parent[group] < 0]
     order: list[int] = []
     first, last = [0] * len(parent), [0] * len(parent)
@@ -122,6 +121,11 @@ def _together(one: IntArray, other: IntArray, price: FloatArray) -> tuple[IntArr
     return pairs // width, pairs % width, np.bincount(which, price[apart], len(pairs)).astype(np.float64)
 
 
+def _tied(problem: Problem) -> list[tuple[int, ...]]:
+    """Return the ops that share a device by the problem's rules; equal devices without homes have none."""
+    return [] if problem.is_plain else [tuple(members) for members in problem.rules.groups.values()]
+
+
 def _merged(problem: Problem, stop: Callable[[], bool]) -> tuple[list[int], list[tuple[int, ...]], list[float]]:
     """Return each group's parent, -1 for none, ops first, the children of each group made, and all exchanges.
 
@@ -129,7 +133,7 @@ def _merged(problem: Problem, stop: Callable[[], bool]) -> tuple[list[int], list
     """
     ops = problem.graph.num_ops
     parent, size, exchange = np.full(2 * ops, -1), np.ones(2 * ops, np.int64), np.zeros(2 * ops)
-    children: list[tuple[int, ...]] = [tuple(members) for members in problem.rules.groups.values()]
+    children: list[tuple[int, ...]] = _tied(problem)
     for group, members in enumerate(children, ops):
         parent[list(members)], size[group] = group, len(members)
     count = ops + len(children)

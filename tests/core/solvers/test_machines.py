@@ -19,6 +19,7 @@ from schedopt.core.search.registry import METHODS as METHODS_
 from schedopt.core.search.registry import load
 from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
+from schedopt.core.solvers.auto import parts
 from schedopt.core.solvers.cp_sat.machines import MachineModel
 from schedopt.core.solvers.machines.filled_devices import filled_placements
 from schedopt.core.solvers.machines.ranks import upward_ranks
@@ -59,6 +60,13 @@ def check_against_all_plans(count, seed):
 
 def test_annealing_finds_the_best_of_all_plans():
     check_against_all_plans(60, 1)
+
+
+def test_auto_partitions_for_equal_devices_where_weights_have_a_home():
+    paid = Problem(chain_of_two(True), "runtime", devices=2, bandwidth=1e9)
+    assert not paid.is_plain and "gp-dfs" in parts(paid, is_counted=False)
+    apart = Machine((Device("a", "gpu"), Device("b", "gpu")), np.full((2, 2), 1e9), np.zeros((2, 2)))
+    assert "gp-dfs" not in parts(Problem(chain_of_two(True), "runtime", machine=apart), is_counted=False)
 
 
 @pytest.mark.slow

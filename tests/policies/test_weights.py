@@ -104,7 +104,8 @@ def test_training_without_settings_follows_the_card():
     assert shipped_recipe().phases == from_plain(TrainingParameters, card_of(file)["recipe"], "card").phases
 
 
-@pytest.mark.parametrize("decode", ["sample", pytest.param("beam", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("decode", ["sample", "beam"])
 def test_shipped_weights_order_unseen_graphs_better_than_random_orders(decode):
     """At 300 ops the best of 16 decoded orders is about 5% below the best of 100 random ones."""
     better = []

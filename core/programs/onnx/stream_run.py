@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -129,20 +130,26 @@ def run_streams(
     -------
     dict
         Per way: `runs` in microseconds and `waits`, what threads waited for a core in each; the distinct `digests` of
-        its runs. `node_microseconds` of each node on one stream; `spans` of each plan, of the run of median length;
-        `hand_over` in microseconds; `used`, what the threads worked in all runs, microseconds.
+        its runs. `node_microseconds`, the `node_times` on one stream; `spans` of each plan, of the run of median
+        length; `hand_over` in microseconds; `used`, what the threads worked in all runs, microseconds.
     """
     with tempfile.TemporaryDirectory() as temporary:
         runner = StreamRunner(read_program(path, shapes, observed), plans, Path(temporary))
         ways = [*OWN_WAYS, *plans]
         report = _in_turns(runner, ways)
-        times: dict[str, list[float]] = {}
-        for run in runner.profile(ONE_STREAM):
-            for name, _, microseconds in run:
-                times.setdefault(name, []).append(microseconds)
+        nodes = node_times(runner.profile(ONE_STREAM))
         spans = {label: _median_run(runner.profile(label)) for label in plans}
-    nodes = {name: statistics.median(values) for name, values in times.items()}
     return {**report, "node_microseconds": nodes, "spans": spans, "hand_over": measured_hand_over()}
+
+
+def node_times(runs: Sequence[Sequence[Span]]) -> dict[str, float]:
+    """Return the median microseconds of each node in runs on one stream, until the next one starts."""
+    times: dict[str, list[float]] = {}
+    for run in runs:
+        for (name, start, _), (_, following, _) in pairwise(run):
+            times.setdefault(name, []).append(following - start)
+        times.setdefault(run[-1][0], []).append(run[-1][2])
+    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def give_way() -> int:

@@ -78,7 +78,7 @@ def reserved_turns(path, arguments):
     from schedopt.core.programs.onnx.importer import graph_of
     from schedopt.core.programs.onnx.loading import load_program
     from schedopt.core.programs.onnx.run import digests
-    from schedopt.core.programs.onnx.stream_run import ONE_STREAM, OWN_WAYS, StreamRunner
+    from schedopt.core.programs.onnx.stream_run import ONE_STREAM, OWN_WAYS, StreamRunner, node_times
     from schedopt.core.programs.stream_plans import predict
     from schedopt.core.programs.stream_report import StreamReport, StreamRow
     from schedopt.core.solve import solve
@@ -98,11 +98,8 @@ def reserved_turns(path, arguments):
         runner = StreamRunner(program, {"plan": asked}, Path(folder))
         results = [digests(runner.run(way, runner.session(way))[0]) for way in (ONE_STREAM, "plan")]
         runs = spans_in_turns(runner, (*OWN_WAYS, "plan"), arguments.turns, 0.033)
-    times = {}
-    for run in runs[ONE_STREAM]:
-        for name, _, took in run:
-            times.setdefault(name, []).append(took)
-    foreseen = predict(graph, plan, [statistics.median(times[name]) for name in program.names], hand_over)
+    times = node_times(runs[ONE_STREAM])
+    foreseen = predict(graph, plan, [times[name] for name in program.names], hand_over)
     lengths = [[(max(s + d for _, s, d in run) - run[0][1], 0.0) for run in way] for way in runs.values()]
     row = StreamRow("plan", (), (), (), results[0] == results[1], plan, foreseen.makespan)
     return graph, plan, [StreamReport(graph, (row,), hand_over, 0.0, os.cpu_count())], list(zip(*lengths, strict=True))

@@ -287,8 +287,9 @@ def test_a_name_like_markup_is_printed_as_it_is(run, diamond, tmp_path, name):
     assert row(result.stdout, name)[1] == "6"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, tmp_path, jobs):
     """Small graphs, free transfers, or ops without runtimes would let BRKGA meet the bound and end."""
     graph, _ = naive.random_graph(np.random.default_rng(0), 60)

@@ -77,9 +77,8 @@ def test_one_file(gen, described, tmp_path, suffix):
     assert gen("layered", "--nodes", 12, file, "--quiet").output == ""
 
 
-@pytest.mark.parametrize(
-    "words", [["layered", "--nodes", "25"], pytest.param(["synthetic", "--nodes", "20-30"], marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["layered", "--nodes", "25"], ["synthetic", "--nodes", "20-30"]])
 def test_data_set_folder_is_the_same_on_any_number_of_jobs(gen, described, tmp_path, words):
     options = ["--count", 15, "--seed", 3, "--split", "3-1-1"]
     printed = described(*words, tmp_path / "a", *options)

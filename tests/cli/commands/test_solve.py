@@ -236,6 +236,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_prints_and_writes_the_best_so_far(run, tmp_path):
     graph, output = tmp_path / "graph.pbtxt", tmp_path / "schedule.json"

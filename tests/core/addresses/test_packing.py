@@ -46,7 +46,7 @@ def test_what_first_fit_by_size_misses_is_found():
     assert overlaps(lower, upper, size, packing.offsets.tolist()) == []
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 @pytest.mark.parametrize("threads", [1, 12])
 def test_branch_and_bound_alone(seed, threads):
     lifetimes = random_lifetimes(seed, (8,), most=12)
@@ -56,7 +56,7 @@ def test_branch_and_bound_alone(seed, threads):
     assert not np.any(offsets % 8)
 
 
-@pytest.mark.parametrize("seed", seeds(100, quick=8))
+@pytest.mark.parametrize("seed", seeds(100, quick=4))
 def test_cliques_overlap_as_the_lifetimes_do(seed):
     lifetimes = random_lifetimes(seed)
     lower, upper = cliques(lifetimes.lower, lifetimes.upper)

@@ -25,7 +25,7 @@ def one_device(seed):
 
 
 @pytest.mark.parametrize("alignment", [1, 16])
-@pytest.mark.parametrize("seed", seeds(25, quick=8))
+@pytest.mark.parametrize("seed", seeds(25, quick=4))
 def test_one_device(seed, alignment):
     problem, schedule = one_device(seed)
     addresses = place_schedule(problem, schedule, alignment, 0.1)
@@ -41,7 +41,7 @@ def test_one_device(seed, alignment):
         assert base < 0 or by_tensor[tensor] == by_tensor[base]
 
 
-@pytest.mark.parametrize("seed", seeds(25, quick=8))
+@pytest.mark.parametrize("seed", seeds(25, quick=4))
 def test_several_devices_have_an_arena_each(seed):
     rng = np.random.default_rng([34, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(2, 20)), edges=2.0)

@@ -34,7 +34,7 @@ def plain_bound(graph, devices, *, bandwidth=np.inf, latency=0.0):
     return max(*between, *(head[u] + tail[u] + runtime[u] for u in order))
 
 
-@pytest.mark.parametrize("seed", seeds(100, quick=8))
+@pytest.mark.parametrize("seed", seeds(100, quick=4))
 def test_the_bound_is_that_of_its_twin(seed):
     rng = np.random.default_rng([20, seed])
     graph, _ = naive.random_graph(rng, 1 + seed % 12, edges=float(rng.choice([1.0, 1.8, 2.6])))

@@ -251,7 +251,7 @@ def test_a_synchronous_transfer_waits_for_both_clocks():
 # Agreement ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", seeds(300, quick=8))
+@pytest.mark.parametrize("seed", seeds(300, quick=4))
 def test_simulator_verifier_and_twin_agree(seed):
     """Random placements and orders on 1 to 4 devices, with every feature of graph and problem."""
     rng = np.random.default_rng(seed)
@@ -290,7 +290,7 @@ def test_agreement_on_sixty_four_devices(seed):
     assert simulation.clock_per_device.tolist() == pytest.approx(expected.clocks, rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", seeds(60, quick=8))
+@pytest.mark.parametrize("seed", seeds(60, quick=4))
 def test_one_device_is_a_function_of_the_executed_set(seed):
     """Stepping through buffers and the closed form over sets give the same memory at each step."""
     rng = np.random.default_rng([1, seed])
@@ -301,7 +301,7 @@ def test_one_device_is_a_function_of_the_executed_set(seed):
     assert simulation.peak == naive.order_peak(plain, order)
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 def test_device_names_do_not_matter(seed):
     rng = np.random.default_rng([2, seed])
     graph, plain = naive.random_graph(rng, 12)

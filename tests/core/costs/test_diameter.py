@@ -21,7 +21,7 @@ def _expected(ops, edges):
     return nx.diameter(undirected.subgraph(max(nx.connected_components(undirected), key=len)))
 
 
-@pytest.mark.parametrize("seed", seeds(40, quick=8))
+@pytest.mark.parametrize("seed", seeds(40, quick=4))
 def test_random_graphs_also_in_several_parts(seed):
     rng = np.random.default_rng(seed)
     ops = int(rng.integers(2, 150))

@@ -96,7 +96,7 @@ def test_what_stays_to_the_end_may_be_what_no_schedule_is_below():
     assert result.explain().splitlines()[2] == "Recomputation cannot help: what stays to the end is as much."
 
 
-@pytest.mark.parametrize("seed", seeds(30, quick=8))
+@pytest.mark.parametrize("seed", seeds(30, quick=4))
 def test_the_held_bytes_are_the_peak_and_no_order_is_below_the_bounds(seed):
     graph, _ = random_graph(np.random.default_rng(seed), 12)
     result = schedopt.solve(graph, "dfs")

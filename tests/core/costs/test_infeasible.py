@@ -10,7 +10,7 @@ from schedopt.core.problem import Problem
 from schedopt.core.solve import solve
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 def test_what_is_called_infeasible_has_no_schedule_at_all(seed):
     rng = np.random.default_rng([410, seed])
     devices = 1 + seed % 2

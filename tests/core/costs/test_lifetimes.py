@@ -28,7 +28,7 @@ def held(plain, placement, done):
     return {copy for copy in here if buffer(*copy) in needed}
 
 
-@pytest.mark.parametrize("seed", seeds(30, quick=8))
+@pytest.mark.parametrize("seed", seeds(30, quick=4))
 def test_what_a_step_frees_is_what_is_not_held_any_more(seed):
     devices = 1 + seed % 3
     rng = np.random.default_rng([75, seed])

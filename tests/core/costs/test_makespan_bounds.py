@@ -16,7 +16,7 @@ def bounds(problem):
     return {"without eigenvalues": runtime_bound(problem), "by eigenvalues": partition_bound(problem, 0.0)}
 
 
-@pytest.mark.parametrize("seed", seeds(600, quick=8))
+@pytest.mark.parametrize("seed", seeds(600, quick=4))
 def test_no_schedule_is_faster(seed):
     rng = np.random.default_rng([21, seed])
     devices = 2 + seed % 2
@@ -27,7 +27,7 @@ def test_no_schedule_is_faster(seed):
         assert bound <= best * (1 + 1e-12), name
 
 
-@pytest.mark.parametrize("seed", seeds(300, quick=8))
+@pytest.mark.parametrize("seed", seeds(300, quick=4))
 def test_no_search_comes_below_it(seed):
     rng = np.random.default_rng([22, seed])
     graph, _ = naive.random_graph(rng, 6 + seed % 15, edges=float(rng.choice([1.0, 1.8, 2.6])))

@@ -79,7 +79,7 @@ def test_holders_of_the_peak_say_what_they_are_and_who_makes_them():
     ]
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 @pytest.mark.parametrize("devices", [1, 3])
 def test_roles_and_modules_each_add_up_to_the_peak(seed, devices):
     rng = np.random.default_rng([16, seed, devices])

@@ -75,7 +75,7 @@ def test_final_views_share_their_bytes_out():
     assert memory_bound(Problem(graph, "memory", 2)) == 61  # the last reader
 
 
-@pytest.mark.parametrize("seed", seeds(400, quick=8))
+@pytest.mark.parametrize("seed", seeds(400, quick=4))
 def test_devices_together_hold_the_pieces_at_every_moment(seed):
     rng = np.random.default_rng([131, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(2, 13)), edges=2.0)
@@ -92,7 +92,7 @@ def test_devices_together_hold_the_pieces_at_every_moment(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(60, quick=8))
+@pytest.mark.parametrize("seed", seeds(60, quick=4))
 def test_no_bound_is_above_the_optimum(seed):
     """Where views are of any size, by trying everything; the bounds are raised by cuts and proofs."""
     rng = np.random.default_rng([132, seed])

@@ -72,7 +72,7 @@ def with_dimension(graph, *dimensions):
 # Round trips --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", seeds(30, quick=8))
+@pytest.mark.parametrize("seed", seeds(30, quick=4))
 def test_a_round_trip_keeps_runtimes_to_the_last_bit_and_all_annotations(seed):
     graph = annotated(seed)
     for encoding, compress in ENCODINGS:
@@ -292,7 +292,7 @@ def test_two_entries_are_none():
     assert any("it has 2 entries of them" in note for note in notes)
 
 
-@pytest.mark.parametrize("seed", seeds(200, quick=8))
+@pytest.mark.parametrize("seed", seeds(200, quick=4))
 def test_random_damage_leaves_a_valid_graph_with_the_costs_of_its_fields(seed):
     rng = np.random.default_rng([82, seed])
     graph = small()

@@ -35,7 +35,7 @@ def layers(sizes, modules=True, extra=None):
     return builder.build(known if modules else Annotations())
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 @pytest.mark.parametrize("devices", [1, 2])
 def test_what_is_held_alone_makes_up_the_difference(seed, devices):
     graph, _ = random_graph(np.random.default_rng(seed), 15)

@@ -10,7 +10,7 @@ from schedopt.core.kernels.several_devices.balanced_cuts import anneal_cuts, new
 
 
 @pytest.mark.parametrize("devices", [2, 3, 5])
-@pytest.mark.parametrize("seed", seeds(20, quick=10))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 def test_moves_are_those_of_the_plain_twin(seed, devices):
     case = SequenceCase(seed, devices)
     ops, sizes = case.graph.num_ops, case.graph.tensor_size
@@ -32,7 +32,7 @@ def test_moves_are_those_of_the_plain_twin(seed, devices):
 
 
 @pytest.mark.parametrize("devices", [2, 3, 5])
-@pytest.mark.parametrize("seed", seeds(20, quick=10))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 def test_moves_that_send_less_weigh_more(seed, devices):
     case = SequenceCase(seed, devices)
     ops = case.graph.num_ops

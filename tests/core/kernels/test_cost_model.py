@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.arrays import frozen
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.graph_builder import GraphBuilder
@@ -12,7 +13,7 @@ from schedopt.core.kernels.links import Links
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 
-SEEDS = range(25)
+SEEDS = seeds(25, quick=5)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -7,7 +7,7 @@ from models.seeds import seeds
 from schedopt.core.kernels.one_device.depth_first import FINISHED, IMPROVED, PAUSED, new_search, search_on
 
 
-@pytest.mark.parametrize("seed", seeds(25, quick=8))
+@pytest.mark.parametrize("seed", seeds(25, quick=4))
 @pytest.mark.parametrize("pause", [1, 7, 10**6])
 def test_the_search_follows_its_twin(seed, pause):
     """The same orders in the same succession, and as many children tried, however often it pauses."""

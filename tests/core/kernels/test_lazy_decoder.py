@@ -7,7 +7,7 @@ from models.sequences import SequenceCase
 from schedopt.core.kernels.several_devices.lazy_decoder import arrange
 
 
-@pytest.mark.parametrize("seed", seeds(50, quick=8))
+@pytest.mark.parametrize("seed", seeds(50, quick=4))
 @pytest.mark.parametrize("devices", [1, 2, 3, 5])
 def test_arrange(seed, devices):
     case = SequenceCase(seed, devices, 20)

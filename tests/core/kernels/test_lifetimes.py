@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.kernels.graph_arrays import graph_arrays
 from schedopt.core.kernels.several_devices.lifetime_moves import PeakWalk, anneal_lifetimes
 from schedopt.core.kernels.several_devices.lifetimes import (
@@ -14,7 +15,7 @@ from schedopt.core.kernels.several_devices.lifetimes import (
     write_transfers,
 )
 
-SEEDS, SCALE = range(30), Scale(0.0, 50.0)
+SEEDS, SCALE = seeds(30, quick=5), Scale(0.0, 50.0)
 
 
 class Case:

@@ -3,10 +3,11 @@
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.kernels.one_device.lpmf import least_peak_memory_first, new_greedy
 from schedopt.core.solvers.one_device.lpmf import greedy_order
 
-SEEDS = range(25)
+SEEDS = seeds(25, quick=5)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

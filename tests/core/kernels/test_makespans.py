@@ -12,7 +12,7 @@ from schedopt.core.kernels.several_devices.sequences import Walk
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(25, quick=8))
+@pytest.mark.parametrize("seed", seeds(25, quick=4))
 @pytest.mark.parametrize("devices", [1, 2, 3, 5])
 @pytest.mark.parametrize("temperature", [0.5, 0.02])
 @pytest.mark.parametrize("kind", KINDS[1:])

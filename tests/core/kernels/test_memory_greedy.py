@@ -2,10 +2,11 @@
 
 import naive
 import pytest
+from models.seeds import seeds
 from models.sequences import SequenceCase
 from schedopt.core.kernels.several_devices.memory_greedy import spread
 
-SEEDS = range(25)
+SEEDS = seeds(25, quick=5)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -7,7 +7,7 @@ from models.seeds import seeds
 from schedopt.core.kernels.one_device.order_memory import order_memory
 
 
-@pytest.mark.parametrize("seed", seeds(40, quick=9))
+@pytest.mark.parametrize("seed", seeds(40, quick=4))
 def test_memory_of_an_order(seed):
     rng = np.random.default_rng([26, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 30)), edges=2.0)

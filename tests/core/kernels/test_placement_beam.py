@@ -46,7 +46,7 @@ def beam(graph, order, devices, limit, size):
     return as_schedule(arrays.producer, placement, items, targets)
 
 
-@pytest.mark.parametrize("seed", seeds(60, quick=8))
+@pytest.mark.parametrize("seed", seeds(60, quick=4))
 def test_a_wide_beam_finds_a_placement_when_its_rules_allow_one(seed):
     rng = np.random.default_rng([111, seed])
     devices = 2 + seed % 2
@@ -78,7 +78,7 @@ def test_on_one_device_the_beam_fits_as_the_order_does(seed):
     assert beam(graph, order, 1, peak - 1, 4) is None
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 def test_narrow_beams_keep_the_limit_too(seed):
     rng = np.random.default_rng([113, seed])
     graph, plain = naive.random_graph(rng, 60)

@@ -91,7 +91,7 @@ def test_a_limit_that_an_order_keeps_is_kept_where_there_is_room_for_every_state
             assert found.peaks.tolist() == [least] * count
 
 
-@pytest.mark.parametrize("seed", seeds(25, quick=8))
+@pytest.mark.parametrize("seed", seeds(25, quick=4))
 def test_a_beam_of_width_one_is_greedy(seed):
     rng = np.random.default_rng([147, seed])
     graph, _ = naive.random_graph(rng, int(rng.integers(1, 40)), edges=1.0)
@@ -101,7 +101,7 @@ def test_a_beam_of_width_one_is_greedy(seed):
         assert found.orders.tolist() == greedy(graph.buffers, priorities).tolist()
 
 
-@pytest.mark.parametrize("seed", seeds(25, quick=8))
+@pytest.mark.parametrize("seed", seeds(25, quick=4))
 def test_a_beam_with_room_for_every_state_is_exact(seed):
     """Collapsed it ends with the least peak of all orders; plain with every order."""
     rng = np.random.default_rng([148, seed])

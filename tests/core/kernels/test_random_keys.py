@@ -3,12 +3,13 @@
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from schedopt.core.kernels.several_devices import random_keys
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.several_devices.random_keys import Chromosomes
 
-SEEDS = range(25)
+SEEDS = seeds(25, quick=5)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

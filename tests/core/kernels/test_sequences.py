@@ -10,7 +10,7 @@ from schedopt.core.costs.verifier import verify
 from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 
-SEEDS = seeds(25, quick=8)
+SEEDS = seeds(25, quick=4)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -8,7 +8,7 @@ from naive.arenas import smooth as naive_smooth
 from schedopt.core.kernels.one_device.smoothing import smooth
 
 
-@pytest.mark.parametrize("seed", seeds(30, quick=8))
+@pytest.mark.parametrize("seed", seeds(30, quick=4))
 def test_it_is_its_plain_twin(seed):
     rng = np.random.default_rng([27, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(2, 15)), edges=1.5)

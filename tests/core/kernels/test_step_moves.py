@@ -22,7 +22,7 @@ from schedopt.core.problem import Problem
 from schedopt.core.schedule import Schedule
 from schedopt.core.solvers.several_devices.lazy_keys import bottom_levels
 
-SEEDS = seeds(20, quick=10)
+SEEDS = seeds(20, quick=4)
 NO_EDIT = Edit(np.int64(-1), -1)
 
 

@@ -35,7 +35,7 @@ def related(buffers):
     return {(op, other) for op in range(len(after)) for other in naive.reachable(after, op)}
 
 
-@pytest.mark.parametrize("seed", seeds(80, quick=8))
+@pytest.mark.parametrize("seed", seeds(80, quick=4))
 def test_relations_hold_in_every_order_below_the_target(seed):
     rng = np.random.default_rng([30, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(2, 8)))
@@ -77,7 +77,7 @@ def test_stopping_leaves_what_was_found():
     assert len(related(precedences.buffers_with_precedences())) == len(related(graph.buffers))
 
 
-@pytest.mark.parametrize("seed", seeds(40, quick=9))
+@pytest.mark.parametrize("seed", seeds(40, quick=4))
 @pytest.mark.parametrize("is_backward", [False, True])
 @pytest.mark.parametrize("floor", [-1, 0])
 def test_beams_through_the_tightened_graph_find_the_optimum(seed, is_backward, floor):

@@ -50,7 +50,7 @@ def test_edges_are_split_into_reduction_and_implied_ones(seed, ops):
         assert (np.diff(targets) >= 0).all()
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 def test_networkx_finds_the_same(seed):
     graph, _ = random_graph(seed, 70)
     order = partial_order(graph)
@@ -60,7 +60,7 @@ def test_networkx_finds_the_same(seed):
     assert pairs(order.reduction) == set(nx.transitive_reduction(dag).edges)
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 def test_the_relations_are_those_that_all_orders_share(seed):
     rng = np.random.default_rng([41, seed])
     ops = int(rng.integers(1, 7))

@@ -52,7 +52,7 @@ def simulated(graph, plan, hand_over, tick=0.5):
     return [start[op] for op in range(graph.num_ops)], [end[op] for op in range(graph.num_ops)]
 
 
-@pytest.mark.parametrize("seed", seeds(30, quick=8))
+@pytest.mark.parametrize("seed", seeds(30, quick=4))
 @pytest.mark.parametrize("hand_over", [0.0, 2.5])
 def test_prediction_is_that_of_an_event_simulation(seed, hand_over):
     graph, plan = random_plan(seed)

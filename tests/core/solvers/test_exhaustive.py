@@ -17,7 +17,7 @@ from schedopt.core.solvers.one_device.approximate_dp import UNLIMITED, beam_sear
 from schedopt.core.solvers.several_devices.random_keys import Chromosomes
 
 
-@pytest.mark.parametrize("seed", seeds(250, quick=8))
+@pytest.mark.parametrize("seed", seeds(250, quick=4))
 def test_one_device_optimum(seed):
     """Exact DP, simulator, verifier and trying every order give one number; no bound is above it."""
     rng = np.random.default_rng([10, seed])
@@ -49,7 +49,7 @@ def test_one_device_optimum(seed):
     assert beam_search(Search(problem, seed=seed), 10**6, cutoff=optimum + 1).order is not None
 
 
-@pytest.mark.parametrize("seed", seeds(40, quick=9))
+@pytest.mark.parametrize("seed", seeds(40, quick=4))
 def test_exact_methods_prove_the_optimum(seed):
     rng = np.random.default_rng([11, seed])
     graph, plain = naive.random_graph(rng, 3 + seed % 7)
@@ -60,7 +60,7 @@ def test_exact_methods_prove_the_optimum(seed):
         assert result.is_repeatable
 
 
-@pytest.mark.parametrize("seed", seeds(60, quick=8))
+@pytest.mark.parametrize("seed", seeds(60, quick=4))
 def test_auto_and_cp_sat_prove_the_same_optimum(seed):
     rng = np.random.default_rng([14, seed])
     graph, _ = naive.random_graph(rng, 6 + seed % 3, edges=float(rng.choice([1.4, 2.2])))
@@ -68,7 +68,7 @@ def test_auto_and_cp_sat_prove_the_same_optimum(seed):
     assert (one.value, one.status) == (other.value, other.status) == (one.value, "optimal")
 
 
-@pytest.mark.parametrize("seed", seeds(200, quick=8))
+@pytest.mark.parametrize("seed", seeds(200, quick=4))
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 def test_what_auto_calls_optimal_on_several_devices(seed, task):
     """Every kind of transfer cost, and limits from too tight to loose; bounds are valid in any case."""
@@ -88,7 +88,7 @@ def test_what_auto_calls_optimal_on_several_devices(seed, task):
         assert (expected[0], result.value) == (0, pytest.approx(expected[1], rel=1e-12))
 
 
-@pytest.mark.parametrize("seed", seeds(40, quick=9))
+@pytest.mark.parametrize("seed", seeds(40, quick=4))
 def test_the_optimum_does_not_depend_on_the_ops_places_in_the_file(seed):
     rng = np.random.default_rng([12, seed])
     spec = naive.random_spec(rng, 8)
@@ -99,7 +99,7 @@ def test_the_optimum_does_not_depend_on_the_ops_places_in_the_file(seed):
     assert values[0] == values[1] == naive.least_peak(naive.plain_of_spec(spec))
 
 
-@pytest.mark.parametrize("seed", seeds(120, quick=8))
+@pytest.mark.parametrize("seed", seeds(120, quick=4))
 def test_no_order_beats_a_bound_on_one_device(seed):
     """Every order (up to a thousand) of small graphs."""
     rng = np.random.default_rng([13, seed])
@@ -123,7 +123,7 @@ def best_of_all(plain, devices, bandwidth, latency):
     return min(peaks, key=key), min(runtimes, key=key)
 
 
-@pytest.mark.parametrize("seed", seeds(40, quick=9))
+@pytest.mark.parametrize("seed", seeds(40, quick=4))
 def test_two_and_three_device_optimum(seed):
     """All placements and orders: no bound is above, no method below, and random keys can write the best down."""
     rng = np.random.default_rng([14, seed])
@@ -144,7 +144,7 @@ def test_two_and_three_device_optimum(seed):
         assert chromosomes.price(row)[0, 1] == pytest.approx(value, rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", seeds(150, quick=8))
+@pytest.mark.parametrize("seed", seeds(150, quick=4))
 def test_no_schedule_beats_a_bound_on_several_devices(seed):
     rng = np.random.default_rng([15, seed])
     devices = int(rng.integers(2, 6))

@@ -64,7 +64,7 @@ def assert_smoothest(graph, encoding, matrix):
     assert matrix @ found == pytest.approx(found * values, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", seeds(30, quick=8))
+@pytest.mark.parametrize("seed", seeds(30, quick=4))
 def test_the_first_eight_are_costs_degrees_and_hops(seed):
     rng = np.random.default_rng([51, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 20)))
@@ -87,7 +87,7 @@ def test_the_first_eight_are_costs_degrees_and_hops(seed):
     assert op_features(graph)[:, :8] == pytest.approx(np.array(expected).T, rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", seeds(40, quick=8))
+@pytest.mark.parametrize("seed", seeds(40, quick=4))
 def test_eigenvectors_of_random_graphs_of_several_components(seed):
     rng = np.random.default_rng([52, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 40)), edges=[0.5, 1.0, 2.0][seed % 3])

@@ -17,7 +17,7 @@ def layered(seed, nodes=80):
     return layered_graph(LayeredParameters(nodes=nodes), rng, "layered").buffers, 5 * rng.standard_normal(nodes)
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 def test_with_room_for_every_state_it_ends_with_the_least_peak_of_all_orders(seed):
     rng = np.random.default_rng([191, seed])
     graph, plain = naive.random_graph(rng, 1 + seed % 8, edges=1.2)

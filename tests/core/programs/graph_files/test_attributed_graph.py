@@ -76,7 +76,7 @@ def random_graph(seed):
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 def test_a_round_trip_changes_nothing(read, seed, suffix):
     graph = random_graph(seed)
     text = FORMATS[suffix][1](graph)

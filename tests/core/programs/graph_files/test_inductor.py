@@ -167,7 +167,7 @@ def many_outputs(x, w, state):
     return where, pooled.sum() * kept, x @ kept, places + 1, state @ w
 
 
-@pytest.mark.parametrize("function", [in_place, many_outputs])
+@pytest.mark.parametrize("function", [pytest.param(in_place, marks=pytest.mark.slow), many_outputs])
 def test_every_order_has_the_peak_of_inductors_estimate_and_is_one_it_allows(function, planned):
     torch = pytest.importorskip("torch")
     plan, nodes, estimate = planned(function, torch.randn(8, 8), torch.randn(8, 8), torch.randn(8))

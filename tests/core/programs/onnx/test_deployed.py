@@ -80,10 +80,8 @@ def test_the_value_of_a_whole_number_steers_the_run(tmp_path):
     assert graph.num_ops == 2
 
 
-@pytest.mark.parametrize(
-    ("make", "opaque"),
-    [(with_control_flow, "1 If, 1 Loop"), pytest.param(with_function, "2 Twice", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "opaque"), [(with_control_flow, "1 If, 1 Loop"), (with_function, "2 Twice")])
 def test_opaque_nodes_are_ops_that_can_be_reordered(tmp_path, make, opaque):
     """What ONNX does not describe is one op; constants inside are held; results and peaks are as predicted."""
     path = save(tmp_path / "m.onnx", make(128))
@@ -230,7 +228,7 @@ def mutated(count, *options):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_damaged_at_random_without_a_run(count):
     """Where the run of what only ONNX Runtime can tell is left out."""
     done = mutated(count, "--no-runs")

@@ -23,7 +23,7 @@ from schedopt.core.programs.onnx.loading import load_program  # noqa: E402
 from schedopt.core.programs.onnx.session import kernel_spans, random_inputs, session_of  # noqa: E402
 from schedopt.core.programs.onnx.stream_apply import partition_file, write_streams  # noqa: E402
 from schedopt.core.programs.onnx.stream_measure import _note_order  # noqa: E402
-from schedopt.core.programs.onnx.stream_run import ONE_STREAM, OWN_WAYS, run_streams  # noqa: E402
+from schedopt.core.programs.onnx.stream_run import ONE_STREAM, OWN_WAYS, node_times, run_streams  # noqa: E402
 from schedopt.core.programs.onnx.streams import silenced, stream_options, workers  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
 from schedopt.core.programs.pipeline import Observer, apply, measure  # noqa: E402
@@ -134,6 +134,11 @@ def test_nothing_is_written_where_results_differ(program, tmp_path, monkeypatch)
     with pytest.raises(ScheduleError, match="would differ"):
         write_streams(program, graph, by_branch(graph, 2), str(tmp_path / "two.onnx"))
     assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
+
+
+def test_a_node_takes_until_the_next_one_starts():
+    runs = [[("a", 0.0, 3.0), ("b", first, last)] for first, last in ((5.0, 2.0), (4.0, 9.0), (9.0, 4.0))]
+    assert node_times(runs) == {"a": 5.0, "b": 4.0}
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from schedopt.core.search.search import Search, Watcher
 from schedopt.core.solve import solve
 
 
-@pytest.mark.parametrize("seed", seeds(60, quick=8))
+@pytest.mark.parametrize("seed", seeds(60, quick=4))
 @pytest.mark.parametrize("table", [1, 8_000_000])
 def test_it_proves_the_optimum_when_it_ends(seed, table):
     rng = np.random.default_rng([120, seed])
@@ -20,7 +20,7 @@ def test_it_proves_the_optimum_when_it_ends(seed, table):
     assert result.is_repeatable
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 def test_it_agrees_with_the_exact_beam(seed):
     graph, _ = naive.random_graph(np.random.default_rng([121, seed]), 24, edges=2.0)
     problem = Problem(graph)

@@ -38,7 +38,7 @@ def test_two_clusters_joined_by_a_thin_edge_are_told_apart(seed):
     assert len(set(placement[0::2])) == len(set(placement[1::2])) == 1
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 def test_passes_only_ever_lower_the_cut(seed):
     graph, plain = naive.random_graph(np.random.default_rng([140, seed]), 24)
 
@@ -74,7 +74,7 @@ def test_the_branch_with_more_users_comes_before_the_one_with_more_bytes():
     assert device_orders(builder.build(), np.zeros(5, np.int32), 1) == [[1, 2, 0, 3, 4]]
 
 
-@pytest.mark.parametrize("seed", seeds(30, quick=8))
+@pytest.mark.parametrize("seed", seeds(30, quick=4))
 @pytest.mark.parametrize("devices", [1, 2, 3, 6])
 def test_any_placement_gives_device_orders_and_a_valid_merge(seed, devices):
     rng = np.random.default_rng([141, seed])

@@ -13,7 +13,7 @@ from schedopt.core.solve import solve
 from schedopt.core.solvers.several_devices import peak_annealing
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 def test_the_optimum_on_small_graphs(seed):
     rng = np.random.default_rng([114, seed])
     graph, plain = naive.random_graph(rng, 5, aliases=bool(seed % 2))

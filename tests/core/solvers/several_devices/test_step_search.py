@@ -17,7 +17,7 @@ from schedopt.core.solvers.several_devices.op_groups import groups_in_time, hier
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(60, quick=8))
+@pytest.mark.parametrize("seed", seeds(60, quick=4))
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 def test_every_optimum_of_small_graphs_is_found(seed, task):
     """Whatever transfers cost, under limits from too tight to loose."""
@@ -48,7 +48,7 @@ def test_a_tensor_is_sent_before_its_reader_is_next():
     assert (result.value, result.status) == (10.0, "optimal")
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 def test_groups_are_a_hierarchy_of_the_ops(seed):
     graph, _ = naive.random_graph(np.random.default_rng([19, seed]), 2 + seed)
     for problem in (Problem(graph, "runtime", 2, latency=1.0), Problem(graph, "runtime", 2, memory_limit=10**6)):
@@ -96,7 +96,7 @@ def _between(groups, prices):
     return between
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=8))
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
 def test_groups_merge_where_each_is_the_best_for_the_other(seed):
     rng, builder, prices = np.random.default_rng([29, seed]), GraphBuilder("random"), {}
     inputs = [rng.choice(op, min(op, int(rng.integers(0, 4))), replace=False).tolist() for op in range(6 + seed)]

@@ -20,8 +20,8 @@ from .model import MachineArrays, Scratch, Steps, account, begin, note_rows, tim
 from .moments import sort_moments
 
 EARLY, NEXT, LATE = 0, 1, 2
-SHARE_OF_LEADS, SHARE_OF_GROUPS, SHARE_OF_RETURNS = 0.15, 0.7, 0.3
-"""Moves of a whole group of the hierarchy, and of these, returns; of all others, those that change a lead."""
+SHARE_OF_LEADS, SHARE_OF_RETURNS = 0.15, 0.3
+"""Of the moves of a whole group, returns; of all others, those that change a lead."""
 
 
 class Plan(NamedTuple):
@@ -198,6 +198,8 @@ class PlanWalk(NamedTuple):
         Shape `(ops,)`: the plan to which `best` belongs.
     leads
         Whether leads are changed, too.
+    bunches
+        The share of moves that take a whole group of the hierarchy, if there is one.
     returns
         Groups that had better be elsewhere.
     before
@@ -212,6 +214,7 @@ class PlanWalk(NamedTuple):
     best_placement: IndexArray
     best_lead: IndexArray
     leads: bool
+    bunches: float
     returns: Returns
     before: IndexArray
 
@@ -279,7 +282,7 @@ def anneal_plan(
     or a group of ops another device; or it changes how early an op is sent what it lacks.
     """
     draws, energy = walk.draws, walk.energy
-    single = 1.0 - SHARE_OF_GROUPS if places.groups.first.size else 1.0
+    single = 1.0 - walk.bunches if places.groups.first.size else 1.0
     for move in range(draws.shape[0]):
         op = int(draws[move, 0] * plan.order.size)
         group = places.group[op]

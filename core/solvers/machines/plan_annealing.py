@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays import IndexArray
 from ...costs.machine_bounds import EdgeCosts
-from ...homes import model_of
+from ...homes import first_home, model_of
 from ...kernels.machines.plans import EARLY, LATE, Cost, MachineAim, Plan, PlanWalk, Returns, anneal_plan
 from ...kernels.several_devices.group_moves import no_groups
 from ...search.parameters import Parameters
@@ -34,6 +34,8 @@ MOST_STEPS_PER_CALL = 2_000_000
 RANDOM_ORDERS = 4
 """What is placed along them may be better balanced, and hold less, than by rank or in the input order."""
 SHARE_OF_RELIEF, SHARE_OF_ONE, SECONDS_TO_GROUP = 0.5, 0.4, 2e-4
+WITHOUT, WITH_HOMES, WITH_LIMITS = 0.1, 0.3, 0.7
+"""Of the moves, those of a whole group: where weights have a home, or limits ask for much elsewhere, and otherwise."""
 HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
 
 
@@ -64,10 +66,12 @@ class _Annealing:
         self.best_order = np.arange(self.ops, dtype=np.int32)
         self.best_placement, self.best_lead = np.zeros(self.ops, np.int32), np.zeros(self.ops, np.int32)
         self.leads = (EARLY, LATE) if self.plans.machine.beside else (EARLY,)
-        is_tight = self.plans.may_exceed and search.problem.task == "runtime"
         self.groups = None
-        if is_tight and search.has_time_for(SECONDS_TO_GROUP * self.ops):
+        if search.problem.task == "runtime" and search.has_time_for(SECONDS_TO_GROUP * self.ops):
             self.groups = hierarchy(search.problem, search.must_stop)
+        self.is_tight = self.groups is not None and self.plans.may_exceed
+        has_homes = first_home(search.problem.graph) < self.ops
+        self.bunches = WITH_LIMITS if self.is_tight else WITH_HOMES if has_homes else WITHOUT
         rules = search.problem.rules
         times = np.where(rules.allowed[rules.group], rules.times, np.inf)
         self.fastest, self.is_slow = times.argmin(axis=1), times > times.min(axis=1, keepdims=True)
@@ -100,7 +104,7 @@ class _Annealing:
 
     def _small_orders(self) -> list[IndexArray]:
         """Return orders that exceed the limits little: that of the best schedule, and of `lpmf` on one device."""
-        if self.groups is None:
+        if not self.is_tight:
             return []
         greedy = greedy_order(model_of(self.search.problem.graph).buffers, self.search.must_stop)
         best = None if self.search.best is None else self.search.best.op_order()
@@ -109,7 +113,7 @@ class _Annealing:
     def _offer_relieved(self, starts: list[tuple[Plan, IndexArray]]) -> None:
         """Offer what becomes of starts that exceed the limits when ops leave full devices, the best first."""
         search, plans = self.search, self.plans
-        if self.groups is None or search.must_stop():
+        if self.groups is None or not self.is_tight or search.must_stop():
             return
         relief = Relief(search, plans, self.groups)
         left: list[tuple[int, int, Plan, IndexArray]] = []
@@ -193,7 +197,7 @@ class _Annealing:
             moves = int(min(length - made + 1, self.cooling.moves(self.ops), MOST_STEPS_PER_CALL))
             energy = self._walk(plan, aim, self.hot * COOLING**share, energy, moves)
             made += moves
-            if self.groups is not None and not search.must_stop():
+            if self.is_tight and not search.must_stop():
                 aim, energy = self._reweighed(plan, aim)
 
     def _reweighed(self, plan: Plan, aim: MachineAim) -> tuple[MachineAim, float]:
@@ -231,7 +235,8 @@ class _Annealing:
         leads = bool(aim.memory and plans.machine.beside)
         draws = search.rng.random((moves, 6))
         kept = self.best_order, self.best_placement, self.best_lead
-        walk = PlanWalk(temperature, energy, draws, best, *kept, leads, self._returns(), np.empty(self.ops, np.int32))
+        bunches = self.bunches, self._returns(), np.empty(self.ops, np.int32)
+        walk = PlanWalk(temperature, energy, draws, best, *kept, leads, *bunches)
         energy = anneal_plan(plans.arrays, plans.machine, plans.scratch, plan, plans.steps, self.places, aim, walk)
         search.evaluations += moves
         if tuple(best) < tuple(before):

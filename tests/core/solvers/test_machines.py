@@ -62,6 +62,25 @@ def test_annealing_finds_the_best_of_all_plans():
     check_against_all_plans(60, 1)
 
 
+def towers(count, height):
+    """Chains that begin at one op: what is sent takes six times as long as an op, so that no op leaves alone."""
+    builder = GraphBuilder("towers")
+    builder.add_op("source", outputs=[300], runtime=1.0)
+    for op in range(count * height):
+        tower, level = divmod(op, height)
+        builder.add_op(f"{tower}/{level}", inputs=[(op if level else 0, 0)], outputs=[300], runtime=50.0)
+    return builder.build()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_of_ops_leave_together_without_a_limit(seed):
+    devices = tuple(Device(name, "gpu") for name in "abcd")
+    machine = Machine(devices, np.full((4, 4), 1e6), np.zeros((4, 4)), transfers="blocking")
+    problem = Problem(towers(4, 60), "runtime", machine=machine)
+    alone = problem.graph.runtime.sum()
+    assert solve(problem, "annealing", evaluations=3000, seed=seed).value < 0.8 * alone
+
+
 def test_auto_partitions_for_equal_devices_where_weights_have_a_home():
     paid = Problem(chain_of_two(True), "runtime", devices=2, bandwidth=1e9)
     assert not paid.is_plain and "gp-dfs" in parts(paid, is_counted=False)

@@ -21,7 +21,7 @@ from .moments import sort_moments
 
 EARLY, NEXT, LATE = 0, 1, 2
 SHARE_OF_LEADS, SHARE_OF_RETURNS = 0.15, 0.3
-"""Of the moves of a whole group, returns; of all others, those that change a lead."""
+"""Of all moves but those of a whole group those that change a lead, and of the latter the returns."""
 
 
 class Plan(NamedTuple):

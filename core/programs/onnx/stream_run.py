@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 
 from ..options import Size
@@ -143,12 +143,18 @@ def run_streams(
 
 
 def node_times(runs: Sequence[Sequence[Span]]) -> dict[str, float]:
-    """Return the median microseconds of each node in runs on one stream, until the next one starts."""
+    """Return the median microseconds of each node in runs on one stream, until the next one starts.
+
+    What runs within a node, as the body of an If or a Loop does, is part of it.
+    """
     times: dict[str, list[float]] = {}
-    for run in runs:
-        for (name, start, _), (_, following, _) in pairwise(run):
-            times.setdefault(name, []).append(following - start)
-        times.setdefault(run[-1][0], []).append(run[-1][2])
+    for spans in runs:
+        run = sorted(spans, key=lambda span: (span[1], -span[2]))
+        ends = np.maximum.accumulate([start + length for _, start, length in run])
+        outer = [run[0], *(span for span, end in zip(run[1:], ends, strict=False) if span[1] >= end)]
+        following = [start for _, start, _ in outer[1:]] + [float(ends[-1])]
+        for (name, start, _), end in zip(outer, following, strict=True):
+            times.setdefault(name, []).append(end - start)
     return {name: statistics.median(values) for name, values in times.items()}
 
 

@@ -21,7 +21,7 @@ from ...search.search import Search
 from ..one_device.lpmf import greedy_order
 from ..several_devices import gp_dfs
 from ..several_devices.cooling import Cooling
-from ..several_devices.op_groups import LARGEST_GROUP, hierarchy, moving_groups
+from ..several_devices.op_groups import LARGEST_GROUP, hierarchy_in_time, moving_groups
 from .filled_devices import filled_placements
 from .ranks import upward_ranks
 from .ready_ops import MOST_OPS, RULES, place_ready_ops
@@ -33,9 +33,9 @@ HOTTEST, HOT_BY_OPS, COOLING = 0.1, 0.6, 0.01
 MOST_STEPS_PER_CALL = 2_000_000
 RANDOM_ORDERS = 4
 """What is placed along them may be better balanced, and hold less, than by rank or in the input order."""
-SHARE_OF_RELIEF, SHARE_OF_ONE, SECONDS_TO_GROUP = 0.5, 0.4, 2e-4
+SHARE_OF_RELIEF, SHARE_OF_ONE = 0.5, 0.4
 WITHOUT, WITH_HOMES, WITH_LIMITS = 0.1, 0.3, 0.7
-"""Of the moves, those of a whole group: where weights have a home, or limits ask for much elsewhere, and otherwise."""
+"""Of the moves those of a whole group: with neither limits nor homes of weights, with homes, and with limits."""
 HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
 
 
@@ -66,9 +66,7 @@ class _Annealing:
         self.best_order = np.arange(self.ops, dtype=np.int32)
         self.best_placement, self.best_lead = np.zeros(self.ops, np.int32), np.zeros(self.ops, np.int32)
         self.leads = (EARLY, LATE) if self.plans.machine.beside else (EARLY,)
-        self.groups = None
-        if search.problem.task == "runtime" and search.has_time_for(SECONDS_TO_GROUP * self.ops):
-            self.groups = hierarchy(search.problem, search.must_stop)
+        self.groups = hierarchy_in_time(search) if search.problem.task == "runtime" else None
         self.is_tight = self.groups is not None and self.plans.may_exceed
         has_homes = first_home(search.problem.graph) < self.ops
         self.bunches = WITH_LIMITS if self.is_tight else WITH_HOMES if has_homes else WITHOUT
@@ -248,10 +246,10 @@ class _Annealing:
     def _returns(self) -> Returns:
         """Return the groups that hold ops on slower devices than need be, single ops included."""
         found = [(np.empty(0, np.int32),) * 3]
-        if self.groups is not None:
-            groups, is_slow = self.groups, self.is_slow[np.arange(self.ops), self.plans.scratch.placement]
+        groups, is_slow = self.groups, self.is_slow[np.arange(self.ops), self.plans.scratch.placement]
+        if groups is not None and is_slow.any():
             is_wide = groups.last - groups.first > LARGEST_GROUP * self.ops
-            for device in range(self.is_slow.shape[1]):
+            for device in np.unique(self.fastest[is_slow]):
                 held = np.concatenate(([0], np.cumsum((is_slow & (self.fastest == device))[groups.ops])))
                 at = np.flatnonzero((held[groups.last] > held[groups.first]) & ~is_wide)
                 found.append((groups.first[at], groups.last[at], np.full(len(at), device, np.int32)))

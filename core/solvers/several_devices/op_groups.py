@@ -19,6 +19,8 @@ SHARE_OF_GROUPS = 0.2
 MOST_READS = 500_000
 """Of more, a single round of merging takes half a second."""
 SECONDS_PER_ROUND = 1e-6  # and read
+MOST_ROUNDS = 1_000
+"""A tensor with thousands of readers would ask for as many: of those that exchange alike one is merged in a round."""
 
 
 class Hierarchy(NamedTuple):
@@ -47,7 +49,8 @@ def hierarchy(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Hie
 
     That is for the ops of the smaller one. An exchange is what the transfers between two groups would cost, on a
     machine over the mean of its links: microseconds or, where they are free, bytes. What a tensor costs is shared out
-    among its readers. Once `stop` says so no more are merged. Of more than `MOST_READS` none are.
+    among its readers. Once `stop` says so, or after
+    `MOST_ROUNDS`, no more are merged. Of more than `MOST_READS` none are.
     """
     parent, children, exchange = _merged(problem, stop)
     ops = problem.graph.num_ops
@@ -77,16 +80,19 @@ def op_groups(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Gro
     return moving_groups(hierarchy(problem, stop))
 
 
-def groups_in_time(search: Search) -> Groups:
-    """Return the groups found in a fifth of the time; none where transfers cost neither time nor room.
-
-    Nor are there any if a single round of merging would take longer.
-    """
+def hierarchy_in_time(search: Search) -> Hierarchy | None:
+    """Return the hierarchy found in a fifth of the time; None on one device, or if a single round takes longer."""
     a_round = SECONDS_PER_ROUND * len(search.problem.graph.inputs[1])
-    if not search.problem.is_tied or not search.has_time_for(a_round / SHARE_OF_GROUPS):
-        return no_groups()
+    if search.problem.devices == 1 or not search.has_time_for(a_round / SHARE_OF_GROUPS):
+        return None
     enough = search.share_of_time(SHARE_OF_GROUPS)
-    return op_groups(search.problem, lambda: search.must_stop() or search.is_past(enough))
+    return hierarchy(search.problem, lambda: search.must_stop() or search.is_past(enough))
+
+
+def groups_in_time(search: Search) -> Groups:
+    """Return the groups of the hierarchy found in time; none where transfers cost neither time nor room."""
+    found = hierarchy_in_time(search) if search.problem.is_tied else None
+    return no_groups() if found is None else moving_groups(found)
 
 
 def moving_groups(groups: Hierarchy) -> Groups:
@@ -143,7 +149,9 @@ def _merged(problem: Problem, stop: Callable[[], bool]) -> tuple[list[int], list
     makers, readers, shares = _exchanges(problem)
     one, other, price = _together(top[makers], top[readers], shares)
     exchange[:count] = np.bincount(one, price, count) + np.bincount(other, price, count)
-    while len(one) and not stop():
+    for _ in range(MOST_ROUNDS):
+        if not len(one) or stop():
+            break
         count = ops + len(children)
         first, second = _best_of_both(one, other, price / np.minimum(size[one], size[other]), count)
         new = count + np.arange(len(first))

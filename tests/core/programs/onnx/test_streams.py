@@ -139,6 +139,8 @@ def test_nothing_is_written_where_results_differ(program, tmp_path, monkeypatch)
 def test_a_node_takes_until_the_next_one_starts():
     runs = [[("a", 0.0, 3.0), ("b", first, last)] for first, last in ((5.0, 2.0), (4.0, 9.0), (9.0, 4.0))]
     assert node_times(runs) == {"a": 5.0, "b": 4.0}
+    body = [("if", 0.0, 9.0), ("in body", 1.0, 2.0), ("in body too", 4.0, 5.0), ("c", 11.0, 3.0)]
+    assert node_times([body]) == {"if": 11.0, "c": 3.0}
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from schedopt.core.machine import Device, Machine
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
-from schedopt.core.solvers.several_devices.op_groups import groups_in_time, hierarchy, op_groups
+from schedopt.core.solvers.several_devices.op_groups import groups_in_time, hierarchy, hierarchy_in_time, op_groups
 
 
 @pytest.mark.slow
@@ -134,6 +134,26 @@ def test_ops_that_are_together_are_one_group():
     assert groups[:3] == [{1}, {0, 3}, {2, 4}]
     assert len(groups[-1]) == 5 and len(groups) == 5
     assert found.exchange[:3].tolist() == [16.0, 24.0, 24.0]  # tensors of 8 bytes at 1 MB/s, by those that are outside
+
+
+def hub(readers):
+    builder = GraphBuilder("hub")
+    builder.add_op("read by all", outputs=[8], runtime=1.0)
+    for reader in range(readers):
+        builder.add_op(f"reader{reader}", inputs=[(0, 0)], outputs=[8], runtime=1.0)
+    return builder.build()
+
+
+def test_a_hub_is_not_merged_to_the_end(monkeypatch):
+    monkeypatch.setattr("schedopt.core.solvers.several_devices.op_groups.MOST_ROUNDS", 3)
+    found = hierarchy(Problem(hub(20), "runtime", 2, bandwidth=1e6))
+    assert (found.last - found.first).tolist() == [1] * 21 + [2, 3, 4]
+    assert sorted(found.ops.tolist()) == list(range(21))
+
+
+def test_on_one_device_there_is_nothing_to_move():
+    assert hierarchy_in_time(Search(Problem(hub(3), "runtime", machine=Machine.equal(1)))) is None
+    assert hierarchy_in_time(Search(Problem(hub(3), "runtime", machine=Machine.equal(2)))) is not None
 
 
 def test_no_groups_where_a_round_takes_longer_than_there_is(monkeypatch):

@@ -28,6 +28,7 @@ class InsertionSchedule:
         self.latency, self.per_byte = machine.latencies, machine.microseconds_per_byte
         self.entering = edges.grouped(edges.targets, graph.num_ops)
         self.busy: list[list[tuple[float, float]]] = [[] for _ in range(problem.devices)]
+        self.stretches: list[list[tuple[float, float]]] = [[] for _ in range(problem.devices)]
         self.end = np.zeros(graph.num_ops)
         self.start = np.zeros(graph.num_ops)
         self.device = np.full(graph.num_ops, -1)
@@ -44,14 +45,15 @@ class InsertionSchedule:
         settled = self.group.get(int(self.rules.group[op]))
         for device in np.flatnonzero(np.isfinite(self.times[op]) & np.isfinite(ready)).tolist():
             if settled in (None, device):
-                start[device] = self._first_gap(device, float(ready[device]), float(self.times[op, device]))
+                start[device] = self.first_gap(device, float(ready[device]), float(self.times[op, device]))
         return start, start + self.times[op]
 
-    def _first_gap(self, device: int, ready: float, takes: float) -> float:
-        busy = self.busy[device]
-        at = max(0, bisect_left(busy, (ready, ready)) - 1)
+    def first_gap(self, device: int, ready: float, takes: float) -> float:
+        """Return the first moment, not before `ready`, from which a device is free for so long."""
+        busy = self.stretches[device] if takes else self.busy[device]
         start = ready
-        for begin, end in busy[at:]:
+        for at in range(max(0, bisect_left(busy, (ready, ready)) - 1), len(busy)):
+            begin, end = busy[at]
             if begin - start >= takes and begin >= ready:
                 return start
             start = max(start, end)
@@ -63,6 +65,7 @@ class InsertionSchedule:
         self.group.setdefault(int(self.rules.group[op]), device)
         if self.times[op, device] > 0:
             insort(self.busy[device], (start, float(self.end[op])))
+            _lengthen(self.stretches[device], start, float(self.end[op]))
 
     def order(self) -> IndexArray:
         """Return the model's own ops by when they start, those that wait for each other in turn."""
@@ -70,3 +73,15 @@ class InsertionSchedule:
         place = np.argsort(self.problem.graph.input_order)
         by_start = np.lexsort((place[:own], self.end[:own], self.start[:own]))
         return by_start.astype(np.int32)
+
+
+def _lengthen(stretches: list[tuple[float, float]], start: float, end: float) -> None:
+    """Add the time of an op to stretches without a gap: only what takes no time fits between two ops of one."""
+    at = beyond = bisect_left(stretches, (start, end))
+    if at and stretches[at - 1][1] == start:
+        at -= 1
+        start = stretches[at][0]
+    if beyond < len(stretches) and stretches[beyond][0] == end:
+        end = stretches[beyond][1]
+        beyond += 1
+    stretches[at:beyond] = [(start, end)]

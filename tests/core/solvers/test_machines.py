@@ -5,7 +5,6 @@ import pytest
 from naive.machines import least_makespan, random_graph, random_machine
 from schedopt.core.annotations import Annotations, Resident
 from schedopt.core.costs.bounds import lower_bound
-from schedopt.core.costs.machine_bounds import EdgeCosts
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.costs.verifier import verify
 from schedopt.core.errors import ScheduleError, UsageError
@@ -22,7 +21,6 @@ from schedopt.core.solve import solve
 from schedopt.core.solvers.auto import parts
 from schedopt.core.solvers.cp_sat.machines import MachineModel
 from schedopt.core.solvers.machines.filled_devices import filled_placements
-from schedopt.core.solvers.machines.ranks import upward_ranks
 from schedopt.core.solvers.machines.relief import Relief
 from schedopt.core.solvers.several_devices import annealing
 from schedopt.core.solvers.several_devices.op_groups import hierarchy
@@ -403,36 +401,3 @@ def test_where_ops_end_first_is_priced_as_the_plan_is():
         assert np.all(problem.rules.allowed[np.arange(plans.ops), placement])
         assert np.array_equal(placement, placement[problem.rules.group])
         verify(problem, plans.schedule(plans.plan(order), placement), enforce_limit=False)
-
-
-def test_heft_is_as_in_the_paper():
-    """The example of Topcuoglu, Hariri and Wu 2002, figures 2 and 4: 80."""
-    times = [
-        (14, 16, 9), (13, 19, 18), (11, 13, 19), (13, 8, 17), (12, 13, 10),
-        (13, 16, 9), (7, 15, 11), (5, 11, 14), (18, 12, 20), (21, 7, 16),
-    ]  # fmt: skip
-    edges = {
-        (1, 2): 18, (1, 3): 12, (1, 4): 9, (1, 5): 11, (1, 6): 14, (2, 8): 19, (2, 9): 16, (3, 7): 23,
-        (4, 8): 27, (4, 9): 23, (5, 9): 13, (6, 8): 15, (7, 10): 17, (8, 10): 11, (9, 10): 13,
-    }  # fmt: skip
-    builder = GraphBuilder("example")
-    inputs = {op: [] for op in range(1, 11)}
-    outputs = {op: [] for op in range(1, 11)}
-    for (source, target), size in edges.items():
-        inputs[target].append((source - 1, len(outputs[source])))
-        outputs[source].append(size)
-    for op in range(1, 11):
-        builder.add_op(f"n{op}", inputs=inputs[op], outputs=outputs[op])
-    machine = Machine(
-        tuple(Device(f"p{n}", f"p{n}") for n in (1, 2, 3)),
-        bandwidth=1e6,
-        transfers="beside",
-        contention=False,
-        op_times={f"n{op}": dict(zip(("p1", "p2", "p3"), map(float, times[op - 1]), strict=True)) for op in inputs},
-    )
-    problem = Problem(builder.build(), "runtime", machine=machine)
-    assert upward_ranks(problem, EdgeCosts(problem)).round(1).tolist() == [
-        108.0, 77.0, 80.0, 80.0, 69.0, 63.3, 42.7, 35.7, 44.3, 14.7,
-    ]  # fmt: skip
-    assert solve(problem, "heft").runtime == 80
-    assert solve(problem, "cpop").runtime <= 86

@@ -1,0 +1,63 @@
+"""HEFT and CPOP: gaps that ops are inserted in, and the example of their paper."""
+
+import numpy as np
+import pytest
+from schedopt.core.costs.machine_bounds import EdgeCosts
+from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.machine import Device, Machine
+from schedopt.core.problem import Problem
+from schedopt.core.solve import solve
+from schedopt.core.solvers.machines.insertion import InsertionSchedule
+from schedopt.core.solvers.machines.ranks import upward_ranks
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_op_is_inserted_in_the_first_gap_that_is_long_enough(seed):
+    """What takes no time fits between two ops without a gap; there is a gap wherever no other op is."""
+    rng = np.random.default_rng([7, seed])
+    builder = GraphBuilder("loose")
+    for number in range(60):
+        builder.add_op(f"op{number}", outputs=[1], runtime=float(rng.integers(0, 4)))
+    problem = Problem(builder.build(), "runtime", machine=Machine.equal(1))
+    made, busy = InsertionSchedule(problem, EdgeCosts(problem)), []
+    for op, takes in enumerate(problem.graph.runtime.tolist()):
+        ready = float(rng.integers(0, 90))
+        moments = sorted({ready, *(end for _, end in busy if end > ready)})
+        expected = next(t for t in moments if all(t + takes <= begin or t >= end for begin, end in busy))
+        assert made.first_gap(0, ready, takes) == expected
+        made.put(op, 0, expected)
+        if takes:
+            busy.append((expected, expected + takes))
+
+
+def test_heft_is_as_in_the_paper():
+    """The example of Topcuoglu, Hariri and Wu 2002, figures 2 and 4: 80."""
+    times = [
+        (14, 16, 9), (13, 19, 18), (11, 13, 19), (13, 8, 17), (12, 13, 10),
+        (13, 16, 9), (7, 15, 11), (5, 11, 14), (18, 12, 20), (21, 7, 16),
+    ]  # fmt: skip
+    edges = {
+        (1, 2): 18, (1, 3): 12, (1, 4): 9, (1, 5): 11, (1, 6): 14, (2, 8): 19, (2, 9): 16, (3, 7): 23,
+        (4, 8): 27, (4, 9): 23, (5, 9): 13, (6, 8): 15, (7, 10): 17, (8, 10): 11, (9, 10): 13,
+    }  # fmt: skip
+    builder = GraphBuilder("example")
+    inputs = {op: [] for op in range(1, 11)}
+    outputs = {op: [] for op in range(1, 11)}
+    for (source, target), size in edges.items():
+        inputs[target].append((source - 1, len(outputs[source])))
+        outputs[source].append(size)
+    for op in range(1, 11):
+        builder.add_op(f"n{op}", inputs=inputs[op], outputs=outputs[op])
+    machine = Machine(
+        tuple(Device(f"p{n}", f"p{n}") for n in (1, 2, 3)),
+        bandwidth=1e6,
+        transfers="beside",
+        contention=False,
+        op_times={f"n{op}": dict(zip(("p1", "p2", "p3"), map(float, times[op - 1]), strict=True)) for op in inputs},
+    )
+    problem = Problem(builder.build(), "runtime", machine=machine)
+    assert upward_ranks(problem, EdgeCosts(problem)).round(1).tolist() == [
+        108.0, 77.0, 80.0, 80.0, 69.0, 63.3, 42.7, 35.7, 44.3, 14.7,
+    ]  # fmt: skip
+    assert solve(problem, "heft").runtime == 80
+    assert solve(problem, "cpop").runtime <= 86

@@ -73,8 +73,16 @@ def test_the_op_that_is_said_to_hold_it_may_read_a_later_state_elsewhere():
     graph = dataclasses.replace(graph, annotations=Annotations(residents=(dataclasses.replace(moment, op=LATE),)),
                                 persistent=np.eye(6, dtype=np.int64)[LATE] * SIZE)  # fmt: skip
     problem, schedule = away(graph, [EARLY, LATE, LAST])
+    (state,) = problem.graph.states
+    assert LATE in state.later and LATE not in state.at_home
     costs = simulate(problem, schedule)
-    verify(problem, schedule, peak=costs.peak, runtime=costs.runtime)
+    totals = verify(problem, schedule, peak=costs.peak, runtime=costs.runtime)
+    assert totals.peak_per_device == costs.peak_per_device.tolist()
+    is_kept = schedule.items != ~state.later[LATE]
+    assert not is_kept.all()  # what the last writer left is sent
+    columns = schedule.items[is_kept], schedule.sources[is_kept], schedule.targets[is_kept]
+    with pytest.raises(ScheduleError):
+        verify(problem, Schedule.from_steps(*(column.tolist() for column in columns)))
 
 
 def test_the_bound_of_the_peak_counts_a_later_state():

@@ -49,8 +49,8 @@ def hierarchy(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Hie
 
     That is for the ops of the smaller one. An exchange is what the transfers between two groups would cost, on a
     machine over the mean of its links: microseconds or, where they are free, bytes. What a tensor costs is shared out
-    among its readers. Once `stop` says so, or after
-    `MOST_ROUNDS`, no more are merged. Of more than `MOST_READS` none are.
+    among its readers. Once `stop` says so, or after `MOST_ROUNDS`, no more are merged. Of more than `MOST_READS` none
+    are.
     """
     parent, children, exchange = _merged(problem, stop)
     ops = problem.graph.num_ops
@@ -73,11 +73,6 @@ def hierarchy(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Hie
         stack += [(group, True), *((child, False) for child in children[group - ops])]
     begin, beyond = np.array(first, np.int32)[is_whole], np.array(last, np.int32)[is_whole]
     return Hierarchy(np.array(order, np.int32), begin, beyond, np.array(exchange)[is_whole])
-
-
-def op_groups(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Groups:
-    """Return the groups of the problem's hierarchy that moves take elsewhere."""
-    return moving_groups(hierarchy(problem, stop))
 
 
 def hierarchy_in_time(search: Search) -> Hierarchy | None:

@@ -13,7 +13,7 @@ from schedopt.core.machine import Device, Machine
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
-from schedopt.core.solvers.several_devices.op_groups import groups_in_time, hierarchy, hierarchy_in_time, op_groups
+from schedopt.core.solvers.several_devices.op_groups import groups_in_time, hierarchy, hierarchy_in_time, moving_groups
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_a_tensor_is_sent_before_its_reader_is_next():
 def test_groups_are_a_hierarchy_of_the_ops(seed):
     graph, _ = naive.random_graph(np.random.default_rng([19, seed]), 2 + seed)
     for problem in (Problem(graph, "runtime", 2, latency=1.0), Problem(graph, "runtime", 2, memory_limit=10**6)):
-        groups = op_groups(problem)
+        groups = moving_groups(hierarchy(problem))
         assert sorted(groups.ops.tolist()) == list(range(graph.num_ops))
         spans = list(zip(groups.first.tolist(), groups.last.tolist(), strict=True))
         assert all(2 <= last - first <= 0.6 * graph.num_ops for first, last in spans)
@@ -72,7 +72,7 @@ def test_ops_that_exchange_most_are_grouped_first():
         builder.add_op(f"{chain} 0", inputs=[(2, 0)] if chain else [], outputs=[1000])
         for op in (1, 2):
             builder.add_op(f"{chain} {op}", inputs=[(3 * chain + op - 1, 0)], outputs=[1000 if op < 2 else 1])
-    groups = op_groups(Problem(builder.build(), "runtime", 2, bandwidth=1e6))
+    groups = moving_groups(hierarchy(Problem(builder.build(), "runtime", 2, bandwidth=1e6)))
     members = {frozenset(groups.ops[a:b].tolist()) for a, b in zip(groups.first, groups.last, strict=True)}
     assert {frozenset({0, 1, 2}), frozenset({3, 4, 5})} <= members
 
@@ -81,7 +81,7 @@ def test_groups_are_merged_no_further_than_there_is_time():
     graph, _ = naive.random_graph(np.random.default_rng(11), 60)
     problem = Problem(graph, "runtime", 2, bandwidth=1e6)
     asked = iter([False, False, True])
-    some, every = op_groups(problem, lambda: next(asked)), op_groups(problem)
+    some, every = (moving_groups(hierarchy(problem, *stop)) for stop in ([lambda: next(asked)], []))
     assert 0 < len(some.first) < len(every.first)
     assert sorted(some.ops.tolist()) == list(range(graph.num_ops))
 

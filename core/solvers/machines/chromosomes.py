@@ -30,6 +30,11 @@ class MachineChromosomes(Chromosomes):
         super().__init__(search)
         self.plans = Plans(search.problem)
 
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows are priced between two looks at the clock: one, which takes long beside a look."""
+        return 1
+
     def price(self, population: Population) -> FloatArray:
         """Price each row, count the evaluations, offer the best; excess and value of each, shape `(rows, 2)`."""
         schedules = [self._decoded(row) for row in population]

@@ -27,6 +27,8 @@ NO_LIMIT = 2**62
 EXCESS_WEIGHT = 10.0
 LONGEST_DECODING = 0.5
 """Seconds that keys of a makespan may take to decode, as nothing stops that; `list_schedule` is for larger graphs."""
+LONGEST_UNSEEN = 0.05
+"""Seconds that keys may take to decode between two looks at the clock."""
 _SECONDS_PER_LOOK, _SECONDS_PER_READ, _SECONDS_PER_TRY, _SECONDS_PER_OP = 2e-9, 4e-9, 2.5e-9, 2e-6
 
 
@@ -130,6 +132,13 @@ class LazyChromosomes(Chromosomes):
         super().__init__(search)
         self.genes = self.graph.num_ops + 1
         self.aim = aim_of(self.problem)
+        seconds = seconds_to_spread if self.aim.is_peak else seconds_to_decode
+        self.affordable = int(LONGEST_UNSEEN * search.jobs / seconds(self.problem))
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows are priced between two looks at the clock."""
+        return max(1, min(super().rows_at_once, self.affordable))
 
     def _new_scratch(self) -> tuple[Any, Any]:
         state, _ = super()._new_scratch()

@@ -1,4 +1,4 @@
-"""Which op moves next, and to which device: more often what sends less, where transfers take time."""
+"""Which op moves next: more often what sends less, where transfers take time, or what fills the fullest places."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 from ...arrays import FloatArray, IndexArray
 from ...kernels.graph_arrays import GraphArrays
 from ...kernels.several_devices.balanced_cuts import Cuts, weigh_moves
+from ...kernels.several_devices.lifetimes import Lifetimes, Sequence
 from ...problem import Problem
 
 SHARE_AS_EVER = 0.2
@@ -58,6 +59,60 @@ class MoveDraws:
         self.weights *= uniform
         share = (1 - SHARE_AS_EVER) / self.weights.sum()
         self.sums = (share * self.weights + SHARE_AS_EVER / (2 * ops) * uniform).cumsum()
+
+
+class PeakDraws:
+    """Rewrites the draws of an annealing for the peak, so that ops which fill the fullest places are drawn more often.
+
+    An op's weight is the square root of what the tensors that it makes or reads, its own bytes and its workspace add
+    to, each with the penalties of all places where it is held: without the root few ops would have all draws. The
+    weights are found anew once as many moves were drawn as there are ops.
+
+    Parameters
+    ----------
+    arrays
+        The graph.
+    lifetimes
+        Those of the present sequence, whose penalties the annealing writes to.
+    sequence
+        The present one, which the annealing writes to.
+    """
+
+    def __init__(self, arrays: GraphArrays, lifetimes: Lifetimes, sequence: Sequence) -> None:
+        self.arrays, self.penalty, self.sequence = arrays, lifetimes.present.penalty, sequence
+        self.reader = np.repeat(np.arange(len(arrays.runtime)), np.diff(arrays.input_ptr))
+        self.sums, self.drawn = np.empty(0), len(arrays.runtime)
+
+    def rewrite(self, draws: FloatArray, share: float) -> None:
+        """Let the first of each row of uniform draws stand for an op, drawn by weight.
+
+        Parameters
+        ----------
+        draws
+            Shape `(moves, 6)`, as `anneal_lifetimes` takes them.
+        share
+            Of the moves: how many are drawn by weight, the others uniformly. It counts when weights are found.
+        """
+        ops = len(self.arrays.runtime)
+        if self.drawn >= ops:
+            weights = self._weights()
+            self.sums = (share * weights / max(float(weights.sum()), 1e-300) + (1 - share) / ops).cumsum()
+            self.drawn = 0
+        self.drawn += len(draws)
+        op = np.searchsorted(self.sums, draws[:, 0] * self.sums[-1], side="right")
+        draws[:, 0] = (np.minimum(op, ops - 1) + 0.5) / ops
+
+    def _weights(self) -> FloatArray:
+        g, place, ops = self.arrays, self.sequence.position, len(self.arrays.runtime)
+        until = np.concatenate(((0.0,), self.penalty.cumsum()))
+        first = place[g.producer]
+        last = np.where(g.is_final, ops - 1, first)
+        np.maximum.at(last, g.inputs, place[self.reader])
+        filled = g.tensor_size * (until[last + 1] - until[first])
+        made = np.bincount(g.producer, filled, ops)
+        read = np.bincount(self.reader, filled[g.inputs], ops)
+        weights: FloatArray = np.sqrt(made + read + g.persistent * until[-1] + g.workspace * self.penalty[place])
+        return weights
 
 
 def rewrite(draws: FloatArray, sums: FloatArray, placement: IndexArray, devices: int) -> None:

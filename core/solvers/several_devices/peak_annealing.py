@@ -43,6 +43,7 @@ from ..one_device.order_search import LARGEST_RELATED, SECONDS_TO_RELATE
 from ..one_device.sequences import kahn_order
 from .cooling import Cooling
 from .lazy_keys import LazyChromosomes, as_schedule, seconds_to_spread, start_keys
+from .move_draws import PeakDraws
 
 SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_SPREADS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.1, 0.05, 0.1
 LEAST_PROOFS, MOST_PROOFS, PROOF_OPS_PER_SECOND = 0.05, 0.3, 60
@@ -60,6 +61,10 @@ PLACES_AGAIN, USES_AGAIN = 0.05, 2.0
 POWER, STEEPER = 16, (1, 2, 4, 8)
 """Penalties grow with this power of the bytes, and are so much steeper near the peak, one after the other; so must what
 is accepted. A sum over thousands of places says little of the largest before it is steep."""
+
+
+AIMED = 0.8
+"""Of the moves of the annealing, at first, those of ops that fill the fullest places; fewer and fewer, none at last."""
 
 
 class LeastPeak:
@@ -261,6 +266,7 @@ class LeastPeak:
         present, found = self._best_sequence(), self._best_sequence()
         start, work, least = self.progress(), self._work_per_move(), self.peak
         steeper, priced, offered, scale = 0, -math.inf, search.evaluations, Scale(0.0, 1.0)
+        aimed = PeakDraws(self.arrays, self.lifetimes, present)
         while not self.must_stop():
             part = (self.progress() - start) / (1.0 - start)
             stage = STEEPER[min(len(STEEPER) - 1, int(part * len(STEEPER)))]
@@ -271,7 +277,9 @@ class LeastPeak:
                 priced = search.evaluations
             temperature = steeper * hot * (cold / hot) ** part
             moves = self.cooling.moves(work)
-            walk = PeakWalk(scale, temperature, search.rng.random((moves, 6)))
+            draws = search.rng.random((moves, 6))
+            aimed.rewrite(draws, AIMED * (1.0 - part))
+            walk = PeakWalk(scale, temperature, draws)
             least = anneal_lifetimes(self.arrays, self.lifetimes, present, walk, least, found)
             search.evaluations += moves
             if least < self.peak and (least <= self.goal or search.evaluations - offered >= ops):

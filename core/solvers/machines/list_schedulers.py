@@ -86,21 +86,24 @@ def _critical_path(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> 
 
 
 def _offer(search: Search, edges: EdgeCosts, priority: FloatArray, ahead: FloatArray) -> None:
-    """Offer two schedules: with insertion as in the papers, and in the same order by the machine's own rules."""
+    """Offer two schedules: in the order of the priorities by the machine's own rules, which takes little time, and
+    with insertion as in the papers.
+    """
     plans = Plans(search.problem)
     order = _by_priority(search, edges, priority)
+    _offer_plan(search, plans, order, plans.place_along(order, _finite(ahead)))
     made = InsertionSchedule(search.problem, edges)
-    complete = _insert(made, search.heeding(order), ahead)
-    tried: list[tuple[Any, IndexArray | None]] = [(order, plans.place_along(order, _finite(ahead)))]
-    if complete:
-        tried.append((made.order(), plans.place_homes(made.device)))
-    for plan_order, placement in tried:
-        schedule = None if placement is None else plans.schedule(plans.plan(plan_order), placement)
-        search.evaluations += 1
-        if schedule is not None:
-            search.offer(schedule)
+    if _insert(made, search.heeding(order), ahead):
+        _offer_plan(search, plans, made.order(), plans.place_homes(made.device))
     if search.best is None:
         search.offer_order(search.problem.graph.input_order)
+
+
+def _offer_plan(search: Search, plans: Plans, order: Any, placement: IndexArray | None) -> None:
+    schedule = None if placement is None else plans.schedule(plans.plan(order), placement)
+    search.evaluations += 1
+    if schedule is not None:
+        search.offer(schedule)
 
 
 def _finite(ahead: FloatArray) -> FloatArray:

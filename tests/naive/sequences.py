@@ -219,19 +219,28 @@ def anneal_sequence(plain, walk, order, placement, devices, temperature, draws, 
 
 
 def anneal_keys(walk, keys, decode, has_costs, temperature, draws):
-    """Moves of one key or two, or of the last."""
+    """Moves of the keys of a share of the ops, of at least one, or of the last."""
     ops = len(keys) - 1
     for row in draws:
-        one = int(row[0] * ops)
-        two = int(row[1] * ops) if row[4] < 0.5 else one
-        reach = 0.2 if row[4] % 0.5 < 0.25 else 1.0
+        share, reach = min(1.0, max(0.02, 1 / ops)) ** row[1], 0.2 if row[3] < 0.5 else 1.0
+        drawn = [split_mix(int(row[0] * 2**53), op) for op in range(ops)]
         changed = keys.copy()
-        if has_costs and row[4] < 0.05:
+        if has_costs and row[3] < 0.05:
             changed[ops] = row[2]
         else:
-            changed[one] = keys[one] + reach * (row[2] - 0.5)
-            if two != one:
-                changed[two] = keys[two] + reach * (row[3] - 0.5)
-        if walk.accepts(*decode(changed), temperature, row[5]):
+            for op in range(ops):
+                if drawn[op] < share:
+                    changed[op] = keys[op] + reach * (drawn[op] / share - 0.5)
+                elif op == int(row[0] * ops):
+                    changed[op] = keys[op] + reach * (row[2] - 0.5)
+        if walk.accepts(*decode(changed), temperature, row[4]):
             keys = changed
     return keys
+
+
+def split_mix(seed, index):
+    """A number from 0 to 1 that looks random, as SplitMix64 makes it of a counter."""
+    mixed = (seed + index) * 0x9E3779B97F4A7C15 % 2**64
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ mixed >> shift) * factor % 2**64
+    return ((mixed ^ mixed >> 31) >> 11) / 2**53

@@ -10,10 +10,14 @@ from ..cost_model import State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..links import Links
+from ..uniform import seed_of, uniform
 from .lazy_decoder import Lazy, arrange
 from .memory_greedy import spread
 from .random_keys import Prices
 from .sequences import Aim, Walk, note_best, run_sequence
+
+LEAST_MOVED = 0.02
+"""The least share of the keys, on average, that a move changes, unless that is less than one."""
 
 
 @inlined
@@ -36,32 +40,49 @@ def price_keys(g: GraphArrays, s: State, z: Lazy, keys: Any, aim: Aim, links: Li
         prices.runtimes[at] = runtime
 
 
-@kernel
-def anneal_keys(g: GraphArrays, s: State, z: Lazy, keys: Any, aim: Aim, links: Links, walk: Walk) -> float:
-    """Anneal over keys, 6 draws a move; returns what the present `keys` cost then.
+@inlined
+def _copy(keys: Any, to: Any) -> None:
+    """Copy keys."""
+    for at in range(keys.size):
+        to[at] = keys[at]
 
-    A move adds a number within 0.1 or 0.5 to the keys of one op or two, or in one move of 20 redraws the
-    patience, if transfers cost anything.
+
+@inlined
+def _change(keys: Any, draws: Any, ops: int) -> None:
+    """Add a number within 0.1 or 0.5 to the keys of one op, and of a share of all others drawn for the move."""
+    seed, share = seed_of(draws[0]), min(1.0, max(LEAST_MOVED, 1.0 / ops)) ** draws[1]
+    reach = 0.2 if draws[3] < 0.5 else 1.0
+    one = int(draws[0] * ops)
+    for op in range(ops):
+        drawn = uniform(seed, op)
+        if drawn < share:
+            keys[op] += reach * (drawn / share - 0.5)
+        elif op == one:
+            keys[op] += reach * (draws[2] - 0.5)
+
+
+@kernel
+def anneal_keys(g: GraphArrays, s: State, z: Lazy, keys: Any, kept: Any, aim: Aim, links: Links, walk: Walk) -> float:
+    """Anneal over keys, 5 draws a move; returns what the present `keys` cost then. `kept` is scratch of their shape.
+
+    A move adds a number within 0.1 or 0.5 to the keys of some ops, from one or one in 50 to all, or in one move of 20
+    redraws the patience, if transfers cost anything.
     """
     ops, draws, energy = g.runtime.size, walk.draws, walk.energy
     nothing = Steps(z.order[:0], z.order[:0])
+    _copy(keys, kept)
     for move in range(draws.shape[0]):
-        one = int(draws[move, 0] * ops)
-        two = int(draws[move, 1] * ops) if draws[move, 4] < 0.5 else one
-        reach = 0.2 if draws[move, 4] % 0.5 < 0.25 else 1.0
-        if links.latency + links.microseconds_per_byte > 0.0 and draws[move, 4] < 0.05:
-            one, two = ops, ops
-        before_one, before_two = keys[one], keys[two]
-        keys[one] = draws[move, 2] if one == ops else before_one + reach * (draws[move, 2] - 0.5)
-        if two != one:
-            keys[two] = before_two + reach * (draws[move, 3] - 0.5)
-        bar = energy * (1.0 - draws[move, 5]) ** -walk.temperature
+        if links.latency + links.microseconds_per_byte > 0.0 and draws[move, 3] < 0.05:
+            keys[ops] = draws[move, 2]
+        else:
+            _change(keys, draws[move], ops)
+        bar = energy * (1.0 - draws[move, 4]) ** -walk.temperature
         _decode(g, s, z, keys, aim, links)
         _, new, peak, runtime = run_sequence(g, s, z.due, z.order, aim, links, bar, nothing)
         if new > bar:
-            keys[two] = before_two
-            keys[one] = before_one
+            _copy(kept, keys)
             continue
         energy = new
+        _copy(keys, kept)
         note_best(walk, aim, peak, runtime, z.order, s.placement)
     return energy

@@ -65,7 +65,7 @@ class MakespanAnnealing:
         self.state = new_state(self.arrays, devices, self.aim.memory)
         self.lazy, self.links = new_lazy(self.arrays, devices), links_of(self.problem)
         self.order, self.placement = np.empty(self.ops, np.int32), np.zeros(self.ops, np.int32)
-        self.keys = np.empty(0, np.float32)
+        self.keys, self.keys_before = np.empty(0, np.float32), np.empty(self.ops + 1, np.float32)
         self.move_draws: MoveDraws | None = None
         self.group_moves = NO_MOVES
         self.steps = new_steps(self.arrays, devices)
@@ -141,7 +141,8 @@ class MakespanAnnealing:
             if (now := (self.cooling.progress() - start) / max(1 - start, 1e-9)) >= share:
                 return
             first = hot * (cold / hot) ** (now / share)
-            energy = self._anneal(6, anneal_keys, (self.lazy, self.keys, aim), first, energy)
+            arguments = self.lazy, self.keys, self.keys_before, aim
+            energy = self._anneal(5, anneal_keys, arguments, first, energy)
 
     def over_cycles(self, hot: float, cold: float) -> None:
         """Anneal some keys, then the sequence of the best schedule anew, for longer each time, until time ends."""

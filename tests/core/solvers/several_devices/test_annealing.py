@@ -70,7 +70,7 @@ def test_auto_begins_a_small_graph_with_all_that_annealing_does(task, ops, devic
     runs = [_Recorded(problem, 1000 * ops) for _ in range(2)]
     for search, method in zip(runs, ("annealing", "auto"), strict=True):
         run(search, parse_method(method))
-    assert len(runs[0].offered) > 5
+    assert len(runs[0].offered) >= 4
     assert runs[1].offered == runs[0].offered
     assert runs[1].best_fitness == runs[0].best_fitness
 

@@ -86,9 +86,7 @@ def _critical_path(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> 
 
 
 def _offer(search: Search, edges: EdgeCosts, priority: FloatArray, ahead: FloatArray) -> None:
-    """Offer two schedules: in the order of the priorities by the machine's own rules, which takes little time, and
-    with insertion as in the papers.
-    """
+    """Offer two schedules: by the machine's own rules, which takes little time, then with insertion, as the papers."""
     plans = Plans(search.problem)
     order = _by_priority(search, edges, priority)
     _offer_plan(search, plans, order, plans.place_along(order, _finite(ahead)))

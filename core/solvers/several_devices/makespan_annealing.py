@@ -171,7 +171,8 @@ class MakespanAnnealing:
         excess = energy - aim.scale * runtime
         if excess > 0.0:
             self.cooling = Cooling(self.search, SHARE_OF_LIMIT)
-            weight = aim.weight * min(1.0, LIGHTLY * aim.scale * runtime / excess)
+            share = min(1.0, LIGHTLY * aim.scale * runtime / excess)
+            weight = aim.weight * (share or 1.0)  # against a makespan of nothing, all of it
             self.over_sequences(hot, cold, by_and_by, weight)
             self.cooling = Cooling(self.search)
 

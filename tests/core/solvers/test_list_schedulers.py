@@ -6,7 +6,9 @@ from schedopt.core.costs.machine_bounds import EdgeCosts
 from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.machine import Device, Machine
 from schedopt.core.problem import Problem
+from schedopt.core.search.search import Stopped
 from schedopt.core.solve import solve
+from schedopt.core.solvers.machines import list_schedulers
 from schedopt.core.solvers.machines.insertion import InsertionSchedule
 from schedopt.core.solvers.machines.ranks import upward_ranks
 
@@ -61,3 +63,17 @@ def test_heft_is_as_in_the_paper():
     ]  # fmt: skip
     assert solve(problem, "heft").runtime == 80
     assert solve(problem, "cpop").runtime <= 86
+
+
+def test_without_time_for_gaps_there_is_a_plan_of_several_devices(monkeypatch):
+    """Insertion takes most of the time: what is known by then is offered before."""
+
+    def stopped(*arguments):
+        raise Stopped
+
+    monkeypatch.setattr(list_schedulers, "_insert", stopped)
+    builder = GraphBuilder("two")
+    for number in range(2):
+        builder.add_op(f"op{number}", outputs=[1], runtime=5.0)
+    found = solve(Problem(builder.build(), "runtime", machine=Machine.equal(2)), "heft")
+    assert found.value == 5.0

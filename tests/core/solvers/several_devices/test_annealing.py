@@ -2,10 +2,12 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import naive
 import numpy as np
 import pytest
+from schedopt.core.arrays import frozen
 from schedopt.core.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Search, Watcher
@@ -41,6 +43,16 @@ def test_a_memory_limit_that_binds_is_kept():
     assert kept.is_feasible
     assert kept.simulation.peak <= limit
     assert kept.value < float(graph.runtime.sum())
+
+
+def test_a_memory_limit_of_ops_that_take_no_time():
+    """The excess of a plan has no makespan to be weighed against."""
+    graph, _ = naive.random_graph(np.random.default_rng(100), 60)
+    idle = replace(graph, runtime=frozen(np.zeros(60), np.float64))
+    limit = solve(Problem(idle, "memory", 2), "auto", evaluations=2000).simulation.peak
+    kept = solve(Problem(idle, "runtime", 2, limit, 1e6, 3.0), "auto", evaluations=3000)
+    assert kept.is_feasible
+    assert kept.value > 0, "what is sent takes time"
 
 
 class _Recorded(Search):

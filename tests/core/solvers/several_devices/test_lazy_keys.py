@@ -8,6 +8,7 @@ from schedopt.core.costs.simulator import simulate
 from schedopt.core.costs.verifier import verify
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
+from schedopt.core.solvers.several_devices import lazy_keys
 from schedopt.core.solvers.several_devices.lazy_keys import LazyChromosomes, bottom_levels
 
 
@@ -34,3 +35,14 @@ def test_bottom_levels_are_longest_paths():
         return plain.runtime[op] + max((level(v) for v in plain.after[op]), default=0.0)
 
     assert bottom_levels(graph).tolist() == pytest.approx([level(op) for op in plain.ops])
+
+
+@pytest.mark.parametrize(("task", "estimate"), [("memory", "seconds_to_spread"), ("runtime", "seconds_to_decode")])
+@pytest.mark.parametrize(("seconds", "rows"), [(1e-9, 18_000), (0.02, 2), (10.0, 1)])
+def test_keys_that_take_long_to_decode_are_few_between_two_looks_at_the_clock(
+    task, estimate, seconds, rows, monkeypatch
+):
+    monkeypatch.setattr(lazy_keys, estimate, lambda problem: seconds)
+    graph, _ = naive.random_graph(np.random.default_rng(98), 25)
+    found = LazyChromosomes(Search(Problem(graph, task, 2))).rows_at_once
+    assert found == rows if rows < 18_000 else found > rows // 2

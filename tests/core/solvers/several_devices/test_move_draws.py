@@ -1,4 +1,4 @@
-"""Moves that send less are drawn more often, none is excluded, and free transfers are left alone."""
+"""Moves that send less, or of what fills full places, are drawn more often; none is excluded."""
 
 from dataclasses import replace
 
@@ -8,10 +8,11 @@ import pytest
 from naive.cuts import move_weights
 from schedopt.core.arrays import frozen
 from schedopt.core.kernels.graph_arrays import graph_arrays
+from schedopt.core.kernels.several_devices.lifetimes import Sequence, new_lifetimes
 from schedopt.core.problem import Problem
 from schedopt.core.solve import solve
-from schedopt.core.solvers.several_devices import makespan_annealing
-from schedopt.core.solvers.several_devices.move_draws import SHARE_AS_EVER, MoveDraws
+from schedopt.core.solvers.several_devices import makespan_annealing, peak_annealing
+from schedopt.core.solvers.several_devices.move_draws import SHARE_AS_EVER, MoveDraws, PeakDraws
 
 
 def _drawn(draws, placement, devices):
@@ -98,3 +99,54 @@ def test_moves_are_weighed_where_transfers_take_time(settings, is_used, monkeypa
     solve(Problem(graph, "runtime", 3, **settings), "annealing", evaluations=20_000)
     assert bool(sizes) == is_used
     assert max(sizes, default=0) <= 40, "weights would be of another placement"
+
+
+def _held(graph, order, tensor):
+    """The places at which a tensor is held on one device or another: from where it is made to where it is read last."""
+    place = {op: at for at, op in enumerate(order)}
+    first = next(place[op] for op in order if tensor in graph.outputs(op))
+    readers = [op for op in order if tensor in graph.inputs[1][graph.inputs[0][op] : graph.inputs[0][op + 1]]]
+    last = len(order) - 1 if graph.is_final[tensor] else max([first, *map(place.get, readers)])
+    return range(first, last + 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ops_that_fill_full_places_are_drawn_more_often(seed):
+    """By the root of bytes times penalties, of what an op makes and reads and of its own; the others uniformly."""
+    rng = np.random.default_rng([11, seed])
+    graph, plain = naive.random_graph(rng, 12)
+    arrays, order = graph_arrays(graph, 2), naive.random_order(rng, plain)
+    position = np.empty(12, np.int32)
+    position[order] = np.arange(12)
+    sequence = Sequence(np.array(order, np.int32), position, rng.integers(0, 2, 12).astype(np.int32), np.empty(0, bool))
+    lifetimes = new_lifetimes(arrays, 2)
+    penalty = lifetimes.present.penalty
+    penalty[:] = rng.random(12)
+    filled = [size * sum(penalty[_held(graph, order, n)]) for n, size in enumerate(graph.tensor_size.tolist())]
+    weights = np.zeros(12)
+    for op in range(12):
+        touched = [*graph.outputs(op), *graph.inputs[1][slice(*graph.inputs[0][op : op + 2])]]
+        own = graph.persistent[op] * penalty.sum() + graph.workspace[op] * penalty[order.index(op)]
+        weights[op] = np.sqrt(sum(filled[tensor] for tensor in touched) + own)
+    draws = rng.random((200_000, 6))
+    before = draws.copy()
+    PeakDraws(arrays, lifetimes, sequence).rewrite(draws, 0.8)
+    found = np.bincount((draws[:, 0] * 12).astype(int), minlength=12) / 200_000
+    assert found == pytest.approx(0.8 * weights / weights.sum() + 0.2 / 12, abs=5 * np.sqrt(0.5 / 200_000))
+    assert np.array_equal(draws[:, 1:], before[:, 1:])
+
+
+def test_moves_for_the_peak_are_aimed_less_and_less(monkeypatch):
+    shares, rewrite = [], PeakDraws.rewrite
+
+    def spy(self, draws, share):
+        if len(self.penalty) == 40:
+            shares.append(share)
+        rewrite(self, draws, share)
+
+    monkeypatch.setattr(PeakDraws, "rewrite", spy)
+    graph, _ = naive.random_graph(np.random.default_rng(8), 40)
+    solve(Problem(graph, "memory", 2), "annealing", evaluations=40_000)
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] == pytest.approx(peak_annealing.AIMED)
+    assert 0 <= shares[-1] < 0.1 * peak_annealing.AIMED

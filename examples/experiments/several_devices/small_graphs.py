@@ -2,7 +2,7 @@
 
 usage: python examples/experiments/several_devices/small_graphs.py FOLDER [--graphs N] [--seconds S] [--devices 2 4]
        [--methods NAME...] [--largest OPS] [--only GRAPH...] [--bandwidth BYTES_PER_SECOND] [--latency MICROSECONDS]
-       [--open] [--jobs N] [--clock wall|processor, default wall] [--resume FILE.jsonl]
+       [--open] [--jobs N] [--seed N] [--clock wall|processor, default wall] [--resume FILE.jsonl]
     schedopt gen synthetic FOLDER --nodes 8-58 --count 200 --seed 2018 makes the graphs: 10 to 60 ops.
 A row per task and number of devices says, of each method: the mean of how far it is above the best of all, with its
 standard error, on how many graphs it is above it, and how many it proves optimal. A last row names the graphs on which
@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--open", action="store_true")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--resume", type=Path)
     given = parser.parse_args()
     if given.clock == "processor":
@@ -71,7 +72,7 @@ def _print_table(files: list[Path], task: Any, devices: int, given: argparse.Nam
     def run(file: Path, method: str, jobs: int) -> list[Any]:
         if given.clock == "processor":
             share_processor_time(jobs)
-        limits = {"time_limit": given.seconds, "jobs": jobs}
+        limits = {"time_limit": given.seconds, "jobs": jobs, "seed": given.seed}
         result = schedopt.solve(file, task=task, devices=devices, method=method, **limits, **links)
         return [result.value, result.status == "optimal"]
 
@@ -81,6 +82,7 @@ def _print_table(files: list[Path], task: Any, devices: int, given: argparse.Nam
             jobs = 1 if column else given.jobs
             key = [str(file.relative_to(given.folder)), task, devices, method, given.seconds, given.clock, *paid]
             key += [f"{jobs} workers"] if jobs > 1 else []
+            key += [f"seed {given.seed}"] if given.seed else []
             values[row, column], is_proven = runs.found(key, partial(run, file, method, jobs))
             proven[column] += is_proven
             if given.open and is_proven and not column:

@@ -133,7 +133,7 @@ class LazyChromosomes(Chromosomes):
         self.genes = self.graph.num_ops + 1
         self.aim = aim_of(self.problem)
         seconds = seconds_to_spread if self.aim.is_peak else seconds_to_decode
-        self.affordable = int(LONGEST_UNSEEN * search.jobs / seconds(self.problem))
+        self.affordable = int(LONGEST_UNSEEN * search.jobs / (seconds(self.problem) + _SECONDS_PER_OP))
 
     @property
     def rows_at_once(self) -> int:

@@ -19,6 +19,7 @@ from .sequences import Aim, Due, Walk, drawn_device, note_best, run_sequence, sh
 
 SWAPPED = 0.3
 """Of the moves that leave an op's device, where transfers are free: two ops swap theirs instead."""
+ROUNDING_OF_SUMS = 1e-9
 
 
 @inlined
@@ -65,7 +66,8 @@ def _price(
     runtime = makespan_of(g, course, q, first, aim, links, bar / aim.scale)
     cost, peak = aim.scale * runtime, 0
     if aim.memory and cost <= bar:
-        _, cost, peak, runtime = run_sequence(g, s, due, q.order, aim, links, bar, Steps(q.order[:0], q.order[:0]))
+        left = bar - cost + ROUNDING_OF_SUMS * bar
+        _, cost, peak, runtime = run_sequence(g, s, due, q.order, aim, links, left, Steps(q.order[:0], q.order[:0]))
     return cost, peak, runtime
 
 

@@ -6,6 +6,7 @@ then refine what no keys decode to.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import cycle
@@ -27,7 +28,7 @@ from ...schedule import Schedule
 from ...search.search import Search, Stopped
 from .balanced_cuts import BalancedCuts
 from .cooling import Cooling
-from .excess_weights import Weighing, at_once, by_and_by
+from .excess_weights import UncheckedMoves, Weighing, at_once, by_and_by
 from .gp_dfs import merge
 from .lazy_keys import EXCESS_WEIGHT, aim_of, as_schedule, has_time_to_decode, seconds_to_decode
 from .move_draws import MoveDraws
@@ -192,20 +193,40 @@ class MakespanAnnealing:
         scratch = self.lazy.due, new_course(self.arrays, self.problem.graph.input_order, self.links)
         if self.problem.is_paid:
             self.move_draws = MoveDraws(self.problem, self.arrays, self.state.placement)
+        unchecked = UncheckedMoves()
         while not search.must_stop() and (now := self.cooling.progress()) < 1.0:
             temperature = hot * (cold / hot) ** ((now - start) / (1.0 - start))
-            energy = self._anneal(columns, anneal_sequence, (scratch, order, position, aim), temperature, energy)
+            present = order, position, self.state.placement
+            before = [values.copy() for values in present] if (moves := unchecked.next()) else []
+            heeded = aim._replace(memory=False) if moves else aim
+            arguments = scratch, order, position, heeded
+            energy = self._anneal(columns, anneal_sequence, arguments, temperature, energy, moves)
             if aim.memory and not search.must_stop():
                 passed = (self.cooling.progress() - now) / (1.0 - start)
-                aim, energy = self._reweigh(aim, order, weigh, passed)
+                weighed, cost, is_within = self._reweigh(aim, order, weigh, passed)
+                if unchecked.keeps(is_within):
+                    aim, energy = weighed, cost
+                else:
+                    for values, old in zip(present, before, strict=True):
+                        values[:] = old
 
-    def _reweigh(self, aim: Aim, order: Any, weigh: Weighing, passed: float) -> tuple[Aim, float]:
-        """Weigh the excess more while the present sequence has any, else less; return what it costs then."""
+    def _reweigh(self, aim: Aim, order: Any, weigh: Weighing, passed: float) -> tuple[Aim, float, bool]:
+        """Weigh the excess more if the present sequence has any, else less; offer it if it is the best.
+
+        Returns
+        -------
+        tuple
+            What to minimise then, what the sequence costs, and whether it keeps the limit.
+        """
         self.search.evaluations += 1
         _, energy, peak, runtime = self._run(aim, order)
-        weight = weigh(aim.weight, peak > aim.limit, passed)
+        is_within = peak <= aim.limit
+        if is_within and (0, runtime) < self.search.best_fitness:
+            self.order[:], self.placement[:] = order, self.state.placement
+            self._offer(aim)
+        weight = weigh(aim.weight, not is_within, passed)
         penalty = (energy - aim.scale * runtime) * weight / aim.weight
-        return aim._replace(weight=weight), penalty + aim.scale * runtime
+        return aim._replace(weight=weight), penalty + aim.scale * runtime, is_within
 
     def _scale(self) -> float:
         return 1.0 / max(self.search.lower_bound, 1e-9)
@@ -229,16 +250,28 @@ class MakespanAnnealing:
         return run_sequence(self.arrays, self.state, self.lazy.due, order, aim, links, np.inf, steps)
 
     def _anneal(
-        self, columns: int, kernel: Callable[..., float], arguments: tuple[Any, ...], temperature: float, energy: float
+        self,
+        columns: int,
+        kernel: Callable[..., float],
+        arguments: tuple[Any, ...],
+        temperature: float,
+        energy: float,
+        unchecked: int = 0,
     ) -> float:
-        """Make some moves at one temperature, offer the best, and return what the present schedule costs."""
+        """Make some moves at one temperature, offer the best, and return what the present schedule costs.
+
+        Of moves that are `unchecked`, as many at most, none is offered.
+        """
         search = self.search
-        moves = self.cooling.moves(self.ops if self.aim.memory or kernel is anneal_keys else self.ops // PRICED_AGAIN)
+        is_run_whole = kernel is anneal_keys or (self.aim.memory and not unchecked)
+        moves = self.cooling.moves(self.ops if is_run_whole else self.ops // PRICED_AGAIN)
+        if unchecked:
+            moves = min(moves, unchecked)
         if kernel is anneal_keys:
             moves = min(moves, max(1, int(SECONDS_OF_KEYS / max(self.seconds_to_decode, 1e-9))))
         if self.move_draws:
             moves = min(moves, self.ops)
-        excess, value = search.best_fitness
+        excess, value = (0, -math.inf) if unchecked else search.best_fitness
         best = np.array([min(excess, 2**62), value], np.float64)
         before = best.copy()
         draws = search.rng.random((moves, columns))

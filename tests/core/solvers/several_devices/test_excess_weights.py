@@ -3,12 +3,23 @@
 import naive
 import numpy as np
 import pytest
+from schedopt.core.kernels.several_devices.makespans import anneal_sequence
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solve import solve
 from schedopt.core.solvers.several_devices import annealing, excess_weights
-from schedopt.core.solvers.several_devices.excess_weights import HEAVIEST, RISE, at_once, by_and_by
+from schedopt.core.solvers.several_devices.excess_weights import (
+    HEAVIEST,
+    LEAST_UNCHECKED,
+    MOST_UNCHECKED,
+    PAUSE,
+    RISE,
+    UncheckedMoves,
+    at_once,
+    by_and_by,
+)
 from schedopt.core.solvers.several_devices.lazy_keys import EXCESS_WEIGHT
+from schedopt.core.solvers.several_devices.makespan_annealing import MakespanAnnealing
 
 
 def test_a_weight_by_and_by_rises_by_as_much_however_many_parts_the_annealing_has():
@@ -24,6 +35,88 @@ def test_a_weight_by_and_by_rises_by_as_much_however_many_parts_the_annealing_ha
 def test_a_weight_at_once_is_never_light():
     assert at_once(0.01, False) == at_once(0.01, True) == EXCESS_WEIGHT
     assert at_once(2 * EXCESS_WEIGHT, True) > 2 * EXCESS_WEIGHT > at_once(2 * EXCESS_WEIGHT, False) > EXCESS_WEIGHT
+
+
+def test_moves_go_unchecked_in_batches_that_grow_while_the_limit_is_kept():
+    moves = UncheckedMoves()
+    assert moves.next() == 0
+    assert moves.keeps(False)
+    assert moves.next() == 0
+    assert moves.keeps(True)
+    sizes = []
+    for _ in range(12):
+        sizes.append(moves.next())
+        assert moves.keeps(True)
+    assert sizes == [min(LEAST_UNCHECKED * 2**turn, MOST_UNCHECKED) for turn in range(12)]
+
+
+def test_moves_that_end_beyond_the_limit_are_not_kept_and_after_the_fewest_each_is_looked_at_for_a_while():
+    moves = UncheckedMoves()
+    moves.next()
+    moves.keeps(True)
+    moves.next()
+    moves.keeps(True)
+    assert moves.next() == 2 * LEAST_UNCHECKED
+    assert not moves.keeps(False)
+    assert moves.next() == LEAST_UNCHECKED
+    assert not moves.keeps(False)
+    for _ in range(PAUSE):
+        assert moves.next() == 0
+        assert moves.keeps(True)
+    assert moves.next() == LEAST_UNCHECKED
+
+
+def test_unchecked_moves_that_end_beyond_the_limit_are_taken_back(monkeypatch):
+    """Each batch begins where the last one ended or, if that was taken back, where it began."""
+    anneal, keeps = MakespanAnnealing._anneal, UncheckedMoves.keeps
+    starts, ends, kept = [], [], []
+
+    def seen_anneal(self, columns, kernel, arguments, temperature, energy, unchecked=0):
+        if kernel is not anneal_sequence or not self.aim.memory:
+            return anneal(self, columns, kernel, arguments, temperature, energy, unchecked)
+        present = arguments[1], arguments[2], self.state.placement
+        starts.append([values.copy() for values in present])
+        before = self.search.best_fitness
+        result = anneal(self, columns, kernel, arguments, temperature, energy, unchecked)
+        assert not unchecked or self.search.best_fitness == before
+        ends.append([values.copy() for values in present])
+        return result
+
+    def seen_keeps(self, is_within):
+        kept.append((self.made, keeps(self, is_within)))
+        return kept[-1][1]
+
+    monkeypatch.setattr(MakespanAnnealing, "_anneal", seen_anneal)
+    monkeypatch.setattr(UncheckedMoves, "keeps", seen_keeps)
+    search = Search(_limited(100), max_evaluations=20_000)
+    annealing.solve(search, annealing.Parameters())
+    assert {is_kept for made, is_kept in kept if made} == {True, False}
+    assert any(not _are_same(*both) for both in zip(starts, ends, strict=True))
+    goes_on = [
+        _are_same(starts[turn + 1], (ends if is_kept else starts)[turn])
+        for turn, (_, is_kept) in enumerate(kept[: len(starts) - 1])
+    ]
+    assert sum(goes_on) >= len(goes_on) - 1  # a second annealing starts from the best
+
+
+def _are_same(some, others):
+    return all((one == other).all() for one, other in zip(some, others, strict=True))
+
+
+def test_unchecked_moves_find_what_is_offered(monkeypatch):
+    reweigh, bests = MakespanAnnealing._reweigh, []
+
+    def seen(self, *arguments):
+        before = self.search.best_fitness
+        result = reweigh(self, *arguments)
+        bests.append(self.search.best_fitness < before)
+        return result
+
+    monkeypatch.setattr(MakespanAnnealing, "_reweigh", seen)
+    problem = _limited(100)
+    search = Search(Problem(problem.graph, "runtime", 2, 10**12, 1e6, 3.0), max_evaluations=20_000)
+    annealing.solve(search, annealing.Parameters())
+    assert any(bests)
 
 
 def _limited(seed):

@@ -163,12 +163,15 @@ class Search:
 
     def must_stop(self) -> bool:
         """Whether time or evaluations have run out, Ctrl-C was pressed, or the bound is met."""
+        return self.must_stop_at_once() or self.evaluations_left < 1 or self.is_optimal
+
+    def must_stop_at_once(self) -> bool:
+        """Whether time has run out or Ctrl-C was pressed: also amid what the result does not depend on."""
         if self.on_progress:
             self.on_progress(self)
         if time.monotonic() >= self.deadline - (self.kept_back if self.best is None else 0.0):
             self.timed_out = True
-        exhausted = self.evaluations_left < 1
-        return self.timed_out or exhausted or self.interrupt.is_set() or self.is_optimal
+        return self.timed_out or self.interrupt.is_set()
 
     def heeding(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yield items of some work, and raise `Stopped` among them if the search must stop."""

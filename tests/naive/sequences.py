@@ -222,7 +222,7 @@ def anneal_keys(walk, keys, decode, has_costs, temperature, draws):
     """Moves of the keys of a share of the ops, of at least one, or of the last."""
     ops = len(keys) - 1
     for row in draws:
-        share, reach = min(1.0, max(0.02, 1 / ops)) ** row[1], 0.2 if row[3] < 0.5 else 1.0
+        share, reach = max(0.02, 1 / ops) ** row[1], 0.2 if row[3] < 0.5 else 1.0
         drawn = [split_mix(int(row[0] * 2**53), op) for op in range(ops)]
         changed = keys.copy()
         if has_costs and row[3] < 0.05:

@@ -50,7 +50,7 @@ def _copy(keys: Any, to: Any) -> None:
 @inlined
 def _change(keys: Any, draws: Any, ops: int) -> None:
     """Add a number within 0.1 or 0.5 to the keys of one op, and of a share of all others drawn for the move."""
-    seed, share = seed_of(draws[0]), min(1.0, max(LEAST_MOVED, 1.0 / ops)) ** draws[1]
+    seed, share = seed_of(draws[0]), max(LEAST_MOVED, 1.0 / ops) ** draws[1]
     reach = 0.2 if draws[3] < 0.5 else 1.0
     one = int(draws[0] * ops)
     for op in range(ops):

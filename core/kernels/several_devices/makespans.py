@@ -20,6 +20,7 @@ from .sequences import Aim, Due, Walk, drawn_device, note_best, run_sequence, sh
 SWAPPED = 0.3
 """Of the moves that leave an op's device, where transfers are free: two ops swap theirs instead."""
 ROUNDING_OF_SUMS = 1e-9
+"""Of a bar: penalties are added in another order than they are compared."""
 
 
 @inlined
@@ -60,7 +61,8 @@ def _price(
 ) -> tuple[float, int, float]:
     """Return what a sequence costs, its peak and makespan, given the first place where it is not the present one.
 
-    Costs are above the bar if the makespan alone is; the peak is 0 without memory accounting.
+    Costs above the bar need not be exact: they are those of the makespan if that alone is above it, or infinite. The
+    peak is 0 without memory accounting.
     """
     due, course = scratch
     runtime = makespan_of(g, course, q, first, aim, links, bar / aim.scale)

@@ -32,7 +32,7 @@ class MachineChromosomes(Chromosomes):
 
     @property
     def rows_at_once(self) -> int:
-        """How many rows are priced between two looks at the clock: one, which takes long beside a look."""
+        """How many rows are drawn and priced before the search may end: one, which takes long beside a look."""
         return 1
 
     def price(self, population: Population) -> FloatArray:

@@ -28,8 +28,10 @@ EXCESS_WEIGHT = 10.0
 LONGEST_DECODING = 0.5
 """Seconds that keys of a makespan may take to decode, as nothing stops that; `list_schedule` is for larger graphs."""
 LONGEST_UNSEEN = 0.05
-"""Seconds that keys may take to decode between two looks at the clock."""
+"""Seconds that keys may take to decode between two looks at the clock, about, unless one row takes longer."""
 _SECONDS_PER_LOOK, _SECONDS_PER_READ, _SECONDS_PER_TRY, _SECONDS_PER_OP = 2e-9, 4e-9, 2.5e-9, 2e-6
+_SECONDS_PER_STEP = 1e-7
+"""Of an op and a device, to run what was decoded."""
 
 
 def aim_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Aim:
@@ -133,12 +135,12 @@ class LazyChromosomes(Chromosomes):
         self.genes = self.graph.num_ops + 1
         self.aim = aim_of(self.problem)
         seconds = seconds_to_spread if self.aim.is_peak else seconds_to_decode
-        self.affordable = int(LONGEST_UNSEEN * search.jobs / (seconds(self.problem) + _SECONDS_PER_OP))
+        self._seconds = seconds(self.problem) + _SECONDS_PER_STEP * self.graph.num_ops * self.devices
 
     @property
-    def rows_at_once(self) -> int:
-        """How many rows are priced between two looks at the clock."""
-        return max(1, min(super().rows_at_once, self.affordable))
+    def rows_per_look(self) -> int:
+        """How many rows are priced between two looks at the clock, on all threads."""
+        return min(self.rows_at_once, self.search.jobs * max(1, int(LONGEST_UNSEEN / self._seconds)))
 
     def _new_scratch(self) -> tuple[Any, Any]:
         state, _ = super()._new_scratch()

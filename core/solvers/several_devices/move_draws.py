@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...arrays import FloatArray, IndexArray
+from ...graph import CostGraph
 from ...kernels.graph_arrays import GraphArrays
 from ...kernels.several_devices.balanced_cuts import Cuts, weigh_moves
 from ...kernels.several_devices.lifetimes import Lifetimes, Sequence
@@ -65,12 +66,13 @@ class PeakDraws:
     """Rewrites the draws of an annealing for the peak, so that ops which fill the fullest places are drawn more often.
 
     An op's weight is the square root of what the tensors that it makes or reads, its own bytes and its workspace add
-    to, each with the penalties of all places where it is held: without the root few ops would have all draws. The
-    weights are found anew once as many moves were drawn as there are ops.
+    to, each with the penalties of all places where it is held: without the root few ops would have all draws. A view is
+    what it is a view of, which is held as long as any of its views. The weights are found anew once as many moves were
+    drawn as there are ops.
 
     Parameters
     ----------
-    arrays
+    graph, arrays
         The graph.
     lifetimes
         Those of the present sequence, whose penalties the annealing writes to.
@@ -78,8 +80,8 @@ class PeakDraws:
         The present one, which the annealing writes to.
     """
 
-    def __init__(self, arrays: GraphArrays, lifetimes: Lifetimes, sequence: Sequence) -> None:
-        self.arrays, self.penalty, self.sequence = arrays, lifetimes.present.penalty, sequence
+    def __init__(self, graph: CostGraph, arrays: GraphArrays, lifetimes: Lifetimes, sequence: Sequence) -> None:
+        self.arrays, self.penalty, self.sequence, self.root = arrays, lifetimes.present.penalty, sequence, graph.root
         self.reader = np.repeat(np.arange(len(arrays.runtime)), np.diff(arrays.input_ptr))
         self.sums, self.drawn = np.empty(0), len(arrays.runtime)
 
@@ -108,7 +110,8 @@ class PeakDraws:
         first = place[g.producer]
         last = np.where(g.is_final, ops - 1, first)
         np.maximum.at(last, g.inputs, place[self.reader])
-        filled = g.tensor_size * (until[last + 1] - until[first])
+        np.maximum.at(last, self.root, last)
+        filled = (g.tensor_size * (until[last + 1] - until[first]))[self.root]
         made = np.bincount(g.producer, filled, ops)
         read = np.bincount(self.reader, filled[g.inputs], ops)
         weights: FloatArray = np.sqrt(made + read + g.persistent * until[-1] + g.workspace * self.penalty[place])

@@ -61,8 +61,6 @@ PLACES_AGAIN, USES_AGAIN = 0.05, 2.0
 POWER, STEEPER = 16, (1, 2, 4, 8)
 """Penalties grow with this power of the bytes, and are so much steeper near the peak, one after the other; so must what
 is accepted. A sum over thousands of places says little of the largest before it is steep."""
-
-
 AIMED = 0.8
 """Of the moves of the annealing, at first, those of ops that fill the fullest places; fewer and fewer, none at last."""
 
@@ -266,7 +264,7 @@ class LeastPeak:
         present, found = self._best_sequence(), self._best_sequence()
         start, work, least = self.progress(), self._work_per_move(), self.peak
         steeper, priced, offered, scale = 0, -math.inf, search.evaluations, Scale(0.0, 1.0)
-        aimed = PeakDraws(self.arrays, self.lifetimes, present)
+        aimed = PeakDraws(self.problem.graph, self.arrays, self.lifetimes, present)
         while not self.must_stop():
             part = (self.progress() - start) / (1.0 - start)
             stage = STEEPER[min(len(STEEPER) - 1, int(part * len(STEEPER)))]

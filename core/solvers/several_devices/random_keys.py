@@ -87,17 +87,22 @@ class Chromosomes:
         there was no time for are infinite.
         """
         fitness = np.full((len(population), 2), np.inf)
-        rows = self.rows_at_once
+        rows = self.rows_per_look
         for start in range(0, len(population), rows):
-            if start and self.search.must_stop():
+            if start and self.search.must_stop_at_once():
                 break
             fitness[start : start + rows] = self._price_rows(population[start : start + rows])
         return fitness
 
     @property
     def rows_at_once(self) -> int:
-        """How many rows are priced between two looks at the clock."""
+        """How many rows are drawn and priced before the search may end, however many threads price them."""
         return max(1, _MOST_READS // (self.graph.num_ops + len(self.arrays.inputs)))
+
+    @property
+    def rows_per_look(self) -> int:
+        """How many of them are priced between two looks at the clock."""
+        return self.rows_at_once
 
     def _price_rows(self, population: Population) -> FloatArray:
         count = len(population)

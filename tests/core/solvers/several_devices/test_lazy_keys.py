@@ -6,8 +6,10 @@ import pytest
 from models.sequences import SequenceCase
 from schedopt.core.costs.simulator import simulate
 from schedopt.core.costs.verifier import verify
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
+from schedopt.core.solve import solve
 from schedopt.core.solvers.several_devices import lazy_keys
 from schedopt.core.solvers.several_devices.lazy_keys import LazyChromosomes, bottom_levels
 
@@ -38,11 +40,27 @@ def test_bottom_levels_are_longest_paths():
 
 
 @pytest.mark.parametrize(("task", "estimate"), [("memory", "seconds_to_spread"), ("runtime", "seconds_to_decode")])
-@pytest.mark.parametrize(("seconds", "rows"), [(1e-9, 18_000), (0.02, 2), (10.0, 1)])
+@pytest.mark.parametrize(
+    ("seconds", "jobs", "rows"), [(1e-9, 1, 5000), (0.02, 1, 2), (10.0, 1, 1), (0.02, 4, 8), (10.0, 4, 4)]
+)
 def test_keys_that_take_long_to_decode_are_few_between_two_looks_at_the_clock(
-    task, estimate, seconds, rows, monkeypatch
+    task, estimate, seconds, jobs, rows, monkeypatch
 ):
+    """As many per thread; how many are drawn before the search may end does not depend on the threads."""
     monkeypatch.setattr(lazy_keys, estimate, lambda problem: seconds)
     graph, _ = naive.random_graph(np.random.default_rng(98), 25)
-    found = LazyChromosomes(Search(Problem(graph, task, 2))).rows_at_once
-    assert found == rows if rows < 18_000 else found > rows // 2
+    with LazyChromosomes(Search(Problem(graph, task, 2), jobs=jobs)) as chromosomes:
+        assert chromosomes.rows_per_look == rows if rows < 5000 else chromosomes.rows_per_look > rows
+        assert chromosomes.rows_at_once == 10**6 // (25 + len(graph.inputs[1]))
+
+
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_a_search_that_meets_its_bound_prices_as_many_keys_on_any_number_of_threads(task, monkeypatch):
+    """Ops that wait for nothing are on two devices at once, as is proven."""
+    monkeypatch.setattr(lazy_keys, "LONGEST_UNSEEN", 0.0)
+    builder = GraphBuilder("apart")
+    for op in range(20):
+        builder.add_op(f"op{op}", outputs=[1024], runtime=1.0)
+    problem = Problem(builder.build(), task, 2)
+    spent = [solve(problem, "brkga:decoder=lazy", evaluations=1000, jobs=jobs).evaluations for jobs in (1, 2, 3)]
+    assert spent[0] == spent[1] == spent[2] < 1000

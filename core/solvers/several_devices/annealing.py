@@ -26,6 +26,8 @@ LARGEST_IMPATIENT = 10_000
 """Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
 SHARE_WITHOUT_LIMIT = 0.2
 """Of the budget, where transfers take time: for a schedule that may exceed the memory limit."""
+HOTTER_WITHIN = 4.0
+"""How much hotter the annealing of a schedule that keeps a limit begins: what once exceeded it is far from the best."""
 LARGEST_IN_CYCLES = 64
 HOTTER_PEAK = 20.0
 """How much hotter the cycles of a small graph's peak are, but for the first, than the annealing of a larger one's."""
@@ -156,7 +158,7 @@ def _minimise_within_limit(search: Search, p: Parameters, for_peak: tuple[float,
     annealing = MakespanAnnealing(search)
     annealing.over_excess(fast, p.hot, p.cold)
     annealing.start_from_best()
-    annealing.over_sequences(p.hot, p.cold)
+    annealing.over_sequences(HOTTER_WITHIN * p.hot, p.cold)
 
 
 def _without_limit(search: Search, p: Parameters, for_peak: tuple[float, float]) -> Schedule:

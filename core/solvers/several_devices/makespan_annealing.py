@@ -40,7 +40,7 @@ OPS_PER_WINDOW = (36, 108)
 SHARE_OF_TRIES, SHARE_OF_CUTS = 0.05, 0.2
 """Of the budget left: each size of window is tried, and once more for longer if that is clearly better."""
 CLEARLY_BETTER = 0.95
-SHARE_OF_LIMIT, LIGHTLY = 0.9, 0.05
+SHARE_OF_LIMIT, LIGHTLY = 0.5, 0.3
 """The share of the budget left in which a schedule returns within the memory limit, and what its excess weighs at
 first, against its makespan."""
 KEYS_PER_OP = 40

@@ -33,14 +33,19 @@ class UncheckedMoves:
 
     While the limit is kept some are, and all of them are taken back if it no longer is. There are twice as many each
     time that it still is, else half as many; if they were the fewest, the memory of each move is looked at for a while.
+
+    Parameters
+    ----------
+    are_priced
+        Whether the makespan is known without the memory; if not, the memory of each move is looked at.
     """
 
-    def __init__(self) -> None:
-        self.size, self.pause, self.made, self.is_within = LEAST_UNCHECKED, 0, 0, False
+    def __init__(self, are_priced: bool) -> None:
+        self.are_priced, self.size, self.pause, self.made, self.is_within = are_priced, LEAST_UNCHECKED, 0, 0, False
 
     def next(self) -> int:
         """Return how many moves are next, or 0 if the memory of each is looked at."""
-        self.made = self.size if self.is_within and not self.pause else 0
+        self.made = self.size if self.are_priced and self.is_within and not self.pause else 0
         self.pause = max(0, self.pause - 1)
         return self.made
 

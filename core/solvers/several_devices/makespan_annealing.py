@@ -190,16 +190,16 @@ class MakespanAnnealing:
         self.state.placement[:] = self.placement
         self.group_moves = moves_of(groups_in_time(search))
         columns = 6 if self.group_moves.groups.first.size else 5
-        scratch = self.lazy.due, new_course(self.arrays, self.problem.graph.input_order, self.links)
+        course = new_course(self.arrays, self.problem.graph.input_order, self.links)
         if self.problem.is_paid:
             self.move_draws = MoveDraws(self.problem, self.arrays, self.state.placement)
-        unchecked = UncheckedMoves()
+        unchecked = UncheckedMoves(aim.together or not course.has_hubs)
         while not search.must_stop() and (now := self.cooling.progress()) < 1.0:
             temperature = hot * (cold / hot) ** ((now - start) / (1.0 - start))
             present = order, position, self.state.placement
             before = [values.copy() for values in present] if (moves := unchecked.next()) else []
             heeded = aim._replace(memory=False) if moves else aim
-            arguments = scratch, order, position, heeded
+            arguments = (self.lazy.due, course), order, position, heeded
             energy = self._anneal(columns, anneal_sequence, arguments, temperature, energy, moves)
             if aim.memory and not search.must_stop():
                 passed = (self.cooling.progress() - now) / (1.0 - start)

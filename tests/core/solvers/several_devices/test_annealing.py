@@ -47,7 +47,7 @@ def test_a_memory_limit_that_binds_is_kept():
 
 def test_a_memory_limit_of_ops_that_take_no_time():
     """The excess of a plan has no makespan to be weighed against."""
-    graph, _ = naive.random_graph(np.random.default_rng(100), 60)
+    graph, _ = naive.random_graph(np.random.default_rng(101), 60)
     idle = replace(graph, runtime=frozen(np.zeros(60), np.float64))
     limit = solve(Problem(idle, "memory", 2), "auto", evaluations=2000).simulation.peak
     kept = solve(Problem(idle, "runtime", 2, limit, 1e6, 3.0), "auto", evaluations=3000)

@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from schedopt.core.graph_builder import GraphBuilder
 from schedopt.core.kernels.several_devices.makespans import anneal_sequence
 from schedopt.core.problem import Problem
 from schedopt.core.search.search import Search
@@ -38,7 +39,7 @@ def test_a_weight_at_once_is_never_light():
 
 
 def test_moves_go_unchecked_in_batches_that_grow_while_the_limit_is_kept():
-    moves = UncheckedMoves()
+    moves = UncheckedMoves(True)
     assert moves.next() == 0
     assert moves.keeps(False)
     assert moves.next() == 0
@@ -51,7 +52,7 @@ def test_moves_go_unchecked_in_batches_that_grow_while_the_limit_is_kept():
 
 
 def test_moves_that_end_beyond_the_limit_are_not_kept_and_after_the_fewest_each_is_looked_at_for_a_while():
-    moves = UncheckedMoves()
+    moves = UncheckedMoves(True)
     moves.next()
     moves.keeps(True)
     moves.next()
@@ -64,6 +65,29 @@ def test_moves_that_end_beyond_the_limit_are_not_kept_and_after_the_fewest_each_
         assert moves.next() == 0
         assert moves.keeps(True)
     assert moves.next() == LEAST_UNCHECKED
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_no_move_is_unchecked_where_its_makespan_is_not_priced_alone(together, monkeypatch):
+    """A tensor that 200 ops read, whose copies are sent just in time: there the kernel prices the whole run."""
+    anneal, aim_of_sequence, counts = MakespanAnnealing._anneal, MakespanAnnealing._sequence_aim, []
+
+    def seen(self, columns, kernel, arguments, temperature, energy, unchecked=0):
+        counts.append(unchecked)
+        return anneal(self, columns, kernel, arguments, temperature, energy, unchecked)
+
+    def just_in_time(self, weight):
+        aim, _ = aim_of_sequence(self, weight)
+        return self._cost(aim._replace(together=together))
+
+    monkeypatch.setattr(MakespanAnnealing, "_anneal", seen)
+    monkeypatch.setattr(MakespanAnnealing, "_sequence_aim", just_in_time)
+    builder = GraphBuilder("hub")
+    hub = builder.add_op("hub", outputs=[100], runtime=1.0)
+    for reader in range(200):
+        builder.add_op(f"reader{reader}", inputs=[(hub, 0)], outputs=[1], runtime=1.0)
+    solve(Problem(builder.build(), "runtime", 2, 10**6, 1e6, 3.0), "annealing", evaluations=5000)
+    assert any(counts) == together
 
 
 def test_unchecked_moves_that_end_beyond_the_limit_are_taken_back(monkeypatch):
@@ -88,8 +112,7 @@ def test_unchecked_moves_that_end_beyond_the_limit_are_taken_back(monkeypatch):
 
     monkeypatch.setattr(MakespanAnnealing, "_anneal", seen_anneal)
     monkeypatch.setattr(UncheckedMoves, "keeps", seen_keeps)
-    search = Search(_limited(100), max_evaluations=20_000)
-    annealing.solve(search, annealing.Parameters())
+    solve(_limited(100), "annealing", evaluations=20_000)
     assert {is_kept for made, is_kept in kept if made} == {True, False}
     assert any(not _are_same(*both) for both in zip(starts, ends, strict=True))
     goes_on = [
@@ -114,8 +137,7 @@ def test_unchecked_moves_find_what_is_offered(monkeypatch):
 
     monkeypatch.setattr(MakespanAnnealing, "_reweigh", seen)
     problem = _limited(100)
-    search = Search(Problem(problem.graph, "runtime", 2, 10**12, 1e6, 3.0), max_evaluations=20_000)
-    annealing.solve(search, annealing.Parameters())
+    solve(Problem(problem.graph, "runtime", 2, 10**12, 1e6, 3.0), "annealing", evaluations=20_000)
     assert any(bests)
 
 

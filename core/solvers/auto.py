@@ -30,7 +30,8 @@ SHARE_OF_LISTS = 0.1
 """Of the time: beyond it only the first list scheduler is run."""
 SHARE_OF_ANNEALING, SHARE_OF_STEPS, SHARE_IF_LARGE = 0.4, 0.5, 0.9
 LARGEST_STEPPED = 300
-"""Ops up to which `step-search` has most of the time if transfers take time: more cost it too much for each move."""
+"""Ops up to which `step-search` has most of the time if transfers take time: more cost it too much for each move, as do
+bytes under a memory limit, and each move does if they are counted."""
 ENOUGH_IF_TINY = 20_000
 """Evaluations on machines before `cp-sat` has its try."""
 SHARE_IF_TINY, SHARE_IF_TINY_AND_FREE, SHARE_IF_FREE, SHARE_OF_PROOFS = 0.1, 0.35, 0.85, 0.6
@@ -166,7 +167,7 @@ def _rivals(problem: Problem) -> list[tuple[str, dict[str, Any]]]:
         "annealing",
         *([PROVING] if _is_proven(problem) else []),
     ]
-    if not (problem.is_tied and problem.graph.num_ops <= LARGEST_STEPPED):
+    if not (problem.is_tied and _is_stepped(problem, is_counted=False)):
         searches.sort(key="annealing".__ne__)
     return [*((name, {}) for name in searches), ("brkga", {"decoder": "lazy"}), ("local-search", {})]
 
@@ -246,9 +247,15 @@ def _share_of_annealing(search: Search) -> float:
     if problem.task == "memory":
         return SHARE_OF_PEAKS if proves else SHARE_OF_ANNEALING
     if problem.is_tied:
-        is_large = problem.is_paid and problem.graph.num_ops > LARGEST_STEPPED
-        return SHARE_IF_LARGE if is_large else SHARE_OF_ANNEALING
+        is_stepped = not problem.is_paid or _is_stepped(problem, search.evaluations_left < math.inf)
+        return SHARE_OF_ANNEALING if is_stepped else SHARE_IF_LARGE
     return SHARE_IF_SMALL if proves else SHARE_IF_FREE
+
+
+def _is_stepped(problem: Problem, is_counted: bool) -> bool:
+    """Whether `step-search` finds most where transfers take time or memory is limited."""
+    is_hard = problem.is_paid and (is_counted or problem.memory_limit is not None)
+    return problem.graph.num_ops <= (MOST_OPS_PLACED if is_hard else LARGEST_STEPPED)
 
 
 def _run_for(search: Search, name: str, share: float, **parameters: Any) -> None:

@@ -30,8 +30,8 @@ SHARE_OF_LISTS = 0.1
 """Of the time: beyond it only the first list scheduler is run."""
 SHARE_OF_ANNEALING, SHARE_OF_STEPS, SHARE_IF_LARGE = 0.4, 0.5, 0.9
 LARGEST_STEPPED = 300
-"""Ops up to which `step-search` has most of the time if transfers take time: more cost it too much for each move, as do
-bytes under a memory limit, and each move does if they are counted."""
+"""Ops up to which `step-search` has most of the time if transfers take time, as each of its moves runs all of them; but
+`MOST_OPS_PLACED` where memory is limited, too, which makes a move longer, or evaluations are: it needs many."""
 ENOUGH_IF_TINY = 20_000
 """Evaluations on machines before `cp-sat` has its try."""
 SHARE_IF_TINY, SHARE_IF_TINY_AND_FREE, SHARE_IF_FREE, SHARE_OF_PROOFS = 0.1, 0.35, 0.85, 0.6

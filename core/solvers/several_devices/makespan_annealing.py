@@ -200,6 +200,7 @@ class MakespanAnnealing:
             before = [values.copy() for values in present] if (moves := unchecked.next()) else []
             heeded = aim._replace(memory=False) if moves else aim
             arguments = (self.lazy.due, course), order, position, heeded
+            energy_before = energy
             energy = self._anneal(columns, anneal_sequence, arguments, temperature, energy, moves)
             if aim.memory and not search.must_stop():
                 passed = (self.cooling.progress() - now) / (1.0 - start)
@@ -207,6 +208,7 @@ class MakespanAnnealing:
                 if unchecked.keeps(is_within):
                     aim, energy = weighed, cost
                 else:
+                    energy = energy_before
                     for values, old in zip(present, before, strict=True):
                         values[:] = old
 

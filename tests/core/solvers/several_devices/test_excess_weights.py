@@ -101,6 +101,7 @@ def test_unchecked_moves_that_end_beyond_the_limit_are_taken_back(monkeypatch):
         present = arguments[1], arguments[2], self.state.placement
         starts.append([values.copy() for values in present])
         before = self.search.best_fitness
+        assert energy == pytest.approx(self._run(arguments[3], arguments[1])[1]), "what the present sequence costs"
         result = anneal(self, columns, kernel, arguments, temperature, energy, unchecked)
         assert not unchecked or self.search.best_fitness == before
         ends.append([values.copy() for values in present])

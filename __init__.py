@@ -4,8 +4,8 @@ from .version import VERSION as __version__
 
 TYPE_CHECKING = False  # as typing has it, whose import takes longest here: Ctrl-C is answered after it
 if TYPE_CHECKING:
-    from .core.comparison.comparison import Comparison
-    from .core.errors import (
+    from .core.experiments.comparison import Comparison
+    from .core.base.errors import (
         FormatError,
         GraphError,
         OtherGraphError,
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from .core.files.costgraph import read_graph, write_graph
     from .core.files.machine_yaml import read_machine
     from .core.files.schedule_json import read_schedule
-    from .core.front_door.comparing import compare
-    from .core.front_door.differing import diff
-    from .core.front_door.fitting import fit
-    from .core.front_door.importing import import_model
-    from .core.front_door.methods import methods
-    from .core.front_door.networkx_graphs import from_networkx, to_networkx
-    from .core.front_door.optimizing import optimize
-    from .core.front_door.packing import PackedBuffers, pack
-    from .core.front_door.solving import solve
-    from .core.front_door.sweeping import pareto
-    from .core.front_door.verifying import verify
-    from .core.graph import CostGraph
-    from .core.graph_builder import GraphBuilder
-    from .core.machine import Device, Machine
-    from .core.problem import Problem
+    from .core.api.compare import compare
+    from .core.api.diff import diff
+    from .core.api.fit import fit
+    from .core.api.import_ import import_model
+    from .core.api.methods import methods
+    from .core.api.networkx_graphs import from_networkx, to_networkx
+    from .core.api.optimize import optimize
+    from .core.api.pack import PackedBuffers, pack
+    from .core.api.solve import solve
+    from .core.api.pareto import pareto
+    from .core.api.verify import verify
+    from .core.graph.graph import CostGraph
+    from .core.graph.builder import GraphBuilder
+    from .core.problem.machine import Device, Machine
+    from .core.problem.problem import Problem
     from .core.programs.pytorch.inductor_hook import inductor
-    from .core.result import Result
-    from .core.schedule import Schedule
+    from .core.report.result import Result
+    from .core.problem.schedule import Schedule
 
 __all__ = [
     "Comparison",

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from ..core.errors import SchedoptError, UnwrittenError
+from ..core.base.errors import SchedoptError, UnwrittenError
 from ..version import VERSION
 from .commands.apply import apply
 from .commands.check import check

@@ -54,7 +54,7 @@ def given_options(training: str | None, shapes: list[str] | None, device: str | 
     UsageError
         If a shape is not NAME=VALUE, or there is no such device.
     """
-    from ..core.errors import UsageError
+    from ..core.base.errors import UsageError
 
     given: dict[str, Any] = {} if training is None else {"training": training}
     if sizes := dict(map(_shape, shapes or [])):
@@ -68,7 +68,7 @@ def given_options(training: str | None, shapes: list[str] | None, device: str | 
 
 def _shape(text: str) -> tuple[str, int | tuple[int, ...] | range]:
     """Read `batch=8`, `x=1x3x320x320` or `batch=1..32`."""
-    from ..core.errors import UsageError
+    from ..core.base.errors import UsageError
 
     name, _, value = text.rpartition("=")
     first, is_range, last = value.partition("..")

@@ -14,9 +14,9 @@ from .console import Talk
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ..core.problem import Problem
+    from ..core.problem.problem import Problem
     from ..core.programs.pipeline import Observer
-    from ..core.result import Result
+    from ..core.report.result import Result
     from ..core.search.method_spec import MethodSpec
     from ..core.search.search import Search
 
@@ -31,8 +31,8 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     The first Ctrl-C stops the search with its best schedule, a second one, or one while kernels are compiled, ends the
     program.
     """
-    from ..core.addresses.choosing import warm_up as warm_up_addresses
-    from ..core.addresses.solving import solve_with_addresses as solve
+    from ..core.solve.address_choice import warm_up as warm_up_addresses
+    from ..core.solve.with_addresses import solve_with_addresses as solve
     from ..core.search.method_spec import check_supported
     from ..core.search.search import Watcher
     from ..core.search.warm_up import warm_up

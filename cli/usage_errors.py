@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..core.names import did_you_mean
+from ..core.base.names import did_you_mean
 
 
 def reworded(error: Any) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.files.costgraph import SUFFIXES, format_graph
-from ..core.graph import CostGraph
-from ..core.problem import Task
+from ..core.graph.graph import CostGraph
+from ..core.problem.problem import Task
 from .augment import encoded_copies
 from .duplicates import Dedup, dedup_key, topology_hash
 from .filters import has_room

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.graph import CostGraph
-from ..core.problem import Problem, Task
+from ..core.graph.graph import CostGraph
+from ..core.problem.problem import Problem, Task
 
 FEW_EVALUATIONS, MANY_EVALUATIONS = 1_000, 10_000
 
@@ -28,8 +28,8 @@ def has_room(task: Task, devices: int, graph: CostGraph) -> bool:
     graph
         The graph, of any size.
     """
-    from ..core.costs.bounds import is_met, lower_bound
-    from ..core.reference import reference_value
+    from ..core.bounds.bounds import is_met, lower_bound
+    from ..core.report.reference import reference_value
 
     problem = Problem(graph, task=task, devices=devices)
     if devices == 1 and has_single_order(graph):
@@ -85,7 +85,7 @@ class KeepImproving:
 
     def __call__(self, graph: CostGraph, rng: np.random.Generator) -> bool:
         """Whether to keep the graph; the generator gives the seed of both searches."""
-        from ..core.solve import solve
+        from ..core.solve.solve import solve
 
         problem = Problem(graph, task="runtime", devices=2)
         seed = int(rng.integers(2**31))

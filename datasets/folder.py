@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import FormatError, UsageError
+from ..core.base.errors import FormatError, UsageError
 from ..core.files.atomic import make_folder, write_atomically
 from ..core.files.costgraph import SUFFIXES
 from .split import PARTS

@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import UsageError
-from ..core.graph import CostGraph
-from ..core.graph_builder import GraphBuilder
+from ..core.base.errors import UsageError
+from ..core.graph.graph import CostGraph
+from ..core.graph.builder import GraphBuilder
 from ..core.search.parameters import Parameters, parameter
 from .mixture import check_weights, normalized
 

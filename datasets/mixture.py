@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.arrays import FloatArray
-from ..core.errors import UsageError
+from ..core.base.arrays import FloatArray
+from ..core.base.errors import UsageError
 
 
 def check_weights(name: str, weights: Sequence[float]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.errors import UsageError
+from ..core.base.errors import UsageError
 
 PARTS = ("train", "valid", "test")
 Ratio = tuple[int, int, int]

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import schedopt
 from models.consoles import ROOT, blocks, new_folder, walk
-from schedopt.core import errors
-from schedopt.core.comparison.comparison import SUFFIXES as COMPARISONS
+from schedopt.core.base import errors
+from schedopt.core.experiments.comparison import SUFFIXES as COMPARISONS
 from schedopt.core.files.costgraph import SUFFIXES
-from schedopt.core.plots.draw import ENDINGS
+from schedopt.core.report.plots.draw import ENDINGS
 from schedopt.core.programs.importers import IMPORTERS
 from schedopt.core.search.registry import METHODS, parameters_class
 

@@ -166,7 +166,7 @@ def test_broad_excepts_are_around_the_code_of_others():
         and (node.type is None or {"Exception", "BaseException"} & {getattr(n, "id", "") for n in ast.walk(node.type)})
         and not (isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None)
     ]
-    assert sorted(broad) == ["cli/start.py", "core/comparison/runs.py", "core/programs/pytorch/tracing.py"]
+    assert sorted(broad) == ["cli/start.py", "core/experiments/runs.py", "core/programs/pytorch/tracing.py"]
 
 
 def test_every_package_folder_is_installed():

@@ -22,11 +22,11 @@ def check(
     from contextlib import suppress
     from json import dumps
 
-    from ...core.errors import FormatError, ScheduleError
+    from ...core.base.errors import FormatError, ScheduleError
     from ...core.files.schedule_json import read_schedule
-    from ...core.problem_settings import OnMachine
+    from ...core.search.problem_settings import OnMachine
     from ...core.programs.reading import read_any
-    from ...core.units import format_bytes, format_microseconds
+    from ...core.base.units import format_bytes, format_microseconds
     from ..console import Talk, tell, write
 
     talk, on = Talk(quiet), OnMachine(machine, op_times).read()

@@ -30,9 +30,9 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
-    from ...core.comparison.comparison import Comparison
-    from ...core.comparison.experiment import Experiment
-    from ...core.comparison.summaries import Cell
+    from ...core.experiments.comparison import Comparison
+    from ...core.experiments.experiment import Experiment
+    from ...core.report.summaries import Cell
     from ..progress import Bar
 
 _PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture"}
@@ -108,16 +108,16 @@ def compare(
     from contextlib import closing, nullcontext
     from pathlib import Path
 
-    from ...core.comparison.comparison import SUFFIXES
-    from ...core.comparison.experiment import Experiment, parse_spec
-    from ...core.comparison.resume import ResumeFile
-    from ...core.comparison.settings import Settings
+    from ...core.experiments.comparison import SUFFIXES
+    from ...core.experiments.experiment import Experiment, parse_spec
+    from ...core.experiments.resume import ResumeFile
+    from ...core.experiments.settings import Settings
     from ...core.files.atomic import write_atomically
-    from ...core.front_door.graphs import graphs_of
-    from ...core.parallel import is_here
-    from ...core.plots.draw import check_target
-    from ...core.problem_settings import OnMachine, Recompute, problem_settings
-    from ...core.units import parse_seconds
+    from ...core.api.graphs import graphs_of
+    from ...core.base.parallel import is_here
+    from ...core.report.plots.draw import check_target
+    from ...core.search.problem_settings import OnMachine, Recompute, problem_settings
+    from ...core.base.units import parse_seconds
     from ..console import Talk, show, write
     from ..progress import compiling, interruptible, progress_bar
 
@@ -159,7 +159,7 @@ def compare(
         comparison.save(output)
         talk.note(f"wrote {output}")
     if plot is not None and comparison.cells:
-        from ...core.plots.figures import render
+        from ...core.report.plots.figures import render
 
         write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
         talk.note(f"wrote {plot}")

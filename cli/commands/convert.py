@@ -26,9 +26,9 @@ def convert(
     """Convert a graph between CostGraphDef text and binary, plain and gzip, or write it as DOT or node-link JSON."""
     from json import dumps
 
-    from ...core.errors import UsageError
+    from ...core.base.errors import UsageError
     from ...core.files.costgraph import graph_name
-    from ...core.programs.graph_files.writing import check_target, write_graph_file
+    from ...core.programs.graphs.writing import check_target, write_graph_file
     from ...core.programs.reading import read_any
     from ..console import Talk, write
 

@@ -25,7 +25,7 @@ def diff(
     quiet: QuietFlag = False,
 ) -> None:
     """Compare two schedules of a graph, or two graphs: which tensors make the difference."""
-    from ...core.front_door.differing import diff as compared
+    from ...core.api.diff import diff as compared
     from ..console import Talk, show, write
 
     difference = compared(a, b, graph, force=force, note=Talk(quiet).note)

@@ -48,7 +48,7 @@ def fit(
 
     Exit code 1 if it fits in no way.
     """
-    from ...core.front_door.fitting import fit as fit_model
+    from ...core.api.fit import fit as fit_model
     from ..console import Talk, show, tell, write
     from ..progress import LiveLine
 
@@ -81,7 +81,7 @@ def _memory(memory: str | None, sram: str | None) -> str:
     """Return the memory that is asked about, in units that the library knows."""
     import re
 
-    from ...core.errors import UsageError
+    from ...core.base.errors import UsageError
 
     if (memory is None) == (sram is None):
         raise UsageError("give the memory once, as --memory 8GiB or as --sram 256K")

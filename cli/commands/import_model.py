@@ -11,7 +11,7 @@ from ..options import JsonFlag, QuietFlag
 from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
 
 if TYPE_CHECKING:
-    from ...core.graph import CostGraph
+    from ...core.graph.graph import CostGraph
     from ...core.programs.options import ImportOptions
 
 
@@ -70,11 +70,11 @@ def import_model(
     from json import dumps
     from pathlib import Path
 
-    from ...core.errors import UsageError
-    from ...core.programs.graph_files.writing import check_target, write_graph_file
+    from ...core.base.errors import UsageError
+    from ...core.programs.graphs.writing import check_target, write_graph_file
     from ...core.programs.importers import kind_of, read_model
     from ...core.programs.options import ImportOptions
-    from ...core.units import parse_bytes
+    from ...core.base.units import parse_bytes
     from ..console import Talk, write
 
     output = output_of(output, Path(model.rpartition(":")[2].removesuffix(".gz")).stem, ".pb.gz")
@@ -102,8 +102,8 @@ def _with_rates(options: ImportOptions, flops: str | None, memory_bandwidth: str
     """Return the options with the rates of the roofline that are given."""
     import dataclasses
 
-    from ...core.errors import UsageError
-    from ...core.units import parse_bandwidth, parse_flops
+    from ...core.base.errors import UsageError
+    from ...core.base.units import parse_bandwidth, parse_flops
 
     if flops is not None:
         options = dataclasses.replace(options, flops=parse_flops(flops))
@@ -116,7 +116,7 @@ def _with_rates(options: ImportOptions, flops: str | None, memory_bandwidth: str
 
 
 def _summary(graph: CostGraph) -> dict[str, Any]:
-    from ...core.costs.simulator import input_peak
+    from ...core.model.simulator import input_peak
 
     return {
         "ops": graph.num_ops,
@@ -130,7 +130,7 @@ def _summary(graph: CostGraph) -> dict[str, Any]:
 
 def _described(graph: CostGraph, summary: dict[str, Any]) -> str:
     """Say what was imported."""
-    from ...core.units import format_bytes
+    from ...core.base.units import format_bytes
 
     persistent = summary["persistent_bytes"]
     return (

@@ -25,8 +25,8 @@ def methods(
     """List every method, what it does and where it is from; or the parameters of one, with their defaults."""
     from json import dumps
 
-    from ...core.front_door.methods import methods
-    from ...core.names import unknown
+    from ...core.api.methods import methods
+    from ...core.base.names import unknown
     from ...core.search.registry import EXAMPLE
     from ..console import show, tell, write
 

@@ -31,9 +31,9 @@ from ..program_options import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...core.problem import Problem
+    from ...core.problem.problem import Problem
     from ...core.programs.pipeline import Job
-    from ...core.result import Result
+    from ...core.report.result import Result
     from ..console import Talk
 
 
@@ -84,17 +84,17 @@ def optimize(
     """
     from json import dumps
 
-    from ...core.errors import UsageError
-    from ...core.graph_builder import GraphBuilder
-    from ...core.plots.draw import check_target
-    from ...core.problem import Problem
-    from ...core.problem_settings import ProblemSettings, Recompute, problem_settings
+    from ...core.base.errors import UsageError
+    from ...core.graph.builder import GraphBuilder
+    from ...core.report.plots.draw import check_target
+    from ...core.problem.problem import Problem
+    from ...core.search.problem_settings import ProblemSettings, Recompute, problem_settings
     from ...core.programs import pipeline
     from ...core.programs.importers import check_options
     from ...core.programs.options import ImportOptions
     from ...core.programs.range_pipeline import range_in
     from ...core.search.method_spec import check_supported, parse_method
-    from ...core.units import parse_seconds
+    from ...core.base.units import parse_seconds
     from ..console import Talk, complain, write
     from ..progress import Stages, run_with_progress
     from ..reports.optimize import document, print_report

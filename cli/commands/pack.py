@@ -39,7 +39,7 @@ def pack(
     from json import dumps
 
     from ...core.files.atomic import check_writable
-    from ...core.front_door.packing import pack as pack_buffers
+    from ...core.api.pack import pack as pack_buffers
     from ..console import Talk, show, write
 
     talk = Talk(quiet)
@@ -65,11 +65,11 @@ def _check(path: str, json: bool) -> None:
     """Verify the offsets of a file."""
     from json import dumps
 
-    from ...core.addresses.buffers_csv import read_buffers
+    from ...core.files.buffers_csv import read_buffers
     from ...core.addresses.lifetimes import rounded_up
-    from ...core.errors import FormatError
-    from ...core.front_door.packing import verify_buffers
-    from ...core.units import format_bytes
+    from ...core.base.errors import FormatError
+    from ...core.api.pack import verify_buffers
+    from ...core.base.units import format_bytes
     from ..console import tell, write
 
     buffers = read_buffers(path)

@@ -24,7 +24,7 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
-    from ...core.pareto.front import ParetoFront
+    from ...core.experiments.pareto.front import ParetoFront
 
 _PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture", ".html": "a page with the table"}
 _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
@@ -79,13 +79,13 @@ def pareto(
     from contextlib import closing, nullcontext
 
     from ...core.files.atomic import check_writable, make_folder
-    from ...core.front_door.graphs import graph_of
-    from ...core.front_door.sweeping import settings_of
-    from ...core.pareto.front import SUFFIXES
-    from ...core.pareto.resume import SweepFile
-    from ...core.pareto.sweep import Sweep
-    from ...core.plots.draw import check_target
-    from ...core.problem_settings import OnMachine
+    from ...core.api.graphs import graph_of
+    from ...core.api.pareto import settings_of
+    from ...core.experiments.pareto.front import SUFFIXES
+    from ...core.experiments.pareto.resume import SweepFile
+    from ...core.experiments.pareto.sweep import Sweep
+    from ...core.report.plots.draw import check_target
+    from ...core.search.problem_settings import OnMachine
     from ..console import Talk, complain, show, write
     from ..progress import compiling, interruptible, progress_bar
 
@@ -138,7 +138,7 @@ def _written(front: ParetoFront, output: str | None, plot: str | None, schedules
         front.save(output)
         written.append(output)
     if plot is not None and front.points:
-        from ...core.plots.figures import render
+        from ...core.report.plots.figures import render
 
         is_page = Path(plot).suffix == ".html"
         page = front.page().encode() if is_page else render(front.plot().figure, Path(plot).suffix)  # type: ignore[arg-type]

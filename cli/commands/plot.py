@@ -10,9 +10,9 @@ from ...core.search.registry import INPUT_METHOD as INPUT
 from ..options import SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, MachineOption, OpTimesOption, QuietFlag
 
 if TYPE_CHECKING:
-    from ...core.costs.timeline import Timeline
-    from ...core.graph import CostGraph
-    from ...core.machine import Machine
+    from ...core.model.timeline import Timeline
+    from ...core.graph.graph import CostGraph
+    from ...core.problem.machine import Machine
 
 
 def plot(
@@ -53,11 +53,11 @@ def plot(
     """Draw schedules: memory by tensor with its peak, several orders over each other, devices and transfers."""
     from json import dumps
 
-    from ...core.costs.timeline import INPUT, beside_weights
+    from ...core.model.timeline import INPUT, beside_weights
     from ...core.files.atomic import write_atomically
     from ...core.files.costgraph import graph_name
-    from ...core.plots.draw import check_target, draw
-    from ...core.problem_settings import OnMachine
+    from ...core.report.plots.draw import check_target, draw
+    from ...core.search.problem_settings import OnMachine
     from ...core.programs.reading import read_any
     from ..console import Talk, tell, write
 
@@ -84,7 +84,7 @@ def _labels(paths: list[str]) -> dict[str, str]:
     from collections import Counter
     from pathlib import Path
 
-    from ...core.costs.timeline import INPUT
+    from ...core.model.timeline import INPUT
 
     stems = {path: path if path == INPUT else Path(path).stem for path in paths}
     shared = Counter(stems.values())
@@ -92,8 +92,8 @@ def _labels(paths: list[str]) -> dict[str, str]:
 
 
 def _read_timeline(path: str, label: str, graph: CostGraph, force: bool, machine: Machine | None) -> Timeline:
-    from ...core.costs.timeline import INPUT, input_timeline, timeline_of
-    from ...core.errors import ScheduleError
+    from ...core.model.timeline import INPUT, input_timeline, timeline_of
+    from ...core.base.errors import ScheduleError
     from ...core.files.schedule_json import read_schedule
 
     if path == INPUT:
@@ -120,7 +120,7 @@ def _summary(timeline: Timeline) -> dict[str, object]:
 
 
 def _line(timeline: Timeline) -> str:
-    from ...core.units import format_bytes
+    from ...core.base.units import format_bytes
 
     at = f"step {timeline.peak_step + 1:,} of {timeline.steps:,}, {timeline.step_label(timeline.peak_step)}"
     where = f" on device {timeline.fullest_device}" if timeline.problem.devices > 1 else ""

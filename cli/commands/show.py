@@ -38,7 +38,7 @@ def show(
     """Show a graph: ops, edges, bytes, depth, width, bounds; a folder: histograms; a schedule: its peak."""
     from pathlib import Path
 
-    from ...core.errors import UsageError
+    from ...core.base.errors import UsageError
     from ...core.programs.reading import read_any
     from ..console import Talk
 
@@ -61,9 +61,9 @@ def _show_graph(graph: Any, json: bool) -> None:
 
     from rich.table import Table
 
-    from ...core.costs.graph_summary import summarise
-    from ...core.costs.memory_by_role import resident_roles
-    from ...core.units import bytes_alike, times_alike
+    from ...core.report.graph_summary import summarise
+    from ...core.report.memory_by_role import resident_roles
+    from ...core.base.units import bytes_alike, times_alike
     from ..console import show, write
 
     summary = summarise(graph)
@@ -102,7 +102,7 @@ def _show_folder(folder: str, talk: Any, json: bool, is_list: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from ...core.costs.diameter import diameter
+    from ...core.bounds.diameter import diameter
     from ...core.files.costgraph import find_graphs, read_graph
     from ...datasets.duplicates import topology_hash
     from ..console import show, write
@@ -142,7 +142,7 @@ def _graphs(rows: list[Any]) -> str:
 def _histogram(values: list[Any]) -> Table:
     from rich.table import Table
 
-    from ...core.costs.graph_summary import log_histogram
+    from ...core.report.graph_summary import log_histogram
 
     table = Table(show_header=False, box=None)
     bins = log_histogram(values)
@@ -156,14 +156,14 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
     import dataclasses
     from json import dumps
 
-    from ...core.costs.address_verifier import verify_addresses
-    from ...core.costs.memory_by_role import memory_shares
-    from ...core.costs.peak_holders import alive_at_peak
-    from ...core.costs.verifier import verify
+    from ...core.model.address_verifier import verify_addresses
+    from ...core.report.memory_by_role import memory_shares
+    from ...core.report.peak_holders import alive_at_peak
+    from ...core.model.verifier import verify
     from ...core.files.schedule_addresses import address_fields
     from ...core.files.schedule_json import read_schedule
     from ...core.programs.reading import read_any
-    from ...core.units import format_bytes
+    from ...core.base.units import format_bytes
     from ..console import show, tell, write
     from ..reports.memory_shares import module_table, phase_table, role_table
     from ..reports.peak import peak_table

@@ -36,8 +36,8 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
-    from ...core.problem import Problem
-    from ...core.schedule import Schedule
+    from ...core.problem.problem import Problem
+    from ...core.problem.schedule import Schedule
 
 
 _LEARNED = "Parameters of some methods"
@@ -115,11 +115,11 @@ def solve(
     """Schedule a graph for least peak memory or least time, and verify the schedule."""
     from ...core.addresses.alignment import alignment_of
     from ...core.files.atomic import check_writable, write_atomically
-    from ...core.plots.draw import check_target
-    from ...core.problem_settings import OnMachine, ProblemSettings, Recompute, problem_settings
+    from ...core.report.plots.draw import check_target
+    from ...core.search.problem_settings import OnMachine, ProblemSettings, Recompute, problem_settings
     from ...core.programs.reading import read_any
     from ...core.search.method_spec import parse_method
-    from ...core.units import parse_seconds
+    from ...core.base.units import parse_seconds
     from ..console import Talk, show, tell, write
     from ..progress import run_with_progress
     from ..reports.solve import draw_result, remark
@@ -167,7 +167,7 @@ def solve(
 def _read_initial(path: str | None, problem: Problem, force: bool) -> Schedule | None:
     if path is None:
         return None
-    from ...core.errors import UsageError
+    from ...core.base.errors import UsageError
     from ...core.files.schedule_json import read_schedule
 
     loaded = read_schedule(path, problem.graph, force=force)

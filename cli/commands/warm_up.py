@@ -9,8 +9,8 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     """Compile all kernels, so that no later command waits for its own; once per installation, up to minutes."""
     from json import dumps
 
-    from ...core.addresses.choosing import warm_up as warm_up_addresses
-    from ...core.costs.diameter import warm_up as warm_up_diameter
+    from ...core.solve.address_choice import warm_up as warm_up_addresses
+    from ...core.bounds.diameter import warm_up as warm_up_diameter
     from ...core.kernels.compiling import compiling_tells
     from ...core.search.warm_up import all_runs
     from ...core.search.warm_up import warm_up as warm_up_method

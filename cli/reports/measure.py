@@ -44,7 +44,7 @@ def table(rows: Sequence[Measurement]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from ...core.units import bytes_alike, signed, times_alike
+    from ...core.base.units import bytes_alike, signed, times_alike
 
     table = Table("order")
     for column in ("predicted", "measured", "error", "change", "time", "results"):
@@ -67,6 +67,6 @@ def table(rows: Sequence[Measurement]) -> Table:
 
 def change(value: float, before: float) -> str:
     """Return how a value differs from one before, in percent; nothing where that is 0."""
-    from ...core.units import format_change
+    from ...core.base.units import format_change
 
     return format_change(value, before) if before else ""

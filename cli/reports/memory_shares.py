@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from ...core.units import bytes_alike
+from ...core.base.units import bytes_alike
 
 if TYPE_CHECKING:
-    from ...core.costs.memory_by_role import MemoryShares
+    from ...core.report.memory_by_role import MemoryShares
 
 _MODULES_SHOWN = 10
 
@@ -23,7 +23,7 @@ def role_table(shares: MemoryShares) -> Table:
 
 def module_table(shares: MemoryShares) -> Table:
     """Return the bytes of the largest modules; one that holds much of the peak is split into its own."""
-    from ...core.costs.memory_by_role import largest_modules
+    from ...core.report.memory_by_role import largest_modules
 
     modules = {path or "(the model itself, and inputs)": size for path, size in largest_modules(shares.modules).items()}
     names = list(modules)

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ...core.programs.pipeline import Job, Optimized
-    from ...core.result import Result
+    from ...core.report.result import Result
 
 
 def document(job: Job, optimized: Optimized) -> dict[str, Any]:
     """Return what was found as plain values."""
-    from ...core.costs.simulator import input_peak
+    from ...core.model.simulator import input_peak
 
     result = optimized.result
     graph = result.problem.graph
@@ -63,7 +63,7 @@ def print_report(job: Job, optimized: Optimized) -> None:
 
 def _bound(result: Result) -> int:
     """Return the bytes that no schedule of this kind needs less than."""
-    from ...core.costs.bounds import memory_bound
+    from ...core.bounds.bounds import memory_bound
 
     return memory_bound(result.problem) if result.problem.recompute else int(result.lower_bound)
 
@@ -72,8 +72,8 @@ def _table(optimized: Optimized) -> Table:
     """Build the table: program order, the order found, and what no order can beat."""
     from rich.table import Table
 
-    from ...core.costs.simulator import input_peak
-    from ...core.units import bytes_alike, times_alike
+    from ...core.model.simulator import input_peak
+    from ...core.base.units import bytes_alike, times_alike
 
     result, before = optimized.result, input_peak(optimized.result.problem.graph)
     by_order = dict(zip(("before", "after"), optimized.rows, strict=False))

@@ -9,11 +9,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ...core.tables import FirstThatFits, compact_table
-from ...core.units import bytes_alike
+from ...core.base.tables import FirstThatFits, compact_table
+from ...core.base.units import bytes_alike
 
 if TYPE_CHECKING:
-    from ...core.costs.peak_holders import Holder, Peak
+    from ...core.report.peak_holders import Holder, Peak
 
 _NAMES_SHOWN = 3
 

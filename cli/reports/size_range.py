@@ -44,7 +44,7 @@ def print_range(job: Job, optimized: OptimizedRange) -> None:
     """Print the peaks at both ends and at the worst size between, and whether the order is good for all."""
     from rich.table import Table
 
-    from ...core.units import bytes_alike
+    from ...core.base.units import bytes_alike
 
     plan = optimized.plan
     table = Table(optimized.dimension)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...core.result import Result
+    from ...core.report.result import Result
     from ..console import Talk
 
 
 def remark(talk: Talk, result: Result) -> None:
     """Say on standard error what the table cannot."""
-    from ...core.reference import feasible_reference_value
+    from ...core.report.reference import feasible_reference_value
     from ...core.search.registry import METHODS
 
     problem = result.problem
@@ -39,9 +39,9 @@ def remark(talk: Talk, result: Result) -> None:
 
 def draw_result(result: Result, target: str) -> None:
     """Draw the result, and the input order beside it unless that is what was asked for."""
-    from ...core.costs.timeline import input_timeline, timeline_of
+    from ...core.model.timeline import input_timeline, timeline_of
     from ...core.files.atomic import write_atomically
-    from ...core.plots.draw import draw
+    from ...core.report.plots.draw import draw
     from ...core.search.registry import INPUT_METHOD
 
     timelines = [timeline_of(result.method, result.problem, result.schedule, result.addresses)]
@@ -76,7 +76,7 @@ def _remark_views(talk: Talk, result: Result) -> None:
 
 def _remark_homes(talk: Talk, result: Result) -> None:
     """Say how many weights are read on several devices, or that the graph does not know."""
-    from ...core.homes import GraphWithHomes
+    from ...core.problem.residents import GraphWithHomes
 
     problem, graph = result.problem, result.problem.graph
     if not isinstance(graph, GraphWithHomes):

@@ -56,7 +56,7 @@ def streams_table(report: StreamReport) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from ...core.units import signed, times_alike
+    from ...core.base.units import signed, times_alike
 
     table = Table("plan")
     for column in ("streams", "predicted", "measured", "error", "speed-up", "results"):

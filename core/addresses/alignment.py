@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..errors import UsageError
-from ..units import parse_bytes
+from ..base.errors import UsageError
+from ..base.units import parse_bytes
 from .lifetimes import LARGEST_ALIGNMENT
 
 DEFAULT_ALIGNMENT = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import IntArray
+from ..base.arrays import IntArray
 from .lifetimes import Lifetimes, rounded_up
 
 LADDER_THREADS = 12

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import INT64_MAX, IntArray, frozen
-from ..errors import UsageError
+from ..base.arrays import INT64_MAX, IntArray, frozen
+from ..base.errors import UsageError
 
 LARGEST_ALIGNMENT = 2**31
 LATEST = 2**62

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import IntArray, frozen
+from ..base.arrays import IntArray, frozen
 from .engine import LADDER_THREADS, branch_and_bound
 from .lifetimes import Lifetimes, rounded_up
 from .placement_orders import PlacementOrders

@@ -7,7 +7,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import INT64_MAX, IndexArray
+from ..base.arrays import INT64_MAX, IndexArray
 from ..kernels.first_fit import first_fit, new_placing
 from .lifetimes import Lifetimes
 

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..errors import FormatError, UnwrittenError, UsageError
+from ..base.errors import FormatError, UnwrittenError, UsageError
 from .reading import path_of
 
 _LONGEST = 200

@@ -13,10 +13,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from ..collection import without_collection
-from ..errors import FormatError, UsageError
-from ..graph import CostGraph
-from ..graph_builder import GraphBuilder
+from ..base.without_gc import without_gc
+from ..base.errors import FormatError, UsageError
+from ..graph.graph import CostGraph
+from ..graph.builder import GraphBuilder
 from .atomic import write_atomically
 from .costgraph_remarks import REMARKS, remarks_of, rounded_runtimes, with_devices, with_remarks
 from .costgraph_text import FINAL_MARK, Node, cost_lines, parse_lines, text_lines
@@ -75,7 +75,7 @@ def read_graph(path: str | Path, note: Callable[[str], None] = lambda text: None
     return parse_graph(read_raw(path), graph_name(path), note, str(path))
 
 
-@without_collection()
+@without_gc()
 def parse_graph(
     data: bytes, name: str, note: Callable[[str], None] = lambda text: None, path: str | None = None
 ) -> CostGraph:

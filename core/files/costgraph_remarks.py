@@ -28,10 +28,10 @@ from typing import Any
 
 import numpy as np
 
-from ..annotations import NO_ANNOTATIONS, Annotations, Resident
-from ..arrays import INT64_MAX, BoolArray, FloatArray, frozen
-from ..errors import GraphError, UsageError
-from ..graph import CostGraph
+from ..graph.annotations import NO_ANNOTATIONS, Annotations, Resident
+from ..base.arrays import INT64_MAX, BoolArray, FloatArray, frozen
+from ..base.errors import GraphError, UsageError
+from ..graph.graph import CostGraph
 
 REMARKS = "schedopt/graph "
 """What the `dimension` that holds them begins with."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ..arrays import INT32_MAX, INT64_MAX
+from ..base.arrays import INT32_MAX, INT64_MAX
 
 FINAL_MARK = "schedopt/final"
 """The `device` of an op that only says which tensor is final."""

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import FormatError
+from ..base.errors import FormatError
 from .reading import parse_json
 
 _LINE_START = b'{"key": "'

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from ..errors import FormatError, UsageError
-from ..units import parse_microseconds
+from ..base.errors import FormatError, UsageError
+from ..base.units import parse_microseconds
 
 
 def read_op_times(path: str | Path) -> dict[str, dict[str, float | None]]:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import FormatError, UsageError
-from ..units import format_bytes, parse_bytes
+from ..base.errors import FormatError, UsageError
+from ..base.units import format_bytes, parse_bytes
 
 GZIP = b"\x1f\x8b"
 LARGEST_VARIABLE = "SCHEDOPT_LARGEST_FILE"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..addresses.addresses import Addresses, Arena
+from ..problem.addresses import Addresses, Arena
 from ..addresses.lifetimes import LARGEST_ALIGNMENT
-from ..arrays import INT64_MAX, frozen
-from ..errors import FormatError
-from ..graph import CostGraph
-from ..schedule import Schedule
+from ..base.arrays import INT64_MAX, frozen
+from ..base.errors import FormatError
+from ..graph.graph import CostGraph
+from ..problem.schedule import Schedule
 
 
 def address_fields(addresses: Addresses | None) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..arrays import INT64_MAX
-from ..errors import FormatError, UsageError
-from ..graph import CostGraph
-from ..machine import Machine
-from ..problem import Problem
+from ..base.arrays import INT64_MAX
+from ..base.errors import FormatError, UsageError
+from ..graph.graph import CostGraph
+from ..problem.machine import Machine
+from ..problem.problem import Problem
 from .machine_yaml import machine_of
 from .reading import shown
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from ..errors import FormatError
+from ..base.errors import FormatError
 from .atomic import write_atomically
 from .reading import read_bytes
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import FloatArray, IndexArray, IntArray
+from ..base.arrays import FloatArray, IndexArray, IntArray
 from .bits import bit_of, has_bit
 from .graph_arrays import GraphArrays, most_transfers
 from .jit import inlined, kernel

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import IndexArray, IntArray
+from ..base.arrays import IndexArray, IntArray
 from .jit import kernel
 
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray, IndexArray, IntArray
-from ..errors import UsageError
-from ..graph import CostGraph
+from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray
+from ..base.errors import UsageError
+from ..graph.graph import CostGraph
 
 
 class GraphArrays(NamedTuple):

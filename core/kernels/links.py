@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..problem import Problem
+from ..problem.problem import Problem
 
 
 class Links(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import FloatArray, IndexArray, frozen
+from ..base.arrays import FloatArray, IndexArray, frozen
 from .jit import kernel
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import BoolArray, IndexArray
+from ..base.arrays import BoolArray, IndexArray
 from .bits import bit_of, has_bit
 from .jit import kernel
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..costs.unrolled import repeated_ops
-from ..costs.verifier import verify
-from ..errors import UsageError
+from ..model.unrolled import repeated_ops
+from ..model.verifier import verify
+from ..base.errors import UsageError
 from ..files.atomic import check_writable, write_atomically
-from ..graph import CostGraph
-from ..homes import holders
-from ..machine import Machine
-from ..schedule import Schedule
+from ..graph.graph import CostGraph
+from ..problem.residents import holders
+from ..problem.machine import Machine
+from ..problem.schedule import Schedule
 from .importers import kind_by_name
 from .options import ImportOptions
 from .runners import Note, load_runner

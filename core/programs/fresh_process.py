@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
-from ..errors import ProgramError
+from ..base.errors import ProgramError
 
 _OWN_ERROR = re.compile(r"^schedopt\.core\.errors\.\w+: ")
 

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..errors import FormatError, UsageError
+from ..base.errors import FormatError, UsageError
 from ..files.schedule_json import read_imported
-from ..graph import CostGraph
+from ..graph.graph import CostGraph
 from .options import ImportOptions, size_text
 
 PROGRAM_OPTIONS = {"training": "--training", "shapes": "--shape", "device": "--device"}

@@ -14,10 +14,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..errors import FormatError, UsageError
+from ..base.errors import FormatError, UsageError
 from ..files.costgraph import SUFFIXES
 from ..files.reading import read_bytes
-from ..graph import CostGraph
+from ..graph.graph import CostGraph
 from .imported import with_imported
 from .options import ImportOptions, size_text
 

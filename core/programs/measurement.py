@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..costs.simulator import simulate
-from ..graph import CostGraph
-from ..problem import RUNTIME_TOLERANCE
-from ..schedule import Schedule
-from ..units import format_bytes, format_microseconds
+from ..model.simulator import simulate
+from ..graph.graph import CostGraph
+from ..problem.problem import RUNTIME_TOLERANCE
+from ..problem.schedule import Schedule
+from ..base.units import format_bytes, format_microseconds
 from .schedule_order import problem_of
 from .time_difference import TimeDifference, time_difference
 

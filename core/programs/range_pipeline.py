@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from ..files.atomic import write_atomically
-from ..graph import CostGraph
-from ..problem import Problem
-from ..result import Result
+from ..graph.graph import CostGraph
+from ..problem.problem import Problem
+from ..report.result import Result
 from .imported import with_imported
 from .measurement import Measurement
 from .options import size_text

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from ..files.costgraph import read_graph
-from ..graph import CostGraph
+from ..graph.graph import CostGraph
 from .importers import kind_by_name, read_model
 from .options import ImportOptions
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from .options import DEFAULT_FLOPS, DEFAULT_MEMORY_BANDWIDTH
 
 

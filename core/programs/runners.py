@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from ..files.atomic import check_writable
-from ..graph import CostGraph
+from ..graph.graph import CostGraph
 from .importers import check_options, kind_by_name, load
 from .measurement import Measurement, OnRun
 from .options import ImportOptions

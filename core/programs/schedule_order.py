@@ -7,14 +7,14 @@ from itertools import chain
 
 import numpy as np
 
-from ..costs.unrolled import repeated_ops
-from ..costs.verifier import verify
-from ..errors import OtherGraphError, UsageError
+from ..model.unrolled import repeated_ops
+from ..model.verifier import verify
+from ..base.errors import OtherGraphError, UsageError
 from ..files.costgraph import with_marks_as_ops
 from ..files.schedule_json import LoadedSchedule, read_schedule
-from ..graph import CostGraph
-from ..problem import Problem
-from ..schedule import Schedule
+from ..graph.graph import CostGraph
+from ..problem.problem import Problem
+from ..problem.schedule import Schedule
 
 
 def problem_of(graph: CostGraph, order: Sequence[int]) -> Problem:

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import IntArray
-from ..costs.bounds import lower_bound
-from ..costs.simulator import simulate
-from ..errors import ProgramError
-from ..graph import CostGraph
-from ..problem import Problem
-from ..result import Result
-from ..schedule import Schedule
+from ..base.arrays import IntArray
+from ..bounds.bounds import lower_bound
+from ..model.simulator import simulate
+from ..base.errors import ProgramError
+from ..graph.graph import CostGraph
+from ..problem.problem import Problem
+from ..report.result import Result
+from ..problem.schedule import Schedule
 
 CLOSE = 0.03
 """An order this near to each size's own bound is good at all of them."""

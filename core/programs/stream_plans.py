@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ..arrays import FloatArray
+from ..base.arrays import FloatArray
 from ..files.schedule_json import LoadedSchedule
-from ..graph import CostGraph
+from ..graph.graph import CostGraph
 
 
 @dataclass(frozen=True, eq=False)

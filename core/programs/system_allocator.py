@@ -9,7 +9,7 @@ import re
 import sys
 import tempfile
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 
 MAPPED_FROM = 4096
 _LARGEST_HOLE = 1 << 28

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from ..errors import UsageError
-from ..names import unknown
-from ..problem import Problem
-from ..schedule import Schedule
-from ..units import parse_count, parse_seconds
+from ..base.errors import UsageError
+from ..base.names import unknown
+from ..problem.problem import Problem
+from ..problem.schedule import Schedule
+from ..base.units import parse_count, parse_seconds
 from .parameters import Parameters, from_texts
 from .registry import METHODS, Method, listed, methods_where, parameters_class
 

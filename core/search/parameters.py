@@ -11,11 +11,11 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from ..errors import UsageError
-from ..names import did_you_mean, nearest
+from ..base.errors import UsageError
+from ..base.names import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from ..problem import Problem
+    from ..problem.problem import Problem
 
 T = TypeVar("T")
 WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import FloatArray, IndexArray, csr
-from ..errors import UsageError
-from ..homes import first_home
-from ..kernels.machines.list_schedules import Greedy, place_order
-from ..kernels.machines.model import machine_arrays, new_scratch, new_steps
-from ..kernels.machines.plans import Cost, MachineAim, Places, Plan, price_plan
-from ..kernels.several_devices.group_moves import Groups
-from ..machine import distinct_devices
-from ..problem import Problem
-from ..schedule import Schedule
+from ..base.arrays import FloatArray, IndexArray, csr
+from ..base.errors import UsageError
+from ..problem.residents import first_home
+from ..kernels.placements.list_schedules import Greedy, place_order
+from ..kernels.placements.machine_model import machine_arrays, new_scratch, new_steps
+from ..kernels.placements.plans import Cost, MachineAim, Places, Plan, price_plan
+from ..kernels.placements.group_moves import Groups
+from ..problem.machine import distinct_devices
+from ..problem.problem import Problem
+from ..problem.schedule import Schedule
 
 EXCESS_WEIGHT = 10.0
 

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costs.bounds import is_met
-from ..costs.simulator import Simulation, simulate
-from ..problem import Problem
-from ..schedule import Schedule
+from ..bounds.bounds import is_met
+from ..model.simulator import Simulation, simulate
+from ..problem.problem import Problem
+from ..problem.schedule import Schedule
 
 Item = TypeVar("Item")
 _LOOK_EVERY = 64

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from ..files.reading import shown
 from ..files.yaml_files import parse_yaml, read_yaml, write_yaml
 from .parameters import WANTED, types_of

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
 
-from ..errors import FormatError, UsageError
+from ..base.errors import FormatError, UsageError
 from ..files.yaml_files import read_yaml
-from ..problem import Task
+from ..problem.problem import Task
 from .parameters import Parameters, from_texts
 
 P = TypeVar("P", bound=Parameters)

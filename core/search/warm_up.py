@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, get_args
 
-from ..costs.bounds import lower_bound, min_cut_bound
-from ..costs.recompute_bounds import recompute_bound
-from ..costs.simulator import simulate
-from ..errors import UsageError
-from ..graph import CostGraph
-from ..graph_builder import GraphBuilder
-from ..machine import Machine
-from ..problem import Problem, Task
-from ..schedule import Schedule
+from ..bounds.bounds import lower_bound, min_cut_bound
+from ..bounds.recompute_bounds import recompute_bound
+from ..model.simulator import simulate
+from ..base.errors import UsageError
+from ..graph.graph import CostGraph
+from ..graph.builder import GraphBuilder
+from ..problem.machine import Machine
+from ..problem.problem import Problem, Task
+from ..problem.schedule import Schedule
 from .method_spec import MethodSpec, check_supported, parse_method
 from .registry import METHODS, load, module_of, parameters_class
 from .search import Search

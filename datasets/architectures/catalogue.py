@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ...core.errors import UsageError
-from ...core.graph import CostGraph
-from ...core.names import unknown
+from ...core.base.errors import UsageError
+from ...core.graph.graph import CostGraph
+from ...core.base.names import unknown
 from .convnet import Variant
 from .nasnet import nasnet_a
 from .resnet import resnet50

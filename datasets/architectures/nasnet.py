@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core.graph import CostGraph
+from ...core.graph.graph import CostGraph
 from .convnet import Activation, ConvNet, Variant
 
 

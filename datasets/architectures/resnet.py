@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core.graph import CostGraph
+from ...core.graph.graph import CostGraph
 from .convnet import Activation, ConvNet, Variant
 
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))

@@ -6,15 +6,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...core.arrays import BoolArray, FloatArray, IndexArray
-from ...core.graph import CostGraph
-from ...core.kernels.one_device.priority_orders import greedy
-from ...core.problem import Problem
-from ...core.schedule import Schedule
+from ...core.base.arrays import BoolArray, FloatArray, IndexArray
+from ...core.graph.graph import CostGraph
+from ...core.kernels.orders.priority_orders import greedy
+from ...core.problem.problem import Problem
+from ...core.problem.schedule import Schedule
 from ...core.search.search import Search
-from ...core.solvers.several_devices.lazy_keys import LazyChromosomes
-from ...core.solvers.several_devices.peak_annealing import FIRST_BEAM
-from ...core.solvers.several_devices.placed_orders import decode_keys, place
+from ...core.solvers.placements.lazy_keys import LazyChromosomes
+from ...core.solvers.placements.peak_annealing import FIRST_BEAM
+from ...core.solvers.placements.placed_orders import decode_keys, place
 
 PER_ORDER = 24
 """Evaluations that placing an order for the peak may take: three beams of eight states at the most."""
@@ -84,7 +84,7 @@ def values_of(problem: Problem, keys: Any) -> FloatArray:
 
 def stays(problem: Problem, keys: Any) -> BoolArray:
     """Return which rows of keys keep all ops on one device, shape `(rows,)`."""
-    kept: BoolArray = (keys[:, -1] < 0) & problem.is_paid
+    kept: BoolArray = (keys[:, -1] < 0) & problem.transfers_take_time
     return kept
 
 

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.arrays import FloatArray, IndexArray
-from ...core.costs.bounds import earliest_finish
-from ...core.costs.graph_summary import levels
-from ...core.problem import Problem
+from ...core.base.arrays import FloatArray, IndexArray
+from ...core.bounds.bounds import earliest_finish
+from ...core.report.graph_summary import levels
+from ...core.problem.problem import Problem
 from ...core.search.search import Stopped
-from ...core.solvers.one_device.lpmf import greedy_order
-from ...core.solvers.one_device.sequences import reverse_postorder
-from ...core.solvers.several_devices.lazy_keys import bottom_levels
+from ...core.solvers.orders.lpmf import greedy_order
+from ...core.solvers.orders.baselines import reverse_postorder
+from ...core.solvers.placements.lazy_keys import bottom_levels
 
 PATIENCE = 0.5
 """Of the rule: in the middle of what the lazy decoder's searches start from."""
@@ -37,7 +37,7 @@ class Seen(NamedTuple):
         Ops that the edges lead from and to, shape `(edges,)`.
     rule
         Keys of the rule, shape `(ops + 1,)`, float32; see `rule_keys`.
-    is_paid
+    transfers_take_time
         Whether transfers take time that counts.
     """
 
@@ -45,7 +45,7 @@ class Seen(NamedTuple):
     sources: IndexArray
     targets: IndexArray
     rule: Any
-    is_paid: bool
+    transfers_take_time: bool
 
 
 def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
@@ -79,7 +79,7 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
     read = _sums(graph.consumers[1], graph.tensor_size[_tensors(problem)], ops)
     made = _sums(graph.tensor_producer, graph.tensor_size, ops)
     own = (graph.workspace + graph.persistent).astype(np.float64)
-    paid = problem.task == "runtime" and problem.is_paid
+    paid = problem.task == "runtime" and problem.transfers_take_time
     sent = (made * problem.microseconds_per_byte + problem.latency * (made > 0)) if paid else np.zeros(ops)
     links = _links(problem, read, mean) if paid else np.zeros((LINK_FEATURES, ops))
     least_first, depth = _places(_least_peak_first(problem, stop)), np.array(levels(graph), np.float64)

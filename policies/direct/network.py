@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.problem import Task
+from ...core.problem.problem import Task
 from ...core.search.parameters import Parameters, parameter
 from ..networks.files import read_network
 from ..networks.message_passing import Receivers
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
         Ends of the edges, shape `(edges,)`, and the graph of each node, `(nodes,)`, int64.
     sizes
         Ops of each graph.
-    patience, is_paid
+    patience, transfers_take_time
         The rule's patience and whether the network may change it, shape `(graphs,)`, float32.
     """
 
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
     graph_of_node: Tensor
     sizes: list[int]
     patience: Tensor
-    is_paid: Tensor
+    transfers_take_time: Tensor
 
 
 def batch_of(problems: Sequence[Seen]) -> Batch:
@@ -75,7 +75,7 @@ def batch_of(problems: Sequence[Seen]) -> Batch:
         torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)),
         sizes,
         torch.tensor([float(problem.rule[-1]) for problem in problems]),
-        torch.tensor([float(problem.is_paid) for problem in problems]),
+        torch.tensor([float(problem.transfers_take_time) for problem in problems]),
     )
 
 
@@ -144,7 +144,7 @@ class DirectPolicy:
         of_graphs = of_ops.new_zeros(shape).index_add(1, self.batch.graph_of_node.to(device), of_ops)
         sizes = torch.tensor(self.batch.sizes, dtype=torch.float32, device=device)
         of_waits = _log_density(patience, self.patience, self.log_spread_of_patience)
-        return (of_graphs / sizes + self.batch.is_paid.to(device) * of_waits).T
+        return (of_graphs / sizes + self.batch.transfers_take_time.to(device) * of_waits).T
 
     def moved(self, hidden: tuple[Tensor, Tensor], directions: Tensor) -> list[Any]:
         """Return the means if the weights of the last layers' first outputs were others.
@@ -163,13 +163,13 @@ class DirectPolicy:
         """
         of_ops, of_graphs = hidden
         per_op, per_graph = directions[:, : of_ops.shape[1]], directions[:, of_ops.shape[1] :]
-        waits = self.patience + self.batch.is_paid.to(self.mean.device) * (per_graph @ of_graphs.T)
+        waits = self.patience + self.batch.transfers_take_time.to(self.mean.device) * (per_graph @ of_graphs.T)
         return self._split(self.mean + per_op @ of_ops.T, waits)
 
     @property
     def _fixed(self) -> Tensor:
         """Take all spread from a patience that nothing depends on."""
-        return 1e3 * (1 - self.batch.is_paid.to(self.mean.device))
+        return 1e3 * (1 - self.batch.transfers_take_time.to(self.mean.device))
 
     def _split(self, keys: Tensor, patience: Tensor) -> list[Any]:
         parts = torch.split(keys.detach().cpu(), self.batch.sizes, dim=1)  # type: ignore[no-untyped-call]
@@ -241,7 +241,7 @@ class DirectNetwork(nn.Module):
         """Return the distribution of the keys by what `hidden` gave."""
         correction, spread = self.of_op[-1](of_ops).unbind(1)
         waiting, spread_of_waiting = self.of_graph[-1](of_graphs).unbind(1)
-        patience = batch.patience.to(self.device) + batch.is_paid.to(self.device) * waiting
+        patience = batch.patience.to(self.device) + batch.transfers_take_time.to(self.device) * waiting
         return DirectPolicy(
             batch,
             batch.rule.to(self.device) + correction,

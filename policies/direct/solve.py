@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...core.errors import UsageError
-from ...core.names import did_you_mean
-from ...core.problem import Problem
+from ...core.base.errors import UsageError
+from ...core.base.names import did_you_mean
+from ...core.problem.problem import Problem
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.search import Search, Stopped

@@ -51,7 +51,7 @@ class _Schedules(Trainable):
     def trainer(self, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
         from pathlib import Path
 
-        from ...core.problem import Problem
+        from ...core.problem.problem import Problem
         from ...core.search.method_spec import parse_method
         from ...core.search.warm_up import warm_up
         from ..training.run_folder import check_ready, check_same

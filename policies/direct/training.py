@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...core.arrays import FloatArray
-from ...core.errors import UsageError
-from ...core.graph import CostGraph
-from ...core.parallel import chunks
+from ...core.base.arrays import FloatArray
+from ...core.base.errors import UsageError
+from ...core.graph.graph import CostGraph
+from ...core.base.parallel import chunks
 from ..training.evolution import centred_ranks, directions, estimated_gradient
 from ..training.given_batches import given_batches
 from ..training.phases import PhasedTrainer, seeded

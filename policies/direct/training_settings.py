@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from ...core.errors import UsageError
-from ...core.problem import Task
+from ...core.base.errors import UsageError
+from ...core.problem.problem import Task
 from ...core.search.method_spec import parse_method
 from ...core.search.parameters import Parameters, parameter
 from ...datasets.synthetic import SyntheticParameters

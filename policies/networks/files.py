@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import nn
 
-from ...core.errors import FormatError, UsageError
+from ...core.base.errors import FormatError, UsageError
 from ...core.files.atomic import write_atomically
 from ...core.search.settings import from_plain, plain
 

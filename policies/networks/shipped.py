@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from ...core.errors import FormatError, UsageError
-from ...core.names import did_you_mean
+from ...core.base.errors import FormatError, UsageError
+from ...core.base.names import did_you_mean
 
 Network = TypeVar("Network")
 WEIGHTS = Path(__file__).parents[1] / "weights"

@@ -8,10 +8,10 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.errors import UsageError
-from ...core.graph import CostGraph
+from ...core.base.errors import UsageError
+from ...core.graph.graph import CostGraph
 from ...core.search.parameters import Parameters, parameter
-from ...core.solvers.several_devices.brkga import GeneDistribution
+from ...core.solvers.placements.brkga import GeneDistribution
 
 Kind = Literal["placement", "scheduling", "crossover", "transfers"]
 Taken = Literal["expected", "most-likely", "sample"]
@@ -115,7 +115,7 @@ def dequantise(
 ) -> GeneDistribution:
     """Turn the choices for every op into the distribution of every gene (A.6).
 
-    The genes are those of `core.solvers.several_devices.random_keys`: `ops * devices` affinities, `ops` priorities and
+    The genes are those of `core.solvers.placements.random_keys`: `ops * devices` affinities, `ops` priorities and
     `tensors * devices` transfers. A level for the transfers of an op counts for all its output tensors, control
     included, to every device.
 

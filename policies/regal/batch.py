@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ...core.arrays import IndexArray
+from ...core.base.arrays import IndexArray
 from .features import SearchedGraph
 
 

@@ -9,16 +9,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.arrays import FloatArray, IndexArray, IntArray
-from ...core.graph import CostGraph
-from ...core.problem import Problem, Task
-from ...core.schedule import Schedule
+from ...core.base.arrays import FloatArray, IndexArray, IntArray
+from ...core.graph.graph import CostGraph
+from ...core.problem.problem import Problem, Task
+from ...core.problem.schedule import Schedule
 from ...core.search.search import Search, Stopped
-from ...core.solvers.machines.chromosomes import MachineChromosomes
-from ...core.solvers.machines.ranks import mean_times
-from ...core.solvers.several_devices import brkga
-from ...core.solvers.several_devices.brkga import GeneDistribution, evolve
-from ...core.solvers.several_devices.random_keys import Chromosomes, Population
+from ...core.solvers.placements.machine_chromosomes import MachineChromosomes
+from ...core.solvers.placements.ranks import mean_times
+from ...core.solvers.placements import brkga
+from ...core.solvers.placements.brkga import GeneDistribution, evolve
+from ...core.solvers.placements.random_keys import Chromosomes, Population
 from .ratios import ratios
 
 Features = NDArray[np.float32]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...core.search.search import Search
-from ...core.solvers.machines.chromosomes import MachineChromosomes
-from ...core.solvers.several_devices.random_keys import Chromosomes
+from ...core.solvers.placements.machine_chromosomes import MachineChromosomes
+from ...core.solvers.placements.random_keys import Chromosomes
 from .solve import Parameters, propose
 
 __all__ = ["Parameters", "solve"]

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from ...core.problem import Task
+from ...core.problem.problem import Task
 from ...core.search.parameters import Parameters, parameter
 from ..networks.files import read_network
 from ..networks.message_passing import Receivers

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.arrays import BoolArray, FloatArray, IndexArray
-from ...core.costs.bounds import memory_bound, op_needs
-from ...core.graph import CostGraph
+from ...core.base.arrays import BoolArray, FloatArray, IndexArray
+from ...core.bounds.bounds import memory_bound, op_needs
+from ...core.graph.graph import CostGraph
 from ...core.kernels.paths import path_ends
-from ...core.problem import Problem, Task
-from ...core.solvers.machines.ranks import mean_times
+from ...core.problem.problem import Problem, Task
+from ...core.solvers.placements.ranks import mean_times
 
 LARGE = 1 / 2
 """Of what the largest op writes: an op of which this is written is a large one."""

@@ -12,18 +12,18 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.costs.bounds import lower_bound
-from ...core.errors import UsageError
+from ...core.bounds.bounds import lower_bound
+from ...core.base.errors import UsageError
 from ...core.files.atomic import make_folder, write_atomically
 from ...core.files.costgraph import read_graph
 from ...core.files.json_lines import JsonLines
-from ...core.graph import CostGraph
-from ...core.graph_hash import graph_hash
-from ...core.parallel import Workers
-from ...core.problem import Problem, Task
+from ...core.graph.graph import CostGraph
+from ...core.files.graph_hash import graph_hash
+from ...core.base.parallel import Workers
+from ...core.problem.problem import Problem, Task
 from ...core.search.search import Search
-from ...core.solvers.several_devices import brkga
-from ...core.solvers.several_devices.brkga import GeneDistribution, evolve
+from ...core.solvers.placements import brkga
+from ...core.solvers.placements.brkga import GeneDistribution, evolve
 from ...datasets.recipe import Recipe, draw_graph
 from .actions import ActionParameters, dequantise
 from .features import SearchedGraph, searched_graph

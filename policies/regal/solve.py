@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
-from ...core.errors import UsageError
-from ...core.problem import Problem
+from ...core.base.errors import UsageError
+from ...core.problem.problem import Problem
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.search import Search, Stopped
-from ...core.solvers.several_devices import brkga
-from ...core.solvers.several_devices.brkga import GeneDistribution, evolve
+from ...core.solvers.placements import brkga
+from ...core.solvers.placements.brkga import GeneDistribution, evolve
 from ..networks.shipped import described, digests, network_of, weights_of
 from .actions import Taken
 

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from ...core.arrays import FloatArray, IndexArray
-from ...core.costs.bounds import earliest_finish
-from ...core.graph import CostGraph
-from ...core.problem import Problem
+from ...core.base.arrays import FloatArray, IndexArray
+from ...core.bounds.bounds import earliest_finish
+from ...core.graph.graph import CostGraph
+from ...core.problem.problem import Problem
 from ...core.search.search import Search
-from ...core.solve import solve
-from ...core.solvers.several_devices.brkga import Parameters, evolve
-from ...core.solvers.several_devices.lazy_keys import bottom_levels
+from ...core.solve.solve import solve
+from ...core.solvers.placements.brkga import Parameters, evolve
+from ...core.solvers.placements.lazy_keys import bottom_levels
 from .actions import ActionParameters, Head, beta_parameters, crossover_bias, dequantise
 from .features import SearchedGraph
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from ...core.arrays import FloatArray
-from ...core.errors import UsageError
+from ...core.base.arrays import FloatArray
+from ...core.base.errors import UsageError
 from ...core.files.json_lines import JsonLines
-from ...core.graph import CostGraph
-from ...core.parallel import AHEAD, Workers, chunks
+from ...core.graph.graph import CostGraph
+from ...core.base.parallel import AHEAD, Workers, chunks
 from ...datasets.filters import KeepImproving
 from ...datasets.recipe import Recipe
 from ...datasets.synthetic import SyntheticParameters, synthetic_graph

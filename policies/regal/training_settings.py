@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from ...core.errors import UsageError
-from ...core.problem import Task
+from ...core.base.errors import UsageError
+from ...core.problem.problem import Task
 from ...core.search.parameters import Parameters, parameter
 from ...datasets.synthetic import SyntheticParameters
 from ..networks.shipped import WEIGHTS as SHIPPED

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ...core.buffers import Buffers
-from ...core.kernels.one_device.set_beam import first_level, forward_walk, materialise, new_candidates
+from ...core.graph.buffers import Buffers
+from ...core.kernels.orders.set_beam import first_level, forward_walk, materialise, new_candidates
 from .batch import GraphBatch
 
 GLIMPSE_HEADS = 8

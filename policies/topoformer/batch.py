@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core.arrays import BoolArray, IndexArray
-from ...core.graph import CostGraph
-from ...core.one_device.partial_order import dense, partial_order
+from ...core.base.arrays import BoolArray, IndexArray
+from ...core.graph.graph import CostGraph
+from ...core.bounds.partial_order import dense, partial_order
 from .features import op_features
 
 

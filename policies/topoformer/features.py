@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.arrays import IndexArray
-from ...core.graph import CostGraph
+from ...core.base.arrays import IndexArray
+from ...core.graph.graph import CostGraph
 from .laplacian import positional_encoding
 
 Features = NDArray[np.float32]

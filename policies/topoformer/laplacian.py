@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core.arrays import FloatArray
-from ...core.graph import CostGraph
+from ...core.base.arrays import FloatArray
+from ...core.graph.graph import CostGraph
 
 # Up to these many ops a dense solver is exact and as fast as Lanczos.
 DENSE_OPS = 512

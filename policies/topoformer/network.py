@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import UsageError
-from ...core.kernels.one_device.priority_beam import NO_LIMIT
-from ...core.kernels.one_device.priority_orders import price_orders, ready_steps
+from ...core.base.errors import UsageError
+from ...core.kernels.orders.priority_beam import NO_LIMIT
+from ...core.kernels.orders.priority_orders import price_orders, ready_steps
 from ...core.search.parameters import Parameters, parameter
 from ..networks.files import read_network
 from .ablation_encoders import EdgeTransformerEncoder, GatEncoder, MlpEncoder, TransformerEncoder

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core.arrays import IndexArray, IntArray
-from ...core.buffers import Buffers
-from ...core.graph import CostGraph
-from ...core.kernels.one_device import priority_beam, priority_orders
+from ...core.base.arrays import IndexArray, IntArray
+from ...core.graph.buffers import Buffers
+from ...core.graph.graph import CostGraph
+from ...core.kernels.orders import priority_beam, priority_orders
 
 _ROUNDING = 8.0
 
@@ -78,7 +78,7 @@ def order_log_probability(priorities: Tensor, orders: Tensor, ready_steps: Tenso
         Orders, whole numbers; a graph of fewer ops has -1 in the last steps. Shape `(rows, ops)`. They are not checked:
         what is returned for orders that are not topological has no meaning.
     ready_steps
-        The first step at which each op could run (`core.kernels.one_device.priority_orders.ready_steps`), anything
+        The first step at which each op could run (`core.kernels.orders.priority_orders.ready_steps`), anything
         where padded; shape `(rows, ops)`.
 
     Returns

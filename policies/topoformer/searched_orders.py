@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ...core.arrays import IndexArray
-from ...core.errors import FormatError
+from ...core.base.arrays import IndexArray
+from ...core.base.errors import FormatError
 from ...core.files.json_lines import JsonLines
-from ...core.graph import CostGraph
-from ...core.graph_hash import graph_hash
-from ...core.parallel import map_in_order
-from ...core.problem import Problem
-from ...core.solve import solve
+from ...core.graph.graph import CostGraph
+from ...core.files.graph_hash import graph_hash
+from ...core.base.parallel import map_in_order
+from ...core.problem.problem import Problem
+from ...core.solve.solve import solve
 
 
 def searched_orders(

@@ -1,6 +1,6 @@
 """Topoformer at work: a network sees a graph once, and orders are decoded from what it says (Topoformer 4).
 
-The paper orders ops for one device. On several, `core.solvers.several_devices.placed_orders` places these orders.
+The paper orders ops for one device. On several, `core.solvers.placements.placed_orders` places these orders.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core.arrays import IndexArray
-from ...core.costs.graph_summary import levels
-from ...core.errors import UsageError
-from ...core.graph import CostGraph
-from ...core.names import did_you_mean
-from ...core.schedule import Schedule
+from ...core.base.arrays import IndexArray
+from ...core.report.graph_summary import levels
+from ...core.base.errors import UsageError
+from ...core.graph.graph import CostGraph
+from ...core.base.names import did_you_mean
+from ...core.problem.schedule import Schedule
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.registry import INPUT_METHOD, load
 from ...core.search.search import Search, Stopped
-from ...core.solvers.one_device.sequences import reverse_postorder
-from ...core.solvers.several_devices.placed_orders import place
+from ...core.solvers.orders.baselines import reverse_postorder
+from ...core.solvers.placements.placed_orders import place
 from ..networks.shipped import digests, shipped, weights_file, weights_of
 
 if TYPE_CHECKING:  # torch is loaded once there is something to decode

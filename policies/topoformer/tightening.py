@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...core.arrays import FloatArray, IndexArray
-from ...core.buffers import Buffers
-from ...core.kernels.one_device.priority_beam import beam
+from ...core.base.arrays import FloatArray, IndexArray
+from ...core.graph.buffers import Buffers
+from ...core.kernels.orders.priority_beam import beam
 from .priorities import Decoded
 
 WIDTHS = (1, 2, 4, 8, 16)

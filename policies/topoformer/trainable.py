@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..training.trainable import Screen, Trainable, Work
 
 if TYPE_CHECKING:
-    from ...core.arrays import IndexArray
-    from ...core.graph import CostGraph
+    from ...core.base.arrays import IndexArray
+    from ...core.graph.graph import CostGraph
     from ..training.phases import PhasedTrainer
     from ..training.run_folder import RunKind
 
@@ -112,7 +112,7 @@ def _searched(
     """Return an order of low peak for each graph: from the folder, or else by a search that leaves it there."""
     from pathlib import Path
 
-    from ...core.problem import Problem
+    from ...core.problem.problem import Problem
     from ...core.search.method_spec import parse_method
     from ...core.search.warm_up import warm_up
     from .searched_orders import searched_orders

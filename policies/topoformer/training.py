@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core.arrays import FloatArray, IndexArray
-from ...core.errors import UsageError
-from ...core.graph import CostGraph
-from ...core.parallel import chunks
+from ...core.base.arrays import FloatArray, IndexArray
+from ...core.base.errors import UsageError
+from ...core.graph.graph import CostGraph
+from ...core.base.parallel import chunks
 from ..training.given_batches import given_batches
 from ..training.phases import PhasedTrainer, seeded
 from ..training.progress import OnGraph, ignored
@@ -25,14 +25,7 @@ from .batch import GraphBatch, batch_of
 from .features import NODE_FEATURES
 from .network import Network, Policy, load_network
 from .priorities import Decoded
-from .training_graphs import (
-    MOST_OPS,
-    Example,
-    Source,
-    encoded_examples,
-    layered_batches,
-    validation_examples,
-)
+from .training_graphs import MOST_OPS, Example, Source, encoded_examples, layered_batches, validation_examples
 from .training_settings import Phase, TrainingParameters, wants_orders
 
 VALIDATED = ("greedy", "sample", "beam")

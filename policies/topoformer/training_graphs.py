@@ -8,13 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from ...core.arrays import IndexArray
-from ...core.graph import CostGraph
-from ...core.kernels.one_device.priority_orders import price_orders
-from ...core.parallel import map_in_order
-from ...core.problem import Problem
+from ...core.base.arrays import IndexArray
+from ...core.graph.graph import CostGraph
+from ...core.kernels.orders.priority_orders import price_orders
+from ...core.base.parallel import map_in_order
+from ...core.problem.problem import Problem
 from ...core.search.search import Search
-from ...core.solvers.one_device.approximate_dp import UNLIMITED, run_beam
+from ...core.solvers.orders.approximate_dp import UNLIMITED, run_beam
 from ...datasets.layered import LayeredParameters, layered_graph
 from .batch import EncodedGraph, encode
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Literal
 
-from ...core.errors import UsageError
+from ...core.base.errors import UsageError
 from ...core.search.parameters import Parameters, parameter
 from ..networks.shipped import WEIGHTS as SHIPPED
 from ..training.settings import recipe_of

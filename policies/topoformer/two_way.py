@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core.buffers import Buffers
-from ...core.kernels.one_device.priority_beam import beam
+from ...core.graph.buffers import Buffers
+from ...core.kernels.orders.priority_beam import beam
 from .priorities import Decoded, decode_greedy
 
 WIDER = 4

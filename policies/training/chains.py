@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import FormatError, UsageError
+from ...core.base.errors import FormatError, UsageError
 from ...core.files.yaml_files import read_yaml
 from ...core.search.settings import from_plain, plain, with_settings
 from ..networks.shipped import WEIGHTS

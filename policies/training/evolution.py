@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core.arrays import FloatArray
+from ...core.base.arrays import FloatArray
 
 
 def directions(pairs: int, size: int, rng: np.random.Generator) -> Tensor:

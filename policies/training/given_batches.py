@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ...core.arrays import IntArray
+from ...core.base.arrays import IntArray
 
 Given = TypeVar("Given")
 

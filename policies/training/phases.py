@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import ClusterError, TrainingError
-from ...core.graph import CostGraph
+from ...core.base.errors import ClusterError, TrainingError
+from ...core.graph.graph import CostGraph
 from ..networks.files import write_network
 from ..networks.message_passing import using_threads
 from ..networks.shipped import weights_file

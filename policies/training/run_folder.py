@@ -14,10 +14,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn, optim
 
-from ...core.errors import FormatError, UsageError
+from ...core.base.errors import FormatError, UsageError
 from ...core.files.atomic import make_folder, write_atomically
-from ...core.graph import CostGraph
-from ...core.graph_hash import graph_hash
+from ...core.graph.graph import CostGraph
+from ...core.files.graph_hash import graph_hash
 from ...core.search.settings import differences, from_plain, plain, write_config
 from ...version import VERSION
 from ..networks.shipped import described, weights_file

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from ...core.errors import UsageError
+from ...core.base.errors import UsageError
 from ...core.files.yaml_files import read_yaml
 from ...core.search.settings import from_plain
 

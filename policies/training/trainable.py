@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
-    from ...core.graph import CostGraph
+    from ...core.graph.graph import CostGraph
     from .phases import PhasedTrainer
     from .run_folder import RunKind
 

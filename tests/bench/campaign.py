@@ -137,7 +137,7 @@ def file_of(name: str, seed: int) -> bytes:
 
 def finding(name: str, seed: int, folder: str) -> str:
     """Read the file of a seed; return what went wrong, or nothing."""
-    from schedopt.core.errors import SchedoptError
+    from schedopt.core.base.errors import SchedoptError
 
     suffix, _, read = formats()[name]
     path = Path(folder) / f"{name}{suffix}"

@@ -38,7 +38,7 @@ LOADS = {
 
 def make(load):
     """Return the graph of a load."""
-    from schedopt.core.graph_builder import GraphBuilder
+    from schedopt.core.graph.builder import GraphBuilder
 
     rng = np.random.default_rng(0)
     builder = GraphBuilder(load)
@@ -82,8 +82,8 @@ def cases(methods):
 
 def search(problem, spec, limit, pressed, pipe):
     """Search in this process, on its processor's clock; write what was found and used as JSON."""
-    from schedopt.core import solve as solving
-    from schedopt.core.errors import SchedoptError
+    from schedopt.core.solve import solve as solving
+    from schedopt.core.base.errors import SchedoptError
     from schedopt.core.search.search import Watcher
 
     warm_up, watcher, told = solving.warm_up, Watcher(), {}
@@ -167,8 +167,8 @@ def main():
     print("".join(line_of(row) + "\n" for row in rows if row["limit"] == given.limit), end="", flush=True)
     if given.table:
         return
-    from schedopt.core.errors import SchedoptError
-    from schedopt.core.problem import Problem
+    from schedopt.core.base.errors import SchedoptError
+    from schedopt.core.problem.problem import Problem
     from schedopt.core.search.method_spec import parse_method
     from schedopt.core.search.warm_up import warm_up
 

@@ -168,7 +168,7 @@ def mutant(kind, number):
 
 def outcome(path):
     """Import a file; return `read`, or `refused`, or what is wrong."""
-    from schedopt.core.errors import SchedoptError
+    from schedopt.core.base.errors import SchedoptError
     from schedopt.core.programs.importers import read_model
     from schedopt.core.programs.options import ImportOptions
 
@@ -182,7 +182,7 @@ def outcome(path):
 
 
 def _refuse(program):
-    from schedopt.core.errors import ProgramError
+    from schedopt.core.base.errors import ProgramError
 
     raise ProgramError(f"{program.path}: is not run")
 

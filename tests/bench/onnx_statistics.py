@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from schedopt.core.errors import ProgramError
+from schedopt.core.base.errors import ProgramError
 from schedopt.core.programs.onnx.loading import load_program
 from schedopt.core.programs.onnx.session import constant_tensors, random_inputs, runnable
 

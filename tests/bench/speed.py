@@ -56,8 +56,8 @@ def median_wall(command: list[str], runs: int = RUNS, **options) -> str:
 
 def bench_approximate_dp() -> None:
     """K = 100,000 on 500 layered ops; wanted: 60 s CPU, 2 GiB (paper: 265 s on a V100)."""
-    from schedopt.core.problem import Problem
-    from schedopt.core.solve import solve
+    from schedopt.core.problem.problem import Problem
+    from schedopt.core.solve.solve import solve
 
     times, peaks = [], []
     for seed in range(3):
@@ -140,10 +140,10 @@ def plain_decoder(graph, fixed_op: int):
 
 def bench_brkga() -> None:
     """5,000 evaluations on two devices; wanted: 0.12 s CPU at 100 ops, 1.3 s at 1,000."""
-    from schedopt.core.problem import Problem
+    from schedopt.core.problem.problem import Problem
     from schedopt.core.search.search import Search
-    from schedopt.core.solve import solve
-    from schedopt.core.solvers.several_devices.random_keys import Chromosomes
+    from schedopt.core.solve.solve import solve
+    from schedopt.core.solvers.placements.random_keys import Chromosomes
 
     for nodes in (98, 998):
         graph = synthetic(nodes, 0)
@@ -171,8 +171,8 @@ def bench_brkga() -> None:
 def bench_peak_moves() -> None:
     """Moves of the peak's annealing on four devices, from random placements; wanted: a tenth of pricing all of them."""
     from schedopt.core.kernels.graph_arrays import graph_arrays
-    from schedopt.core.kernels.several_devices.lifetime_moves import PeakWalk, anneal_lifetimes
-    from schedopt.core.kernels.several_devices.lifetimes import Scale, Sequence, new_lifetimes, price_lifetimes
+    from schedopt.core.kernels.placements.incremental_peak_moves import PeakWalk, anneal_lifetimes
+    from schedopt.core.kernels.placements.incremental_peak import Scale, Sequence, new_lifetimes, price_lifetimes
 
     for graph in (synthetic(98, 0), synthetic(998, 0), layered(1000, 0), layered(10_000, 0)):
         arrays, rng, place = graph_arrays(graph, 4), np.random.default_rng(0), np.argsort(graph.input_order)
@@ -191,9 +191,9 @@ def bench_peak_moves() -> None:
 def bench_regal() -> None:
     """regal over brkga, 5,000 evaluations, two devices, turn about; wanted: at most 1.2 (paper 1.04 s over 0.89)."""
     import torch
-    from schedopt.core.problem import Problem
-    from schedopt.core.solve import solve
-    from schedopt.core.solvers.several_devices.beta_quantiles import quantiles
+    from schedopt.core.problem.problem import Problem
+    from schedopt.core.solve.solve import solve
+    from schedopt.core.solvers.placements.beta_quantiles import quantiles
     from schedopt.policies.networks.files import write_network
     from schedopt.policies.regal.actions import beta_parameters
     from schedopt.policies.regal.network import RegalNetwork, RegalNetworkParameters
@@ -223,7 +223,7 @@ def bench_regal() -> None:
 
 def bench_partial_order() -> None:
     """Closure, reduction and incomparable pairs of 10,000 layered ops; wanted: 0.1 s."""
-    from schedopt.core.one_device.partial_order import incomparable, partial_order
+    from schedopt.core.bounds.partial_order import incomparable, partial_order
 
     partial_order(layered(100, 0))
     graph = layered(10_000, 0)
@@ -242,7 +242,7 @@ def bench_formats() -> None:
     """50,000 ops; wanted: text 5 s, binary 1 s."""
     from google.protobuf import text_format
     from schedopt.core.files.costgraph import format_graph, parse_graph
-    from schedopt.core.graph_builder import GraphBuilder
+    from schedopt.core.graph.builder import GraphBuilder
     from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
 
     rng = np.random.default_rng(0)
@@ -294,7 +294,7 @@ def bench_gen() -> None:
 def bench_decoders() -> None:
     """16 orders from priorities; wanted: sample 5 ms, beam 0.1 s (2,000 ops: 0.5 s)."""
     import torch
-    from schedopt.core.kernels.one_device.priority_orders import ready_steps
+    from schedopt.core.kernels.orders.priority_orders import ready_steps
     from schedopt.policies.topoformer.priorities import (
         decode_beam,
         decode_greedy,
@@ -323,9 +323,9 @@ def bench_decoders() -> None:
 def bench_encoder() -> None:
     """Topoformer in parts, on one thread; wanted: 10,000 ops within 8 GiB."""
     import torch
-    from schedopt.core.one_device.partial_order import dense, partial_order
-    from schedopt.core.problem import Problem
-    from schedopt.core.solve import solve
+    from schedopt.core.bounds.partial_order import dense, partial_order
+    from schedopt.core.problem.problem import Problem
+    from schedopt.core.solve.solve import solve
     from schedopt.policies.topoformer.batch import encode
     from schedopt.policies.topoformer.features import op_features
     from schedopt.policies.topoformer.network import Network, NetworkParameters

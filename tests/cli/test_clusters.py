@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 import schedopt
 from models.clusters import ENGINES, cluster, environment_of
-from schedopt.core.clusters.cluster import Cluster
-from schedopt.core.clusters.content import graph_content, pack, unpack
-from schedopt.core.clusters.worker import Kept, run_task
-from schedopt.core.comparison.runs import Run, in_parallel
-from schedopt.core.errors import WorkerRefusedError
+from schedopt.core.experiments.clusters.cluster import Cluster
+from schedopt.core.experiments.clusters.content import graph_content, pack, unpack
+from schedopt.core.experiments.clusters.worker import Kept, run_task
+from schedopt.core.experiments.runs import Run, in_parallel
+from schedopt.core.base.errors import WorkerRefusedError
 from schedopt.core.files.costgraph import read_graph, write_graph
-from schedopt.core.parallel import Workers, map_as_ended, map_in_order, using
-from schedopt.core.problem import Problem
+from schedopt.core.base.parallel import Workers, map_as_ended, map_in_order, using
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.version import VERSION
 
@@ -54,7 +54,7 @@ def test_a_graph_travels_by_its_content_and_is_one_object_where_it_arrives(graph
 
 @pytest.mark.parametrize(("failing", "is_connected"), [(0, True), (2, True), (3, False)])
 def test_a_server_for_a_client_of_ray_that_dies_as_it_starts_is_asked_for_again(monkeypatch, failing, is_connected):
-    from schedopt.core.clusters.ray_engine import Engine
+    from schedopt.core.experiments.clusters.ray_engine import Engine
 
     asked = []
 
@@ -194,7 +194,7 @@ def _is_resumed(run, folder, compared, there):
 
 def _graphs_travel_once(workers, graph):
     """Ask after each task how many graphs its worker has fetched."""
-    kept = "__import__('schedopt.core.clusters.worker', fromlist=['_kept'])._kept.fetched"
+    kept = "__import__('schedopt.core.experiments.clusters.worker', fromlist=['_kept'])._kept.fetched"
     code = f"(__import__('os').getpid(), {kept}, graph.num_ops)"
     told = [workers.submit(eval, code, {"graph": graph}).result() for _ in range(10)]
     assert {ops for *_, ops in told} == {graph.num_ops}

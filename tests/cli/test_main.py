@@ -10,7 +10,7 @@ import typer
 from schedopt import __version__
 from schedopt.cli.main import app
 from schedopt.core.search.registry import METHODS
-from schedopt.core.solvers.several_devices import brkga
+from schedopt.core.solvers.placements import brkga
 from schedopt.policies.direct import solve as direct
 from schedopt.policies.topoformer import solve as topoformer
 

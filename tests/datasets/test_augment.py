@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from schedopt.core.errors import GraphError
+from schedopt.core.base.errors import GraphError
 from schedopt.core.files.costgraph import parse_graph
-from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.graph.builder import GraphBuilder
 from schedopt.datasets.augment import encoded_copies, noisy_copy
 from schedopt.datasets.duplicates import topology_hash
 from schedopt.datasets.layered import LayeredParameters, layered_graph

@@ -5,8 +5,8 @@ import itertools
 import networkx
 import numpy as np
 import pytest
-from schedopt.core.errors import UsageError
-from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.base.errors import UsageError
+from schedopt.core.graph.builder import GraphBuilder
 from schedopt.datasets.duplicates import dedup_key, in_degree_sequence, parse_dedup, topology_hash
 from schedopt.datasets.layered import LayeredParameters
 from schedopt.datasets.synthetic import SyntheticParameters

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from schedopt.core.errors import FormatError, UsageError
+from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.files.costgraph import find_graphs, read_graph
 from schedopt.datasets.duplicates import topology_hash
 from schedopt.datasets.fill import (

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.graph.builder import GraphBuilder
 from schedopt.datasets import filters
 from schedopt.datasets.filters import KeepImproving, KeepWithRoom, has_room, has_single_order
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from models.seeds import mostly_slow
-from schedopt.core.errors import UsageError
+from schedopt.core.base.errors import UsageError
 from schedopt.core.files.costgraph import format_graph, parse_graph
 from schedopt.datasets.duplicates import topology_hash
 from schedopt.datasets.filters import KeepWithRoom

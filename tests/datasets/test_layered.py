@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from schedopt.core.errors import UsageError
+from schedopt.core.base.errors import UsageError
 from schedopt.datasets.layered import (
     LayeredParameters,
     assign_edges,

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from schedopt.core.errors import UsageError
+from schedopt.core.base.errors import UsageError
 from schedopt.datasets.split import parse_ratio, split_by_size
 
 

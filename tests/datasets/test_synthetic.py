@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from schedopt.core.errors import UsageError
+from schedopt.core.base.errors import UsageError
 from schedopt.datasets.synthetic import MODELS, SyntheticParameters, parse_costs, parse_models, synthetic_graph
 
 

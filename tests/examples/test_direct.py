@@ -5,8 +5,8 @@ import re
 import pytest
 from models.examples import EXAMPLES, run
 from schedopt.core.files.costgraph import read_graph
-from schedopt.core.problem import Problem
-from schedopt.core.solve import solve
+from schedopt.core.problem.problem import Problem
+from schedopt.core.solve.solve import solve
 
 
 @pytest.mark.slow

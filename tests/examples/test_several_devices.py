@@ -7,7 +7,7 @@ import pytest
 from models.examples import EXAMPLES, run
 from models.sequences import SequenceCase
 from naive.cuts import move_weights
-from schedopt.core.kernels.several_devices.courses import new_course
+from schedopt.core.kernels.placements.incremental_makespan import new_course
 
 GRAPH = EXAMPLES / "graphs" / "watts-strogatz-100.pb.gz"
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
-from schedopt.core.problem import Problem
+from schedopt.core.problem.problem import Problem
 
 OPSET = 17
 

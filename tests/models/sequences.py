@@ -7,9 +7,9 @@ import numpy as np
 from schedopt.core.kernels.cost_model import Steps, new_state
 from schedopt.core.kernels.graph_arrays import graph_arrays
 from schedopt.core.kernels.links import Links
-from schedopt.core.kernels.several_devices.group_moves import Groups, moves_of
-from schedopt.core.kernels.several_devices.lazy_decoder import new_lazy
-from schedopt.core.kernels.several_devices.sequences import Aim, run_sequence
+from schedopt.core.kernels.placements.group_moves import Groups, moves_of
+from schedopt.core.kernels.placements.lazy_decoder import new_lazy
+from schedopt.core.kernels.placements.sequences import Aim, run_sequence
 
 KINDS = ("peak", "makespan", "limited", "limited, just in time")
 

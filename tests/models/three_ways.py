@@ -4,12 +4,12 @@ import math
 
 import naive
 import numpy as np
-from schedopt.core.costs.bounds import is_met
-from schedopt.core.costs.simulator import simulate
-from schedopt.core.costs.verifier import verify
-from schedopt.core.problem import Problem
-from schedopt.core.schedule import Schedule
-from schedopt.core.solve import solve
+from schedopt.core.bounds.bounds import is_met
+from schedopt.core.model.simulator import simulate
+from schedopt.core.model.verifier import verify
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
+from schedopt.core.solve.solve import solve
 
 MOST_OPS, MOST_PLACED_OPS = 8, 4
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from schedopt.core.files.costgraph import format_graph, read_graph
 from schedopt.core.files.schedule_json import read_imported, read_schedule
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.problem import Problem
-from schedopt.core.programs.graph_files.dot import format_dot
-from schedopt.core.programs.graph_files.node_link import format_node_link
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.programs.graphs.dot import format_dot
+from schedopt.core.programs.graphs.node_link import format_node_link
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions
-from schedopt.core.solve import solve
+from schedopt.core.solve.solve import solve
 
 INDUCTOR = {
     "nodes": [{"name": "op0", "buffer_names": ["buf0"]}, {"name": "op1", "buffer_names": ["buf1"]}],
@@ -54,7 +54,7 @@ def _graph(path):
 
 
 def _schedule(path):
-    from schedopt.core.errors import ScheduleError
+    from schedopt.core.base.errors import ScheduleError
 
     read_imported(path)
     loaded = read_schedule(path, diamond(), force=True)
@@ -66,11 +66,11 @@ def _schedule(path):
 
 def _jsonl(kind):
     def read(path):
-        from schedopt.core.comparison.experiment import Experiment
-        from schedopt.core.comparison.resume import ResumeFile
-        from schedopt.core.pareto.resume import SweepFile
-        from schedopt.core.pareto.settings import SweepSettings
-        from schedopt.core.pareto.sweep import Sweep
+        from schedopt.core.experiments.experiment import Experiment
+        from schedopt.core.experiments.resume import ResumeFile
+        from schedopt.core.experiments.pareto.resume import SweepFile
+        from schedopt.core.experiments.pareto.settings import SweepSettings
+        from schedopt.core.experiments.pareto.sweep import Sweep
 
         if kind == "compare":
             experiment = Experiment([diamond()], ["input", "lpmf"])
@@ -116,8 +116,8 @@ def _order_text(path):
 
 
 def _resume_lines():
-    from schedopt.core.comparison.experiment import Experiment
-    from schedopt.core.comparison.resume import ResumeFile
+    from schedopt.core.experiments.experiment import Experiment
+    from schedopt.core.experiments.resume import ResumeFile
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.jsonl"

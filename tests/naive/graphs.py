@@ -161,7 +161,7 @@ def random_spec(rng, ops, *, per_port_final=True, whole_runtimes=False, aliases=
 
 def build(spec, name="random"):
     """Build a specification with the code under test."""
-    from schedopt.core.graph_builder import GraphBuilder
+    from schedopt.core.graph.builder import GraphBuilder
 
     builder = GraphBuilder(name)
     for op in spec:

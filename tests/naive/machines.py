@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from schedopt.core.annotations import Annotations, Resident
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.machine import Device, Machine
-from schedopt.core.schedule import Schedule
+from schedopt.core.graph.annotations import Annotations, Resident
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.machine import Device, Machine
+from schedopt.core.problem.schedule import Schedule
 
 
 def random_machine(rng, devices, *, transfers=None, contention=None, hosts=True, limits=False):

@@ -10,9 +10,9 @@ import pytest
 import torch
 import yaml
 from jsonschema import Draft202012Validator
-from schedopt.core.problem import Problem
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.settings import differences, from_plain, plain
-from schedopt.core.solve import solve
+from schedopt.core.solve.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.datasets.synthetic import SyntheticParameters
 from schedopt.policies.direct import network as direct_network

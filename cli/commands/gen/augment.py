@@ -47,7 +47,7 @@ def augment(
     """
     from itertools import chain
 
-    from ....core.errors import UsageError
+    from ....core.base.errors import UsageError
     from ....core.files.costgraph import find_graphs, graph_name, read_graph
     from ....datasets.augment import encode_copy
     from ....datasets.duplicates import parse_dedup

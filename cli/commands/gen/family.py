@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def _read_numbers(text: str, what: str) -> list[tuple[float, ...]]:
-    from ....core.errors import UsageError
+    from ....core.base.errors import UsageError
 
     try:
         return [tuple(float(number) for number in text.split(","))]
@@ -38,7 +38,7 @@ def _read_numbers(text: str, what: str) -> list[tuple[float, ...]]:
 
 
 def _read_range(text: str, what: str) -> tuple[float, float]:
-    from ....core.errors import UsageError
+    from ....core.base.errors import UsageError
 
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(?:-(\d+\.?\d*|\.\d+))?", text)
     if not match:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....core.units import parse_bytes
+from ....core.base.units import parse_bytes
 from ....datasets.layered import LayeredParameters
 from ...made_options import Notation, Written
 from .family import NUMBERS, RANGE, family_command

@@ -12,7 +12,7 @@ from ...command_line import command_line
 from ...default_output import output_of
 
 if TYPE_CHECKING:
-    from ....core.problem import Task
+    from ....core.problem.problem import Task
     from ...console import Talk
 
 
@@ -49,10 +49,10 @@ def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Output:
         What the file of the only one, or the folder of several, is called where the options name none, and standard
         output is a terminal.
     """
-    from ....core.errors import UsageError
+    from ....core.base.errors import UsageError
     from ....core.files.atomic import check_writable
     from ....core.files.costgraph import SUFFIXES
-    from ....core.names import unknown
+    from ....core.base.names import unknown
     from ....datasets.split import parse_ratio
 
     given = ctx.params
@@ -86,8 +86,8 @@ def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Output:
 
 def room_asked(ctx: typer.Context) -> tuple[Task, int] | None:
     """Return the task and the number of devices that `--improvable` asks about."""
-    from ....core.errors import UsageError
-    from ....core.names import task_of, unknown
+    from ....core.base.errors import UsageError
+    from ....core.base.names import task_of, unknown
 
     task, devices = ctx.params["improvable"], ctx.params["devices"]
     if task is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def check_alone(options: dict[str, Any]) -> None:
     """Refuse options that say what a recipe says."""
-    from ....core.errors import UsageError
+    from ....core.base.errors import UsageError
 
     for name, value in options.items():
         if value is not None:
@@ -41,7 +41,7 @@ def chained_works(recipe: str, trainable: Trainable, work: Work, talk: Talk) -> 
         If the recipe needs graphs that are not given or the other way round, or there are runs and they are not to be
         gone on with, or the other way round.
     """
-    from ....core.errors import UsageError
+    from ....core.base.errors import UsageError
     from ....policies.training.chains import read_chain
     from ....policies.training.run_folder import WEIGHTS, has_checkpoint
     from .runs import split

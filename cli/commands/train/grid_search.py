@@ -9,27 +9,19 @@ import typer
 
 from ...backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ...command_line import command_line
-from ...options import (
-    BandwidthOption,
-    GraphsArgument,
-    JsonFlag,
-    LatencyOption,
-    QuietFlag,
-    SeedOption,
-    TaskOption,
-)
+from ...options import BandwidthOption, GraphsArgument, JsonFlag, LatencyOption, QuietFlag, SeedOption, TaskOption
 
 if TYPE_CHECKING:
     from threading import Event
 
     from rich.table import Table
 
-    from ....core.comparison.comparison import Comparison
-    from ....core.comparison.experiment import Experiment
-    from ....core.comparison.grid_search import Grid, Round
-    from ....core.comparison.resume import ResumeFile
-    from ....core.comparison.settings import Settings
-    from ....core.comparison.summaries import MethodSummary
+    from ....core.experiments.comparison import Comparison
+    from ....core.experiments.experiment import Experiment
+    from ....core.experiments.grid_search import Grid, Round
+    from ....core.experiments.resume import ResumeFile
+    from ....core.experiments.settings import Settings
+    from ....core.report.summaries import MethodSummary
     from ...console import Talk
     from ...progress import Bar
 
@@ -80,13 +72,13 @@ def grid_search(
     """Search the grid of the method that the subcommand names, and write the winner."""
     from contextlib import closing, nullcontext
 
-    from ....core.comparison.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
-    from ....core.comparison.resume import ResumeFile
-    from ....core.comparison.settings import Settings
+    from ....core.experiments.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
+    from ....core.experiments.resume import ResumeFile
+    from ....core.experiments.settings import Settings
     from ....core.files.yaml_files import write_yaml
-    from ....core.front_door.graphs import graphs_of
-    from ....core.parallel import is_here
-    from ....core.problem_settings import problem_settings
+    from ....core.api.graphs import graphs_of
+    from ....core.base.parallel import is_here
+    from ....core.search.problem_settings import problem_settings
     from ...console import Talk, write
     from ...progress import interruptible, progress_bar
 
@@ -170,7 +162,7 @@ def _read_output(output: str | None, method: str) -> dict[str, Any]:
     """Return what the output file holds already, or the start of a new one."""
     from pathlib import Path
 
-    from ....core.errors import UsageError
+    from ....core.base.errors import UsageError
     from ....core.files.atomic import check_writable
     from ....core.search.tuned import read_document
 
@@ -246,7 +238,7 @@ def _table(grid: Grid, ranking: list[MethodSummary]) -> Table:
 
 def _improvement(summary: MethodSummary) -> str:
     """Write the mean and its standard error."""
-    from ....core.units import signed
+    from ....core.base.units import signed
 
     mean, error = summary.improvement.mean, summary.improvement.standard_error
     if mean is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional
 
 import typer
 
-from ....core.names import task_of
+from ....core.base.names import task_of
 from ....core.search.registry import METHODS
 from ...backends import AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ...made_options import made_option, with_options
@@ -76,7 +76,7 @@ def network_command(method: str) -> Callable[..., None]:
         quiet: QuietFlag = False,
         **given: Any,
     ) -> None:
-        from ....core.front_door.graphs import graphs_of
+        from ....core.api.graphs import graphs_of
         from ....policies.training.trainable import Work
         from ...console import Talk
         from ...reports.training import report

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from ....core.graph import CostGraph
+    from ....core.graph.graph import CostGraph
     from ....policies.training.phases import PhasedTrainer
     from ....policies.training.progress import Progress
     from ....policies.training.run_folder import RunKind
@@ -68,7 +68,7 @@ def chosen_settings(
     UsageError
         If there is a run to go on with and it is not to be, or the other way round, or for a wrong setting.
     """
-    from ....core.errors import UsageError
+    from ....core.base.errors import UsageError
     from ....core.search.settings import from_plain, plain, read_config, with_settings
     from ....policies.training.run_folder import has_checkpoint, read_checkpoint
 
@@ -91,8 +91,8 @@ def split(
     """Return the graphs to train on and those to validate on."""
     import numpy as np
 
-    from ....core.errors import UsageError
-    from ....core.graph_hash import graph_hash
+    from ....core.base.errors import UsageError
+    from ....core.files.graph_hash import graph_hash
 
     if validation or not graphs:
         trained_on = {graph_hash(graph) for graph in graphs}

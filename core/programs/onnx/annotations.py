@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from ...annotations import Annotations, Resident
+from ...graph.annotations import Annotations, Resident
 from .nodes import functions_of, is_view, node_tensors, reads
 from .shapes import bytes_of
 

@@ -9,9 +9,9 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import FormatError, ProgramError, ScheduleError
+from ...base.errors import FormatError, ProgramError, ScheduleError
 from ...files.atomic import write_atomically
-from ...graph import CostGraph
+from ...graph.graph import CostGraph
 from ..schedule_order import check_order, refuse_repeats
 from .model_file import external_files
 from .program import OnnxProgram

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from onnx import GraphProto, TensorProto, TypeProto, ValueInfoProto
 
-from ...errors import ProgramError, UsageError
+from ...base.errors import ProgramError, UsageError
 from ..options import Size, size_text
 
 NAMELESS = {"", "?", "-1", "None"}

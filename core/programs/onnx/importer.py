@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
-from ...annotations import Resident
-from ...graph import CostGraph
-from ...graph_builder import GraphBuilder
-from ...units import format_bytes
+from ...graph.annotations import Resident
+from ...graph.graph import CostGraph
+from ...graph.builder import GraphBuilder
+from ...base.units import format_bytes
 from ..fresh_process import ask
 from ..options import ImportOptions
 from ..roofline import Roofline

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ...errors import ProgramError
+from ...base.errors import ProgramError
 from ..options import Size
 from .nodes import reads
 from .program import DEQUANTIZE, OnnxProgram, read_program

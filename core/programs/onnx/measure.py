@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...graph import CostGraph
+from ...graph.graph import CostGraph
 from ..fresh_process import ask
 from ..measurement import PROGRAM_ORDER, Measurement, OnRun, measurements, run_rounds
 from ..schedule_order import check_order, refuse_repeats

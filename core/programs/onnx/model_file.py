@@ -10,7 +10,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
-from ...errors import FormatError, ProgramError
+from ...base.errors import FormatError, ProgramError
 from .nodes import OFFICIAL_DOMAINS, functions_of, is_known, node_tensors, subgraphs, tensors
 from .shapes import LARGEST_EVALUATED, bits_of, bytes_of, is_element, one_line
 

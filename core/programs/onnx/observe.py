@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from ...errors import ProgramError
+from ...base.errors import ProgramError
 from ..fresh_process import ask
 from ..options import Size
 from ..system_allocator import SystemAllocator

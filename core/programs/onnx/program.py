@@ -8,7 +8,7 @@ from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto
 
-from ...errors import ProgramError
+from ...base.errors import ProgramError
 from ..options import Size
 from .dimensions import give_sizes
 from .model_file import read_model, skeleton_of

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ProgramError
+from ...base.errors import ProgramError
 from ..options import Size
 from ..system_allocator import SystemAllocator
 from ..timing import time_runs

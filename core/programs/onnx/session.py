@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ProgramError, UsageError
+from ...base.errors import ProgramError, UsageError
 from .model_file import is_small_external, load_small
 from .nodes import reads, subgraphs
 from .program import OnnxProgram

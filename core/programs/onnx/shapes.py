@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 from onnx.reference import ReferenceEvaluator
 
-from ...errors import FormatError, ProgramError
+from ...base.errors import FormatError, ProgramError
 from .dimensions import kind_of_type
 from .nodes import node_names, reads
 

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from ...files.atomic import check_writable, write_atomically
-from ...graph import CostGraph
+from ...graph.graph import CostGraph
 from ..schedule_order import check_order
 from ..stream_plans import StreamPlan
 from .apply import check_equal, copy_external_data, reorder

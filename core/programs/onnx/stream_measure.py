@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import CostGraph
+from ...graph.graph import CostGraph
 from ..fresh_process import ask
 from ..measurement import OnRun
 from ..stream_plans import Spans, StreamPlan, predict

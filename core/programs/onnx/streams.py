@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import ProgramError
+from ...base.errors import ProgramError
 from .nodes import node_names, reads
 from .session import named, session_of, session_options
 

@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from ...errors import ProgramError
+from ...base.errors import ProgramError
 
 OLDEST = (2, 6)
 """The first torch whose `torch.export` has what is used here; training and learned methods need less."""

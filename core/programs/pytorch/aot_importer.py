@@ -14,8 +14,8 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from ...errors import ProgramError
-from ...graph import CostGraph
+from ...base.errors import ProgramError
+from ...graph.graph import CostGraph
 from .importer import Import, ImportedOp, graph_of
 from .node_order import is_number
 from .program import TorchProgram

@@ -22,9 +22,9 @@ from torch.export.graph_signature import (
 )
 from torch.utils import _pytree as pytree
 
-from ...errors import UsageError
+from ...base.errors import UsageError
 from ...files.atomic import write_atomically
-from ...graph import CostGraph
+from ...graph.graph import CostGraph
 from ..schedule_order import check_order
 from .equality import check_equal
 from .node_order import in_order

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ...errors import ScheduleError
+from ...base.errors import ScheduleError
 from .program import TorchProgram
 from .replay import Replay
 from .run import digest, digests

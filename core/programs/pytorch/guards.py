@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from ...errors import UsageError
+from ...base.errors import UsageError
 
 Facts = tuple[tuple[str, Any], ...]
 """Names and facts, in the order in which errors look for the first difference."""

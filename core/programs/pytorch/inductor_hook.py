@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch._inductor import config
 
-from ...errors import UsageError
+from ...base.errors import UsageError
 from ...search.registry import DEFAULT_METHOD
-from ...units import parse_seconds
+from ...base.units import parse_seconds
 from .order_method import order_method
 from .ordered_graph import OrderedGraph
 

@@ -13,16 +13,16 @@ from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from ....version import VERSION
-from ...costs.bounds import lower_bound
-from ...costs.simulator import input_peak
-from ...errors import FormatError, GraphError
-from ...graph import CostGraph
-from ...problem import Problem
+from ...bounds.bounds import lower_bound
+from ...model.simulator import input_peak
+from ...base.errors import FormatError, GraphError
+from ...graph.graph import CostGraph
+from ...problem.problem import Problem
 from ...search.method_spec import MethodSpec
 from ...search.search import Search
 from ...search.warm_up import warm_up
-from ...solve import run, strengthen_bound
-from ..graph_files.inductor import buffer_graph
+from ...solve.solve import run, strengthen_bound
+from ..graphs.inductor import buffer_graph
 from .order_method import order_method
 from .ordered_graph import OrderedGraph
 

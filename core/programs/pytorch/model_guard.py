@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from ...errors import UsageError
+from ...base.errors import UsageError
 from .guards import Facts, PlainFact, State, plain_fact, tensor_fact
 from .model_attributes import containers, held_by, parts_of
 

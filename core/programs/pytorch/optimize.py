@@ -13,7 +13,7 @@ from torch import nn
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from ...errors import UsageError
+from ...base.errors import UsageError
 from .guards import Inputs, State, TensorFact
 from .model_attributes import Attributes
 from .model_guard import ModelGuard

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import UsageError
-from ...graph_builder import GraphBuilder
-from ...problem import Problem
+from ...base.errors import UsageError
+from ...graph.builder import GraphBuilder
+from ...problem.problem import Problem
 from ...search.method_spec import MethodSpec, check_supported, parse_method
 from ...search.registry import DEFAULT_METHOD
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...units import format_bytes
+from ...base.units import format_bytes
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from ...errors import ProgramError
+from ...base.errors import ProgramError
 
 _PLAIN = (torch.Tensor, bool, int, float, complex, str, torch.dtype, torch.device, type(None))
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx, nn
 
-from ...errors import ProgramError, ScheduleError, UsageError
+from ...base.errors import ProgramError, ScheduleError, UsageError
 from .guards import Facts, bind, difference, settings_facts
 from .plans import PlanSettings, as_traced, in_order
 from .program import STEP, TorchProgram

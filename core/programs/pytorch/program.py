@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from ...errors import ProgramError, UsageError
+from ...base.errors import ProgramError, UsageError
 from .model_attributes import untouched
 from .outputs import known_outputs
 from .rehearsal import graph_of_step

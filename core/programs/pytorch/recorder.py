@@ -18,7 +18,7 @@ from torch.utils import swap_tensors
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, is_traceable_wrapper_subclass
 from torch.utils.weak import TensorWeakRef
 
-from ...errors import ProgramError
+from ...base.errors import ProgramError
 from .recorded import (
     WITHOUT_EFFECT,
     Constant,

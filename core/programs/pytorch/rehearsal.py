@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.amp import GradScaler
 
-from ...errors import ProgramError
+from ...base.errors import ProgramError
 from .python_state import PythonState
 from .recorder import Recorder, Run
 from .segment import Segment, Tree

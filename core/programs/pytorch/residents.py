@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from ...annotations import Resident
+from ...graph.annotations import Resident
 
 
 @dataclass

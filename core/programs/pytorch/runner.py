@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ...graph import CostGraph
+from ...graph.graph import CostGraph
 from ..measurement import Measurement, OnRun
 from ..options import ImportOptions
 from .apply import write_in_order

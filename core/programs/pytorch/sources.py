@@ -16,7 +16,7 @@ from torch.export.graph_signature import InputKind, SymIntArgument
 from torch.export.passes import move_to_device_pass
 from torch.utils import _pytree as pytree
 
-from ...errors import ProgramError, UsageError
+from ...base.errors import ProgramError, UsageError
 from .tracing import foreign_code, silent
 
 

@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, free_unbacked_symbols
 
-from ...errors import ProgramError, SchedoptError
+from ...base.errors import ProgramError, SchedoptError
 from .source_lines import node_label, user_line, with_sources
 
 # Calls that return their argument as it is (no autograd here), and a check that tracing has made already.

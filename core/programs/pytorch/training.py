@@ -9,7 +9,7 @@ import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
-from ...errors import ProgramError, UsageError
+from ...base.errors import ProgramError, UsageError
 from .argument_names import argument_names
 from .outputs import known_outputs
 from .tracing import Held, foreign_code, lift_constants, rename, silent, trace

@@ -11,7 +11,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from ...errors import ProgramError
+from ...base.errors import ProgramError
 from .calls import tensors_in
 from .tracing import fake_mode, foreign_code
 

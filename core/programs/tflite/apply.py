@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import ScheduleError
+from ...base.errors import ScheduleError
 from ...files.atomic import write_atomically
-from ...graph import CostGraph
+from ...graph.graph import CostGraph
 from ..fresh_process import ask
 from ..schedule_order import check_order
 from .plan import Planned, planned

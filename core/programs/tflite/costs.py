@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ProgramError
+from ...base.errors import ProgramError
 from ..fresh_process import ask
 from .interpreter import MicroInterpreter
 from .planner import ALIGNMENT, aligned

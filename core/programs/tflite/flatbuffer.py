@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...errors import FormatError
+from ...base.errors import FormatError
 
 _MOST_OVERLAP = 4
 """How often the bytes of a file may be read as vectors; a file that shares shapes between tensors reads some twice."""

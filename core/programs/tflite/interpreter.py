@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ProgramError
+from ...base.errors import ProgramError
 
 _ROOM = 1 << 20
 """Bytes of the arena beside tensors and weights, for what the runtime keeps of the model."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...graph import CostGraph
+from ...graph.graph import CostGraph
 from ..measurement import PROGRAM_ORDER, Measurement, OnRun, measurements, run_rounds
 from ..schedule_order import check_order
 from .apply import run_bytes

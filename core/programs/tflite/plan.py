@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...addresses.placing import place_schedule
-from ...graph import CostGraph
-from ...schedule import Schedule
+from ...graph.graph import CostGraph
+from ...problem.schedule import Schedule
 from ..schedule_order import problem_of
 from .importer import caller_gives
 from .planner import ALIGNMENT, Scratch, head_of

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import tflite
 
-from ...errors import FormatError, UsageError
+from ...base.errors import FormatError, UsageError
 from ...files.reading import read_bytes
 from .flatbuffer import FlatBuffer, Table
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import tflite
 
-from ...errors import FormatError
+from ...base.errors import FormatError
 from .flatbuffer import FlatBuffer, Table
 from .program import IDENTIFIER, OFFLINE_PLAN, Subgraph, TfliteProgram
 

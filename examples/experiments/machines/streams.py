@@ -43,13 +43,13 @@ def plan_of(result, graph):
 
 def measured_turns(path, arguments):
     """Import, plan and run one network; return its graph, its plan and the turns, as runs and waits of each way."""
-    from schedopt.core.problem import Problem
+    from schedopt.core.problem.problem import Problem
     from schedopt.core.programs.fresh_process import ask
     from schedopt.core.programs.onnx.costs import measured_costs
     from schedopt.core.programs.onnx.importer import graph_of
     from schedopt.core.programs.onnx.loading import load_program
     from schedopt.core.programs.onnx.stream_measure import measure_streams
-    from schedopt.core.solve import solve
+    from schedopt.core.solve.solve import solve
 
     program = load_program(str(path), {}, note)
     graph = graph_of(program, measured=measured_costs(program))
@@ -71,7 +71,7 @@ def measured_turns(path, arguments):
 def reserved_turns(path, arguments):
     """Do what `measured_turns` does with shares of the cores reserved, and times by ONNX Runtime's profile."""
     from reserved import release, reserve, spans_in_turns
-    from schedopt.core.problem import Problem
+    from schedopt.core.problem.problem import Problem
     from schedopt.core.programs.fresh_process import ask
     from schedopt.core.programs.onnx import streams
     from schedopt.core.programs.onnx.costs import run_each
@@ -81,7 +81,7 @@ def reserved_turns(path, arguments):
     from schedopt.core.programs.onnx.stream_run import ONE_STREAM, OWN_WAYS, StreamRunner, node_times
     from schedopt.core.programs.stream_plans import predict
     from schedopt.core.programs.stream_report import StreamReport, StreamRow
-    from schedopt.core.solve import solve
+    from schedopt.core.solve.solve import solve
 
     program = load_program(str(path), {}, note)
     reserve(runtime=0.08, period=0.1)

@@ -22,13 +22,13 @@ COLUMNS = ("model", "ops", "before", "measured", "after", "measured", "change", 
 
 def compare(path, time_limit, repeats):
     """Import, solve and measure one model; return its row."""
-    from schedopt.core.problem import Problem
+    from schedopt.core.problem.problem import Problem
     from schedopt.core.programs.options import ImportOptions
     from schedopt.core.programs.runners import load_runner
     from schedopt.core.programs.tflite.plan import planned
     from schedopt.core.programs.tflite.planner import head_of
     from schedopt.core.search.method_spec import parse_method
-    from schedopt.core.solve import solve
+    from schedopt.core.solve.solve import solve
 
     runner = load_runner(str(path), ImportOptions(), note)
     graph = runner.graph("roofline", note)

@@ -25,7 +25,7 @@ from pathlib import Path
 import networkx as nx
 import schedopt
 from rows import CLOCKS, Rows, mean, numbers, solved, use_clock
-from schedopt.core.costs.simulator import simulate
+from schedopt.core.model.simulator import simulate
 
 SCHEDOPT = os.environ.get("SCHEDOPT", "schedopt")
 FIELDS = (

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import schedopt
-from schedopt.core.comparison.summaries import estimate
+from schedopt.core.report.summaries import estimate
 
 
 class Rows:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import schedopt
 from rows import CLOCKS, Rows, mean, numbers, solved, use_clock
-from schedopt.core.costs.bounds import memory_bound
+from schedopt.core.bounds.bounds import memory_bound
 
 KEY = ("folder", "graph", "share", "seconds", "above", "clock")
 FIELDS = (*KEY, "ops", "order", "limit", "status", "peak", "added", "bound", "found_in", "why")

@@ -10,7 +10,7 @@ BRKGA = "brkga"
 
 def read_runs(path):
     """Return method -> graph -> the mean value of its feasible runs; methods and graphs as in the file."""
-    from schedopt.core.comparison.summaries import mean_of
+    from schedopt.core.report.summaries import mean_of
 
     values = defaultdict(lambda: defaultdict(list))
     with Path(path).open(newline="") as file:
@@ -36,7 +36,7 @@ def pairs_of(values, method, reference):
 
 def improvements_of(values, method, reference):
     """Return the improvements in percent, graph by graph; a graph whose reference is 0 is left out."""
-    from schedopt.core.comparison.summaries import improvement_percent
+    from schedopt.core.report.summaries import improvement_percent
 
     found = (improvement_percent(*pair) for pair in pairs_of(values, method, reference).values())
     return [improvement for improvement in found if improvement is not None]
@@ -44,7 +44,7 @@ def improvements_of(values, method, reference):
 
 def with_error(values):
     """Write a mean with half of its 95% confidence interval."""
-    from schedopt.core.comparison.summaries import estimate
+    from schedopt.core.report.summaries import estimate
 
     found = estimate(values)
     return f"{found.mean:+.2f} ± {found.half_width or 0:.2f}%"
@@ -52,7 +52,7 @@ def with_error(values):
 
 def panels(count, width=5.0, height=4.0):
     """Return a figure with this many axes beside each other."""
-    from schedopt.core.plots import figures
+    from schedopt.core.report.plots import figures
 
     return figures.panels(count, width, height)
 
@@ -64,7 +64,7 @@ def histogram(options):
     of the graphs, highest improvement 26.0% (54.3%), worst regression 24.0% (17.9%). Ties are not drawn, but counted.
     """
     import numpy as np
-    from schedopt.core.plots.comparison_charts import improvement_histogram
+    from schedopt.core.report.plots.comparison_charts import improvement_histogram
 
     figure, axes = panels(len(options.runs))
     for axis, path in zip(axes, options.runs, strict=True):

@@ -24,8 +24,8 @@ PLANNED = "auto:evaluations=2000"
 def around(problem, plan, concentration):
     """Return betas around the keys of a plan: affinities closely, all others as concentrated as is asked."""
     from schedopt.core.search.search import Search
-    from schedopt.core.solvers.several_devices.brkga import GeneDistribution
-    from schedopt.core.solvers.several_devices.random_keys import Chromosomes
+    from schedopt.core.solvers.placements.brkga import GeneDistribution
+    from schedopt.core.solvers.placements.random_keys import Chromosomes
 
     with Chromosomes(Search(problem, max_evaluations=1)) as chromosomes:
         keys = chromosomes.encode(plan).astype(np.float64)
@@ -42,8 +42,8 @@ def around(problem, plan, concentration):
 def improvements(graph, options):
     """Return name -> improvement in percent; the room is first."""
     from schedopt.core.search.search import Search
-    from schedopt.core.solve import solve
-    from schedopt.core.solvers.several_devices import brkga
+    from schedopt.core.solve.solve import solve
+    from schedopt.core.solvers.placements import brkga
     from schedopt.policies.regal.actions import ActionParameters
     from schedopt.policies.regal.features import EVALUATIONS
     from schedopt.policies.regal.rewards import GivenGraphs, Setting, found_value, make_case
@@ -69,7 +69,7 @@ def improvements(graph, options):
 def main():
     """Print the table of the command line."""
     from schedopt.core.files.costgraph import read_graph
-    from schedopt.core.units import parse_bandwidth, parse_microseconds
+    from schedopt.core.base.units import parse_bandwidth, parse_microseconds
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graphs", nargs="+", type=Path)

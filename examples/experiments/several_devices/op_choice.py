@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from schedopt.core.kernels.jit import inlined, kernel
-from schedopt.core.solvers.several_devices import makespan_annealing
-from schedopt.core.solvers.several_devices.move_draws import rewrite
+from schedopt.core.solvers.placements import makespan_annealing
+from schedopt.core.solvers.placements.move_draws import rewrite
 
 NAMES = (
     "own",

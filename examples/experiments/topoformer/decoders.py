@@ -11,9 +11,9 @@ import time
 
 import numpy as np
 import torch
-from schedopt.core.kernels.one_device.priority_beam import beam
-from schedopt.core.problem import Problem
-from schedopt.core.solve import solve
+from schedopt.core.kernels.orders.priority_beam import beam
+from schedopt.core.problem.problem import Problem
+from schedopt.core.solve.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.networks.shipped import weights_file
 from schedopt.policies.topoformer.batch import encode

@@ -17,7 +17,7 @@ from pathlib import Path
 
 def read_runs(path, reference):
     """Return method -> the estimates of its gap, percent, and of its time, seconds; methods as in the file."""
-    from schedopt.core.comparison.summaries import estimate, gap_percent
+    from schedopt.core.report.summaries import estimate, gap_percent
 
     values, seconds = defaultdict(dict), defaultdict(dict)
     with Path(path).open(newline="") as file:
@@ -42,8 +42,8 @@ def label_of(method):
 
 def draw(files, reference, output):
     """Draw a panel per file, print its numbers."""
-    from schedopt.core.plots.comparison_charts import gap_against_time
-    from schedopt.core.plots.figures import new_figure
+    from schedopt.core.report.plots.comparison_charts import gap_against_time
+    from schedopt.core.report.plots.figures import new_figure
 
     columns = min(3, len(files))
     rows = -(-len(files) // columns)

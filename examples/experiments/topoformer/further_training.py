@@ -17,8 +17,8 @@ import time
 
 import numpy as np
 import torch
-from schedopt.core.kernels.one_device.priority_orders import price_orders, ready_steps
-from schedopt.core.problem import Problem
+from schedopt.core.kernels.orders.priority_orders import price_orders, ready_steps
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.networks.shipped import weights_file

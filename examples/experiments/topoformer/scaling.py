@@ -34,7 +34,7 @@ def run_measured(command):
 
 def measure(ops, seconds, seed):
     """Return what is drawn of one size, and a row of the table."""
-    from schedopt.core.costs.simulator import input_peak
+    from schedopt.core.model.simulator import input_peak
     from schedopt.core.files.costgraph import read_graph
 
     with tempfile.TemporaryDirectory() as work:
@@ -56,7 +56,7 @@ def measure(ops, seconds, seed):
 
 def draw(sizes, points, output):
     """Plot each measure over the number of ops."""
-    from schedopt.core.plots.figures import panels
+    from schedopt.core.report.plots.figures import panels
 
     figure, axes = panels(len(AXES), 4.0, 3.5)
     for axis, name, values in zip(axes, AXES, zip(*points, strict=True), strict=True):

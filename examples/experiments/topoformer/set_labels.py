@@ -2,8 +2,8 @@
 
 import numpy as np
 from numba import njit
-from schedopt.core.buffers import unread_bytes
-from schedopt.core.kernels.one_device.order_memory import order_memory
+from schedopt.core.graph.buffers import unread_bytes
+from schedopt.core.kernels.orders.order_memory import order_memory
 
 
 def memory_of(b, orders):

@@ -12,10 +12,10 @@ def scheduled(tmp_path_factory):
     """Return a schedule of the model with branches, and the peaks that it should have before and after."""
     from models import torch_models
     from schedopt.core.files.costgraph import read_graph, write_graph
-    from schedopt.core.problem import Problem
+    from schedopt.core.problem.problem import Problem
     from schedopt.core.programs.pytorch.importer import graph_of
     from schedopt.core.programs.pytorch.program import program_of
-    from schedopt.core.solve import solve
+    from schedopt.core.solve.solve import solve
 
     folder = tmp_path_factory.mktemp("scheduled")
     write_graph(graph_of(program_of(*torch_models.branches())), folder / "g.pb.gz")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from schedopt.core.files.costgraph import write_graph
-from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.graph.builder import GraphBuilder
 
 PNG = b"\x89PNG"
 

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from schedopt.core.annotations import Annotations, Resident
+from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.files.costgraph import format_graph, write_graph
-from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.graph.builder import GraphBuilder
 
 DIAMOND_INPUT_PEAK = 26  # start 10, wide1 8, wide2 8
 DIAMOND_BEST_PEAK = 19  # start 10, narrow1 1, wide2 8

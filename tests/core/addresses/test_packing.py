@@ -8,7 +8,7 @@ from schedopt.core.addresses.engine import branch_and_bound, cliques
 from schedopt.core.addresses.lifetimes import Lifetimes
 from schedopt.core.addresses.packing import pack_lifetimes
 from schedopt.core.addresses.placement_orders import PlacementOrders
-from schedopt.core.errors import UsageError
+from schedopt.core.base.errors import UsageError
 
 
 def random_lifetimes(seed, alignments=(1,), most=40):

@@ -9,9 +9,9 @@ import naive
 import numpy as np
 import pytest
 from google.protobuf import text_format
-from schedopt.core.arrays import INT64_MAX
-from schedopt.core.costs.simulator import simulate
-from schedopt.core.errors import FormatError, SchedoptError
+from schedopt.core.base.arrays import INT64_MAX
+from schedopt.core.model.simulator import simulate
+from schedopt.core.base.errors import FormatError, SchedoptError
 from schedopt.core.files.costgraph import (
     encoding_of,
     find_graphs,
@@ -21,9 +21,9 @@ from schedopt.core.files.costgraph import (
     read_graph,
     write_graph,
 )
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.problem import Problem
-from schedopt.core.schedule import Schedule
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
 
 SUFFIXES = (".pbtxt", ".pb", ".pbtxt.gz", ".pb.gz")

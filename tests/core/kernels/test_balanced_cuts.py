@@ -6,7 +6,7 @@ from models.seeds import seeds
 from models.sequences import SequenceCase
 from naive.cuts import anneal_cuts as anneal_plainly
 from naive.cuts import cut_cost, move_weights
-from schedopt.core.kernels.several_devices.balanced_cuts import anneal_cuts, new_cuts, weigh_moves
+from schedopt.core.kernels.placements.balanced_cuts import anneal_cuts, new_cuts, weigh_moves
 
 
 @pytest.mark.parametrize("devices", [2, 3, 5])

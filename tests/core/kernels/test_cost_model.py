@@ -4,14 +4,14 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.arrays import frozen
-from schedopt.core.costs.simulator import simulate
-from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.base.arrays import frozen
+from schedopt.core.model.simulator import simulate
+from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.kernels.cost_model import Steps, new_state, step_through
 from schedopt.core.kernels.graph_arrays import graph_arrays
 from schedopt.core.kernels.links import Links
-from schedopt.core.problem import Problem
-from schedopt.core.schedule import Schedule
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 
 SEEDS = seeds(25, quick=5)
 

@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.one_device.depth_first import FINISHED, IMPROVED, PAUSED, new_search, search_on
+from schedopt.core.kernels.orders.depth_first import FINISHED, IMPROVED, PAUSED, new_search, search_on
 
 
 @pytest.mark.parametrize("seed", seeds(25, quick=4))

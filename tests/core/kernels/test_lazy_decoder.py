@@ -4,7 +4,7 @@ import naive
 import pytest
 from models.seeds import seeds
 from models.sequences import SequenceCase
-from schedopt.core.kernels.several_devices.lazy_decoder import arrange
+from schedopt.core.kernels.placements.lazy_decoder import arrange
 
 
 @pytest.mark.parametrize("seed", seeds(50, quick=4))

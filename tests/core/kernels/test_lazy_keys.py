@@ -4,8 +4,8 @@ import naive
 import numpy as np
 import pytest
 from models.sequences import KINDS, SequenceCase
-from schedopt.core.kernels.several_devices.lazy_keys import LEAST_MOVED, anneal_keys
-from schedopt.core.kernels.several_devices.sequences import Walk
+from schedopt.core.kernels.placements.lazy_keys import LEAST_MOVED, anneal_keys
+from schedopt.core.kernels.placements.sequences import Walk
 
 SEEDS, LARGE = range(25), 22
 

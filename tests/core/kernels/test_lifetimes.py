@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.kernels.graph_arrays import graph_arrays
-from schedopt.core.kernels.several_devices.lifetime_moves import PeakWalk, anneal_lifetimes
-from schedopt.core.kernels.several_devices.lifetimes import (
+from schedopt.core.kernels.placements.incremental_peak_moves import PeakWalk, anneal_lifetimes
+from schedopt.core.kernels.placements.incremental_peak import (
     Scale,
     Sequence,
     new_lifetimes,

@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 from schedopt.core.kernels.links import links_of
-from schedopt.core.problem import Problem
+from schedopt.core.problem.problem import Problem
 
 
 def test_links_of_a_problem():

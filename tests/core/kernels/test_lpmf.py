@@ -4,8 +4,8 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.one_device.lpmf import least_peak_memory_first, new_greedy
-from schedopt.core.solvers.one_device.lpmf import greedy_order
+from schedopt.core.kernels.orders.lpmf import least_peak_memory_first, new_greedy
+from schedopt.core.solvers.orders.lpmf import greedy_order
 
 SEEDS = seeds(25, quick=5)
 

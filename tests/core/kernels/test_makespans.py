@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
-from schedopt.core.kernels.several_devices import courses
-from schedopt.core.kernels.several_devices.courses import new_course
-from schedopt.core.kernels.several_devices.makespans import SWAPPED, anneal_sequence
-from schedopt.core.kernels.several_devices.sequences import Walk
+from schedopt.core.kernels.placements import incremental_makespan as courses
+from schedopt.core.kernels.placements.incremental_makespan import new_course
+from schedopt.core.kernels.placements.makespans import SWAPPED, anneal_sequence
+from schedopt.core.kernels.placements.sequences import Walk
 
 
 @pytest.mark.slow

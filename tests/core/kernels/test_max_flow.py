@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.one_device.max_flow import SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
+from schedopt.core.kernels.orders.max_flow import SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
 
 LARGEST = 2**62
 

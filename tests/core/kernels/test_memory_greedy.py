@@ -4,7 +4,7 @@ import naive
 import pytest
 from models.seeds import seeds
 from models.sequences import SequenceCase
-from schedopt.core.kernels.several_devices.memory_greedy import spread
+from schedopt.core.kernels.placements.memory_greedy import spread
 
 SEEDS = seeds(25, quick=5)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.machines.moments import sort_moments
+from schedopt.core.kernels.placements.moments import sort_moments
 
 
 @pytest.mark.parametrize("seed", seeds(300, quick=4))

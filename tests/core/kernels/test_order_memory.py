@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.one_device.order_memory import order_memory
+from schedopt.core.kernels.orders.order_memory import order_memory
 
 
 @pytest.mark.parametrize("seed", seeds(40, quick=4))

@@ -4,17 +4,9 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.one_device.max_flow import network_of, new_flow
-from schedopt.core.kernels.one_device.order_proofs import (
-    Known,
-    arrive,
-    largest_rise,
-    new_trials,
-    reduce,
-    relate,
-    tighten,
-)
-from schedopt.core.kernels.one_device.partial_order import close
+from schedopt.core.kernels.orders.max_flow import network_of, new_flow
+from schedopt.core.kernels.orders.order_proofs import Known, arrive, largest_rise, new_trials, reduce, relate, tighten
+from schedopt.core.kernels.orders.partial_order import close
 
 LARGEST = 2**62
 

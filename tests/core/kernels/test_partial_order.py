@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.kernels.one_device.partial_order import close, has, mark_implied
+from schedopt.core.kernels.orders.partial_order import close, has, mark_implied
 
 SIZES = [1, 2, 13, 63, 64, 65, 130]
 

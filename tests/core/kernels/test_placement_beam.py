@@ -4,21 +4,15 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.costs.simulator import simulate
-from schedopt.core.costs.verifier import verify
+from schedopt.core.model.simulator import simulate
+from schedopt.core.model.verifier import verify
 from schedopt.core.kernels.cost_model import new_steps
 from schedopt.core.kernels.graph_arrays import graph_arrays
-from schedopt.core.kernels.several_devices.placement_beam import (
-    extend_beam,
-    new_choices,
-    new_states,
-    start_beam,
-    trace_beam,
-)
-from schedopt.core.kernels.several_devices.placing import Limits
-from schedopt.core.kernels.several_devices.routes import new_route
-from schedopt.core.problem import Problem
-from schedopt.core.solvers.several_devices.lazy_keys import as_schedule
+from schedopt.core.kernels.placements.placement_beam import extend_beam, new_choices, new_states, start_beam, trace_beam
+from schedopt.core.kernels.placements.placing import Limits
+from schedopt.core.kernels.placements.routes import new_route
+from schedopt.core.problem.problem import Problem
+from schedopt.core.solvers.placements.lazy_keys import as_schedule
 
 SEEDS = range(30)
 ODD = np.uint64(2) * np.arange(10**6, 10**6 + 8, dtype=np.uint64) ** np.uint64(3) + np.uint64(1)

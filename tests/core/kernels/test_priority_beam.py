@@ -4,10 +4,10 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.one_device import priority_beam
-from schedopt.core.kernels.one_device.priority_beam import _keep_most_probable, beam
-from schedopt.core.kernels.one_device.priority_orders import greedy, price_orders
-from schedopt.core.kernels.one_device.set_beam import new_candidates
+from schedopt.core.kernels.orders import priority_beam
+from schedopt.core.kernels.orders.priority_beam import _keep_most_probable, beam
+from schedopt.core.kernels.orders.priority_orders import greedy, price_orders
+from schedopt.core.kernels.orders.set_beam import new_candidates
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 
 

@@ -4,10 +4,10 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.several_devices import random_keys
-from schedopt.core.problem import Problem
+from schedopt.core.kernels.placements import random_keys
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.several_devices.random_keys import Chromosomes
+from schedopt.core.solvers.placements.random_keys import Chromosomes
 
 SEEDS = seeds(25, quick=5)
 

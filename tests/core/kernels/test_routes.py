@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.kernels.graph_arrays import graph_arrays
-from schedopt.core.kernels.several_devices.routes import NOBODY, begin_step, end_step, new_route, start_route
+from schedopt.core.kernels.placements.routes import NOBODY, begin_step, end_step, new_route, start_route
 
 
 def needed_after(plain, done):

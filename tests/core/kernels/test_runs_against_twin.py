@@ -4,12 +4,12 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.one_device.recompute import anneal_runs
-from schedopt.core.kernels.one_device.run_bytes import MOST_TIMES, new_sequence
-from schedopt.core.kernels.one_device.run_edits import set_sequence
-from schedopt.core.kernels.one_device.run_moves import Aim, new_annealing
-from schedopt.core.kernels.one_device.runs import run_graph
-from schedopt.core.kernels.one_device.tensor_groups import groups_of
+from schedopt.core.kernels.runs.recompute import anneal_runs
+from schedopt.core.kernels.runs.run_bytes import MOST_TIMES, new_sequence
+from schedopt.core.kernels.runs.run_edits import set_sequence
+from schedopt.core.kernels.runs.run_moves import Aim, new_annealing
+from schedopt.core.kernels.runs.runs import run_graph
+from schedopt.core.kernels.runs.tensor_groups import groups_of
 
 
 def draw(rng, most_ops):

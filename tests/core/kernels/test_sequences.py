@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
-from schedopt.core.costs.simulator import simulate
-from schedopt.core.costs.verifier import verify
-from schedopt.core.problem import Problem
-from schedopt.core.schedule import Schedule
+from schedopt.core.model.simulator import simulate
+from schedopt.core.model.verifier import verify
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 
 SEEDS = seeds(25, quick=4)
 

@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.kernels.one_device import set_beam
+from schedopt.core.kernels.orders import set_beam
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])

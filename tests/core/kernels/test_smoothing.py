@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from naive.arenas import smooth as naive_smooth
-from schedopt.core.kernels.one_device.smoothing import smooth
+from schedopt.core.kernels.orders.smoothing import smooth
 
 
 @pytest.mark.parametrize("seed", seeds(30, quick=4))

@@ -7,8 +7,8 @@ from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
 from naive.step_moves import anneal_steps as anneal_plainly
 from naive.step_moves import mended, moved, plan_cost
-from schedopt.core.costs.verifier import verify
-from schedopt.core.kernels.several_devices.step_moves import (
+from schedopt.core.model.verifier import verify
+from schedopt.core.kernels.placements.step_moves import (
     DRAWS,
     Edit,
     Groups,
@@ -18,9 +18,9 @@ from schedopt.core.kernels.several_devices.step_moves import (
     new_plan,
     run_plan,
 )
-from schedopt.core.problem import Problem
-from schedopt.core.schedule import Schedule
-from schedopt.core.solvers.several_devices.lazy_keys import bottom_levels
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
+from schedopt.core.solvers.placements.lazy_keys import bottom_levels
 
 SEEDS = seeds(20, quick=4)
 NO_EDIT = Edit(np.int64(-1), -1)

@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from schedopt.core.errors import FormatError, UsageError
+from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.files.schedule_json import read_schedule
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.problem import Problem
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
 from schedopt.core.programs.imported import options_for, with_imported
 from schedopt.core.programs.options import ImportOptions
-from schedopt.core.solve import solve
+from schedopt.core.solve.solve import solve
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from schedopt.core.errors import FormatError, ProgramError, ScheduleError, UsageError
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.problem_settings import ProblemSettings
+from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError, UsageError
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.search.problem_settings import ProblemSettings
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Job, Observer, optimize
-from schedopt.core.solve import solve
+from schedopt.core.solve.solve import solve
 
 BRANCHES = 3
 

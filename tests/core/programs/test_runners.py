@@ -1,7 +1,7 @@
 """Which kinds of model can be run: told by the model's name, and refused in one sentence."""
 
 import pytest
-from schedopt.core.errors import UsageError
+from schedopt.core.base.errors import UsageError
 from schedopt.core.programs import runners
 
 

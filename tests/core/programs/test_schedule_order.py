@@ -1,13 +1,13 @@
 """The order that a schedule file gives to a program: of the model's graph, as files hold it now and held it before."""
 
 import pytest
-from schedopt.core.errors import OtherGraphError, UnknownNameError, UsageError
+from schedopt.core.base.errors import OtherGraphError, UnknownNameError, UsageError
 from schedopt.core.files.costgraph import format_graph, parse_graph
 from schedopt.core.files.schedule_json import format_document
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.problem import Problem
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
 from schedopt.core.programs.schedule_order import read_order
-from schedopt.core.solve import solve
+from schedopt.core.solve.solve import solve
 
 
 def model(size=4, extra=False):

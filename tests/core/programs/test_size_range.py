@@ -3,13 +3,13 @@
 from itertools import permutations
 
 import pytest
-from schedopt.core.costs.verifier import verify
-from schedopt.core.errors import ProgramError, ScheduleError
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.problem import Problem
+from schedopt.core.model.verifier import verify
+from schedopt.core.base.errors import ProgramError, ScheduleError
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
 from schedopt.core.programs.size_range import SizedGraph, peak_of, plan_range
-from schedopt.core.schedule import Schedule
-from schedopt.core.solve import solve
+from schedopt.core.problem.schedule import Schedule
+from schedopt.core.solve.solve import solve
 
 
 def two_branches(size, *, power=1):

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Literal
 
 import pytest
-from schedopt.core.errors import UsageError
+from schedopt.core.base.errors import UsageError
 from schedopt.core.search.parameters import Parameters, from_texts, parameter
 from schedopt.core.search.settings import from_plain
 

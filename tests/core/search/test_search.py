@@ -7,9 +7,9 @@ import time
 import naive
 import numpy as np
 import pytest
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.problem import Problem
-from schedopt.core.schedule import Schedule
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.search import Search, Watcher, interrupted_by
 
 # Two branches of one input: program order (WIDE) peaks at 26 bytes, branch by branch (DEEP) at 19.

@@ -4,16 +4,9 @@ import dataclasses
 from typing import Literal
 
 import pytest
-from schedopt.core.errors import FormatError, UsageError
+from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.search.parameters import Parameters, parameter
-from schedopt.core.search.settings import (
-    differences,
-    from_plain,
-    plain,
-    read_config,
-    with_settings,
-    write_config,
-)
+from schedopt.core.search.settings import differences, from_plain, plain, read_config, with_settings, write_config
 from schedopt.policies.topoformer.training_settings import Phase, TrainingParameters
 
 

@@ -3,15 +3,15 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.comparison.experiment import Experiment
-from schedopt.core.comparison.settings import Settings
-from schedopt.core.errors import FormatError, UsageError
+from schedopt.core.experiments.experiment import Experiment
+from schedopt.core.experiments.settings import Settings
+from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.files.yaml_files import write_yaml
-from schedopt.core.problem import Problem
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.tuned import read_document, read_tuned, shipped
-from schedopt.core.solve import solve
-from schedopt.core.solvers.several_devices import brkga, brkga_tuned, local_search
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements import brkga, brkga_tuned, local_search
 
 SETTINGS = {"alpha": 3.0, "chromosomes": 30, "elites": 3, "mutants": 6, "populations": 2}
 TEXT = ":".join(f"{name}={value}" for name, value in SETTINGS.items())

@@ -3,13 +3,13 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.kernels.several_devices.lifetimes import write_transfers
-from schedopt.core.kernels.several_devices.placement_beam import trace_beam
-from schedopt.core.problem import Problem
+from schedopt.core.kernels.placements.incremental_peak import write_transfers
+from schedopt.core.kernels.placements.placement_beam import trace_beam
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search import warm_up as module
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.several_devices import annealing
+from schedopt.core.solvers.placements import annealing
 
 GRAPH = naive.random_graph(np.random.default_rng(171), 40)[0]
 

@@ -3,9 +3,9 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.problem import Problem
-from schedopt.core.solve import solve
-from schedopt.core.solvers import auto
+from schedopt.core.problem.problem import Problem
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers import portfolio as auto
 
 PAID = {"bandwidth": 1e6, "latency": 3.0}
 LIMIT = {"memory_limit": 10**6}

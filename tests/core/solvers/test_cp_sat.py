@@ -6,12 +6,12 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.costs.verifier import verify
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.problem import Problem
+from schedopt.core.model.verifier import verify
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Watcher
-from schedopt.core.solve import solve
-from schedopt.core.solvers.cp_sat import units
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.exact import units
 
 UNAIDED = "cp-sat:hint=0"
 

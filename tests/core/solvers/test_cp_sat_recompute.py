@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import schedopt
 from models.seeds import seeds
-from schedopt.core.problem import Problem
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solve import solve
-from schedopt.core.solvers.cp_sat.recompute import RetentionModel, most_useful_runs
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.exact.recompute import RetentionModel, most_useful_runs
 
 UNAIDED = "cp-sat:hint=0"
 

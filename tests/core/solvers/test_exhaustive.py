@@ -6,15 +6,15 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.costs.bounds import lower_bound, memory_bound, min_cut_bound, runtime_bound
-from schedopt.core.costs.simulator import simulate
-from schedopt.core.costs.verifier import verify
-from schedopt.core.problem import Problem
-from schedopt.core.schedule import Schedule
+from schedopt.core.bounds.bounds import lower_bound, memory_bound, min_cut_bound, runtime_bound
+from schedopt.core.model.simulator import simulate
+from schedopt.core.model.verifier import verify
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.search import Search
-from schedopt.core.solve import solve
-from schedopt.core.solvers.one_device.approximate_dp import UNLIMITED, beam_search, run_beam
-from schedopt.core.solvers.several_devices.random_keys import Chromosomes
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.orders.approximate_dp import UNLIMITED, beam_search, run_beam
+from schedopt.core.solvers.placements.random_keys import Chromosomes
 
 
 @pytest.mark.parametrize("seed", seeds(250, quick=4))

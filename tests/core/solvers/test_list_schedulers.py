@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-from schedopt.core.costs.machine_bounds import EdgeCosts
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.machine import Device, Machine
-from schedopt.core.problem import Problem
+from schedopt.core.bounds.machine_bounds import EdgeCosts
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.machine import Device, Machine
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Stopped
-from schedopt.core.solve import solve
-from schedopt.core.solvers.machines import list_schedulers
-from schedopt.core.solvers.machines.insertion import InsertionSchedule
-from schedopt.core.solvers.machines.ranks import upward_ranks
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements import list_schedulers
+from schedopt.core.solvers.placements.insertion import InsertionSchedule
+from schedopt.core.solvers.placements.ranks import upward_ranks
 
 
 @pytest.mark.parametrize("seed", range(8))

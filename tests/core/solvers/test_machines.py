@@ -3,27 +3,27 @@
 import numpy as np
 import pytest
 from naive.machines import least_makespan, random_graph, random_machine
-from schedopt.core.annotations import Annotations, Resident
-from schedopt.core.costs.bounds import lower_bound
-from schedopt.core.costs.simulator import simulate
-from schedopt.core.costs.verifier import verify
-from schedopt.core.errors import ScheduleError, UsageError
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.machine import Device, Machine
-from schedopt.core.problem import Problem
-from schedopt.core.schedule import Schedule
+from schedopt.core.graph.annotations import Annotations, Resident
+from schedopt.core.bounds.bounds import lower_bound
+from schedopt.core.model.simulator import simulate
+from schedopt.core.model.verifier import verify
+from schedopt.core.base.errors import ScheduleError, UsageError
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.machine import Device, Machine
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.plans import Plans
 from schedopt.core.search.registry import METHODS as METHODS_
 from schedopt.core.search.registry import load
 from schedopt.core.search.search import Search
-from schedopt.core.solve import solve
-from schedopt.core.solvers.auto import parts
-from schedopt.core.solvers.cp_sat.machines import MachineModel
-from schedopt.core.solvers.machines.filled_devices import filled_placements
-from schedopt.core.solvers.machines.relief import Relief
-from schedopt.core.solvers.several_devices import annealing
-from schedopt.core.solvers.several_devices.op_groups import hierarchy
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.portfolio import parts
+from schedopt.core.solvers.exact.machines import MachineModel
+from schedopt.core.solvers.placements.first_fit_devices import filled_placements
+from schedopt.core.solvers.placements.repair import Relief
+from schedopt.core.solvers.placements import annealing
+from schedopt.core.solvers.placements.op_groups import hierarchy
 
 
 def small_problem(rng):

@@ -6,12 +6,12 @@ import time
 import naive
 import numpy as np
 import pytest
-from schedopt.core.costs.simulator import input_peak
-from schedopt.core.machine import Machine
-from schedopt.core.problem import Problem
+from schedopt.core.model.simulator import input_peak
+from schedopt.core.problem.machine import Machine
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search, Watcher
-from schedopt.core.solve import solve
-from schedopt.core.solvers import auto
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers import portfolio as auto
 from schedopt.core.solvers.side_by_side import search_side_by_side
 
 GRAPH, PLAIN = naive.random_graph(np.random.default_rng(230), 30)

@@ -6,17 +6,17 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.costs.bounds import is_met
-from schedopt.core.costs.simulator import simulate
-from schedopt.core.costs.verifier import verify
-from schedopt.core.errors import ScheduleError, UsageError
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.problem import Problem
-from schedopt.core.schedule import Schedule
+from schedopt.core.bounds.bounds import is_met
+from schedopt.core.model.simulator import simulate
+from schedopt.core.model.verifier import verify
+from schedopt.core.base.errors import ScheduleError, UsageError
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.registry import METHODS
 from schedopt.core.search.search import Watcher
-from schedopt.core.solve import solve
+from schedopt.core.solve.solve import solve
 
 pytestmark = pytest.mark.usefixtures("tiny_shipped")
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from schedopt.core.costs.simulator import simulate
-from schedopt.core.errors import UsageError
+from schedopt.core.model.simulator import simulate
+from schedopt.core.base.errors import UsageError
 from schedopt.core.files.costgraph import format_graph, parse_graph
-from schedopt.core.problem import Problem
-from schedopt.core.schedule import Schedule
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from schedopt.datasets.architectures.catalogue import ARCHITECTURES, architecture_graph
 from schedopt.datasets.architectures.convnet import ConvNet, Variant
 

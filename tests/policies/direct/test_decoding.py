@@ -3,10 +3,10 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.costs.verifier import verify
-from schedopt.core.problem import Problem
+from schedopt.core.model.verifier import verify
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.several_devices import lazy_keys
+from schedopt.core.solvers.placements import lazy_keys
 from schedopt.policies.direct.decoding import PER_ORDER, decode, order_of, values_of
 from schedopt.policies.direct.features import rule_keys
 

@@ -3,8 +3,8 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.problem import Problem
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
 from schedopt.policies.direct.features import LINK_FEATURES, NODE_FEATURES, PATIENCE, rule_keys, seen
 
 
@@ -36,7 +36,7 @@ def test_units_do_not_matter(task):
     one = seen(Problem(chain_and_twig(), task, devices=3, **links))
     other = seen(Problem(chain_and_twig(1000), task, devices=3, **links | {"latency": 500.0}))
     np.testing.assert_allclose(one.nodes, other.nodes, atol=1e-6)
-    assert one.is_paid == other.is_paid == (task == "runtime")
+    assert one.transfers_take_time == other.transfers_take_time == (task == "runtime")
 
 
 def test_devices_and_transfers_are_seen():

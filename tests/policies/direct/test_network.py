@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from models.networks import write_direct_weights
-from schedopt.core.errors import FormatError
-from schedopt.core.problem import Problem
+from schedopt.core.base.errors import FormatError
+from schedopt.core.problem.problem import Problem
 from schedopt.policies.direct.features import NODE_FEATURES, seen
 from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters, batch_of, load_network
 

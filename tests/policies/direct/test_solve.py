@@ -4,11 +4,11 @@ import naive
 import numpy as np
 import pytest
 from models.networks import write_direct_weights
-from schedopt.core.errors import FormatError, UsageError
-from schedopt.core.problem import Problem
+from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Search
-from schedopt.core.solve import solve
+from schedopt.core.solve.solve import solve
 from schedopt.policies.direct import solve as direct
 from schedopt.policies.direct.decoding import values_of
 from schedopt.policies.direct.features import rule_keys

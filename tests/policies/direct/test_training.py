@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from schedopt.core.errors import FormatError, UsageError
+from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.datasets.synthetic import SyntheticParameters
 from schedopt.policies.direct import cases as cases_of
 from schedopt.policies.direct.cases import HELD_OUT, make_cases, taught
@@ -64,12 +64,12 @@ def test_cases_have_devices_and_links_of_their_own_and_none_is_held_out():
     parameters = dataclasses.replace(TINY, paid=0.5)
     cases, held_out = (make_cases(parameters, first, 24, (), 1) for first in (0, HELD_OUT))
     assert {case.problem.devices for case in cases} == {2, 3, 4, 8}
-    assert {case.seen.is_paid for case in cases} == {True, False}
-    assert {case.problem.latency > 0 for case in cases if case.seen.is_paid} == {True, False}
+    assert {case.seen.transfers_take_time for case in cases} == {True, False}
+    assert {case.problem.latency > 0 for case in cases if case.seen.transfers_take_time} == {True, False}
     tensors = [{tuple(case.problem.graph.tensor_size.tolist()) for case in some} for some in (cases, held_out)]
     assert not tensors[0] & tensors[1]
     free = make_cases(dataclasses.replace(TINY, network=DirectNetworkParameters("memory")), 0, 8, (), 1)
-    assert not any(case.seen.is_paid for case in free)
+    assert not any(case.seen.transfers_take_time for case in free)
 
 
 def test_links_are_those_of_the_settings_or_drawn():

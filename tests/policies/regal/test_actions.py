@@ -3,10 +3,10 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.errors import UsageError
-from schedopt.core.problem import Problem
+from schedopt.core.base.errors import UsageError
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.several_devices.random_keys import Chromosomes
+from schedopt.core.solvers.placements.random_keys import Chromosomes
 from schedopt.policies.regal.actions import ActionParameters, beta_parameters, crossover_bias, dequantise
 from scipy import stats
 

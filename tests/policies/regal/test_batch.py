@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 import torch
-from schedopt.core.problem import Problem
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.policies.regal.batch import lines, multigraph_batch, nodes_of, sequences
 from schedopt.policies.regal.features import searched_graph

@@ -5,12 +5,12 @@ import pickle
 import naive
 import numpy as np
 import pytest
-from schedopt.core.costs.simulator import simulate
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.problem import Problem
+from schedopt.core.model.simulator import simulate
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.several_devices import brkga
-from schedopt.core.solvers.several_devices.brkga import GeneDistribution, evolve
+from schedopt.core.solvers.placements import brkga
+from schedopt.core.solvers.placements.brkga import GeneDistribution, evolve
 from schedopt.policies.regal.batch import multigraph_batch
 from schedopt.policies.regal.features import node_features, searched_graph
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from models.networks import write_weights
 from safetensors.torch import load_file, save_file
-from schedopt.core.errors import FormatError, UsageError
-from schedopt.core.problem import Problem
+from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.policies.networks import message_passing
 from schedopt.policies.networks.files import write_network

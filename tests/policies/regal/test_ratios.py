@@ -9,13 +9,13 @@ import pytest
 import torch
 from models.trainers import REGAL
 from naive.machines import random_graph
-from schedopt.core.costs.bounds import lower_bound
+from schedopt.core.bounds.bounds import lower_bound
 from schedopt.core.files.machine_yaml import read_machine
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.machine import Device, Machine
-from schedopt.core.problem import Problem
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.machine import Device, Machine
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solve import solve
+from schedopt.core.solve.solve import solve
 from schedopt.policies.networks.files import write_network
 from schedopt.policies.regal.batch import multigraph_batch
 from schedopt.policies.regal.features import searched_graph

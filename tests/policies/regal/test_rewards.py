@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from models.runs import At
 from models.trainers import REGAL, regal_cases, synthetic
-from schedopt.core.errors import FormatError
+from schedopt.core.base.errors import FormatError
 from schedopt.core.files.costgraph import read_graph
 from schedopt.core.files.json_lines import JsonLines
-from schedopt.core.graph_hash import graph_hash
-from schedopt.core.parallel import Workers
-from schedopt.core.problem import Problem
+from schedopt.core.files.graph_hash import graph_hash
+from schedopt.core.base.parallel import Workers
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.several_devices import brkga
-from schedopt.core.solvers.several_devices.brkga import GeneDistribution
+from schedopt.core.solvers.placements import brkga
+from schedopt.core.solvers.placements.brkga import GeneDistribution
 from schedopt.policies.regal import rewards as regal_rewards
 from schedopt.policies.regal.actions import dequantise
 from schedopt.policies.regal.features import searched_graph

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 from models.networks import write_regal_weights, write_weights
-from schedopt.core.costs.simulator import simulate
-from schedopt.core.costs.verifier import verify
-from schedopt.core.errors import FormatError, UsageError
-from schedopt.core.kernels.several_devices import random_keys
-from schedopt.core.problem import Problem
+from schedopt.core.model.simulator import simulate
+from schedopt.core.model.verifier import verify
+from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.kernels.placements import random_keys
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.registry import load
 from schedopt.core.search.search import Search, Watcher
-from schedopt.core.solve import solve
-from schedopt.core.solvers.several_devices import brkga
-from schedopt.core.solvers.several_devices.brkga import GeneDistribution
-from schedopt.core.solvers.several_devices.random_keys import Chromosomes
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements import brkga
+from schedopt.core.solvers.placements.brkga import GeneDistribution
+from schedopt.core.solvers.placements.random_keys import Chromosomes
 from schedopt.policies.networks import shipped
 from schedopt.policies.networks.files import write_network
 from schedopt.policies.regal import features as multigraph

@@ -3,12 +3,12 @@
 import networkx
 import numpy as np
 import pytest
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.problem import Problem
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solve import solve
-from schedopt.core.solvers.several_devices import brkga
-from schedopt.core.solvers.several_devices.brkga import GeneDistribution, evolve
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements import brkga
+from schedopt.core.solvers.placements.brkga import GeneDistribution, evolve
 from schedopt.datasets.synthetic import SyntheticParameters, synthetic_graph
 from schedopt.policies.regal.actions import ActionParameters, dequantise
 from schedopt.policies.regal.features import searched_graph

@@ -9,10 +9,10 @@ import pytest
 import torch
 from models.runs import gradient, weights_of
 from models.trainers import METHODS, REGAL, REGAL_EVOLUTION, REGAL_IMITATE, REGAL_REINFORCE, regal_cases, synthetic
-from schedopt.core.errors import UsageError
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.problem import Problem
-from schedopt.core.solve import solve
+from schedopt.core.base.errors import UsageError
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.solve.solve import solve
 from schedopt.policies.networks.files import write_network
 from schedopt.policies.regal import training as regal_training
 from schedopt.policies.regal.actions import ActionParameters

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from models.trainers import REGAL, REGAL_REINFORCE
-from schedopt.core.errors import UsageError
+from schedopt.core.base.errors import UsageError
 from schedopt.policies.regal import training_settings as regal_settings
 from schedopt.policies.regal.training_settings import recipe
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from models import batches
-from schedopt.core.graph_builder import GraphBuilder
+from schedopt.core.graph.builder import GraphBuilder
 from schedopt.policies.topoformer import encoders
 from schedopt.policies.topoformer.batch import GraphBatch, batch_of, encode
 from schedopt.policies.topoformer.encoders import Heads, TopoformerEncoder, TopologicalAttention, relations_of

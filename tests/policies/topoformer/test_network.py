@@ -13,10 +13,10 @@ import pytest
 import torch
 from models import batches
 from safetensors.torch import load_file, save_file
-from schedopt.core.costs.verifier import verify
-from schedopt.core.errors import FormatError, UsageError
-from schedopt.core.problem import Problem
-from schedopt.core.schedule import Schedule
+from schedopt.core.model.verifier import verify
+from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from schedopt.policies.networks.files import write_network
 from schedopt.policies.topoformer.batch import batch_of, encode
 from schedopt.policies.topoformer.encoders import Heads

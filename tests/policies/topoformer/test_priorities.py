@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from models.seeds import seeds
-from schedopt.core.kernels.one_device.priority_orders import ready_steps, sample
+from schedopt.core.kernels.orders.priority_orders import ready_steps, sample
 from schedopt.policies.topoformer.priorities import (
     decode_beam,
     decode_greedy,

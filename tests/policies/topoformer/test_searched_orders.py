@@ -5,11 +5,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from schedopt.core.costs.verifier import verify
-from schedopt.core.errors import FormatError
-from schedopt.core.problem import Problem
-from schedopt.core.schedule import Schedule
-from schedopt.core.solve import solve
+from schedopt.core.model.verifier import verify
+from schedopt.core.base.errors import FormatError
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
+from schedopt.core.solve.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.topoformer import searched_orders as searching
 from schedopt.policies.topoformer.searched_orders import searched_orders

@@ -11,13 +11,13 @@ import torch
 from models.networks import TINY, write_weights
 from models.seeds import mostly_slow
 from safetensors.torch import load_file, save_file
-from schedopt.core.costs.verifier import verify
-from schedopt.core.errors import FormatError, UsageError
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.problem import Problem
+from schedopt.core.model.verifier import verify
+from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Watcher
-from schedopt.core.solve import solve
+from schedopt.core.solve.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.networks import shipped
 from schedopt.policies.topoformer import solve as topoformer

@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.kernels.one_device.priority_orders import price_orders, sample
+from schedopt.core.kernels.orders.priority_orders import price_orders, sample
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.topoformer.priorities import Decoded
 from schedopt.policies.topoformer.tightening import tightened

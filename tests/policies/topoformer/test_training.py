@@ -10,11 +10,11 @@ import pytest
 import torch
 from models.runs import gradient, weights_of
 from models.trainers import METHODS, TOPOFORMER, TOPOFORMER_IMITATE, TOPOFORMER_REINFORCE, layered
-from schedopt.core.errors import UsageError
-from schedopt.core.graph_builder import GraphBuilder
-from schedopt.core.kernels.one_device.priority_orders import price_orders
-from schedopt.core.problem import Problem
-from schedopt.core.solve import solve
+from schedopt.core.base.errors import UsageError
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.kernels.orders.priority_orders import price_orders
+from schedopt.core.problem.problem import Problem
+from schedopt.core.solve.solve import solve
 from schedopt.policies.topoformer import training
 from schedopt.policies.topoformer.network import PriorityPolicy, load_network
 from schedopt.policies.topoformer.priorities import Decoded

@@ -5,12 +5,12 @@ import itertools
 import naive
 import numpy as np
 import pytest
-from schedopt.core.costs.verifier import verify
-from schedopt.core.graph_hash import graph_hash
-from schedopt.core.parallel import chunks
-from schedopt.core.problem import Problem
-from schedopt.core.schedule import Schedule
-from schedopt.core.solve import solve
+from schedopt.core.model.verifier import verify
+from schedopt.core.files.graph_hash import graph_hash
+from schedopt.core.base.parallel import chunks
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
+from schedopt.core.solve.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.topoformer.training_graphs import (
     VALIDATION,

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from models.trainers import TOPOFORMER_REINFORCE
-from schedopt.core.errors import UsageError
+from schedopt.core.base.errors import UsageError
 from schedopt.policies.topoformer import training_settings
 from schedopt.policies.topoformer.network import load_network
 from schedopt.policies.topoformer.training_settings import Phase, TrainingParameters, shipped_recipe

@@ -4,10 +4,10 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.arrays import frozen
-from schedopt.core.kernels.one_device import priority_beam
-from schedopt.core.kernels.one_device.priority_beam import beam
-from schedopt.core.kernels.one_device.priority_orders import greedy, price_orders
+from schedopt.core.base.arrays import frozen
+from schedopt.core.kernels.orders import priority_beam
+from schedopt.core.kernels.orders.priority_beam import beam
+from schedopt.core.kernels.orders.priority_orders import greedy, price_orders
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.topoformer.two_way import WIDER, decode_two_way
 

@@ -2,7 +2,7 @@
 
 import itertools
 
-from schedopt.core.parallel import chunks
+from schedopt.core.base.parallel import chunks
 from schedopt.policies.training.given_batches import given_batches
 
 

@@ -9,7 +9,7 @@ from models.runs import At, assert_same_run, board_of, gradient, run_killed_at_a
 from models.trainers import METHODS
 from safetensors import safe_open
 from safetensors.torch import save_file
-from schedopt.core.errors import FormatError, TrainingError, UsageError
+from schedopt.core.base.errors import FormatError, TrainingError, UsageError
 from schedopt.policies.training.run_folder import (
     CHECKPOINT,
     CONFIG,

@@ -10,10 +10,10 @@ import time
 
 import pytest
 import yaml
-from schedopt.core.comparison import grid_search
-from schedopt.core.comparison.grid_search import Grid
+from schedopt.core.experiments import grid_search
+from schedopt.core.experiments.grid_search import Grid
 from schedopt.core.search.tuned import read_tuned
-from schedopt.core.solvers.several_devices import brkga
+from schedopt.core.solvers.placements import brkga
 
 TINY = tuple(
     {"alpha": alpha, "chromosomes": chromosomes, "elites": 2, "mutants": 1}

@@ -23,7 +23,7 @@ from models.onnx_models import (  # noqa: E402
     write_schedule,
 )
 from onnx import TensorProto, helper  # noqa: E402
-from schedopt.core.errors import FormatError, ProgramError, UsageError  # noqa: E402
+from schedopt.core.base.errors import FormatError, ProgramError, UsageError  # noqa: E402
 from schedopt.core.programs.imported import options_for  # noqa: E402
 from schedopt.core.programs.onnx.importer import graph_of, read  # noqa: E402
 from schedopt.core.programs.onnx.loading import load_program  # noqa: E402

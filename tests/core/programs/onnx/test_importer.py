@@ -12,7 +12,7 @@ onnx = pytest.importorskip("onnx")
 
 from models.onnx_models import branches, model_of, save, value  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
-from schedopt.core.errors import FormatError, ProgramError, UsageError  # noqa: E402
+from schedopt.core.base.errors import FormatError, ProgramError, UsageError  # noqa: E402
 from schedopt.core.files.costgraph import read_graph, write_graph  # noqa: E402
 from schedopt.core.programs.onnx.importer import node_flops, read  # noqa: E402
 from schedopt.core.programs.onnx.loading import load_program  # noqa: E402
@@ -291,7 +291,7 @@ def test_a_missing_package_is_one_sentence(tmp_path, missing, module):
     code = f"""
 import sys
 sys.modules[{missing!r}] = None
-from schedopt.core.errors import UsageError
+from schedopt.core.base.errors import UsageError
 from schedopt.core.programs.options import ImportOptions
 try:
     from schedopt.core.programs.onnx import {module}

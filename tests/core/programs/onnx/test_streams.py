@@ -14,9 +14,9 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 from models.onnx_models import branches, model_of, save, value  # noqa: E402
 from onnx import helper  # noqa: E402
-from schedopt.core.errors import ProgramError, ScheduleError  # noqa: E402
-from schedopt.core.plots.stream_chart import stream_figure  # noqa: E402
-from schedopt.core.problem import Problem  # noqa: E402
+from schedopt.core.base.errors import ProgramError, ScheduleError  # noqa: E402
+from schedopt.core.programs.onnx.stream_chart import stream_figure  # noqa: E402
+from schedopt.core.problem.problem import Problem  # noqa: E402
 from schedopt.core.programs.onnx import stream_apply  # noqa: E402
 from schedopt.core.programs.onnx.importer import graph_of  # noqa: E402
 from schedopt.core.programs.onnx.loading import load_program  # noqa: E402

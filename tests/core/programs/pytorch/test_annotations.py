@@ -9,7 +9,7 @@ import pytest
 import torch
 from models.seeds import mostly_slow
 from models.torch_programs import MODELS, build
-from schedopt.core.errors import ProgramError
+from schedopt.core.base.errors import ProgramError
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from torch import nn

@@ -4,14 +4,14 @@ import json
 
 import numpy as np
 import pytest
-from schedopt.core.errors import FormatError, ScheduleError, UsageError
-from schedopt.core.machine import Device, Machine
-from schedopt.core.problem import Problem
+from schedopt.core.base.errors import FormatError, ScheduleError, UsageError
+from schedopt.core.problem.machine import Device, Machine
+from schedopt.core.problem.problem import Problem
 from schedopt.core.programs.device_map import write_device_map
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import apply
 from schedopt.core.programs.runners import load_runner
-from schedopt.core.solve import solve
+from schedopt.core.solve.solve import solve
 
 torch = pytest.importorskip("torch")
 

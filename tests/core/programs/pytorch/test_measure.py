@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 from models import torch_models
-from schedopt.core.errors import ProgramError
-from schedopt.core.problem import Problem
+from schedopt.core.base.errors import ProgramError
+from schedopt.core.problem.problem import Problem
 from schedopt.core.programs.fresh_process import ask
 from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
 from schedopt.core.programs.pytorch import measure as torch_measure
@@ -15,7 +15,7 @@ from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.measure import measure_orders
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import ARGUMENTS, digests, function_of, held_bytes
-from schedopt.core.solve import solve
+from schedopt.core.solve.solve import solve
 
 TIMES = {"microseconds": 5.0, "runs": [4.0, 5.0, 6.0], "page_faults": 0.0, "kept_microseconds": 5.0}
 ROUNDS = (PROGRAM_ORDER, "good.json", "bad.json", "good.json", "bad.json", PROGRAM_ORDER)

@@ -7,7 +7,7 @@ import torch
 from models import torch_models
 from models.seeds import mostly_slow
 from models.torch_programs import MODELS, build
-from schedopt.core.errors import ProgramError
+from schedopt.core.base.errors import ProgramError
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Observer, apply, measure
 from schedopt.core.programs.pytorch.equality import check_equal

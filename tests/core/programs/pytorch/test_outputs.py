@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import schedopt
 import torch
-from schedopt.core.errors import ProgramError
+from schedopt.core.base.errors import ProgramError
 from torch import nn
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from models.torch_programs import MODELS, Language, build, copies, same_bits
-from schedopt.core.errors import ProgramError, UsageError
+from schedopt.core.base.errors import ProgramError, UsageError
 from schedopt.core.programs.pytorch.program import load_program, program_of
 from schedopt.core.programs.pytorch.training import DEFAULTS
 from torch import nn

@@ -6,7 +6,7 @@ import pytest
 import torch
 from models.seeds import mostly_slow
 from models.torch_programs import MODELS, build
-from schedopt.core.errors import ProgramError
+from schedopt.core.base.errors import ProgramError
 from schedopt.core.programs.pytorch.costs import measured_costs
 from schedopt.core.programs.pytorch.equality import check_equal
 from schedopt.core.programs.pytorch.program import program_of

@@ -10,7 +10,7 @@ pytest.importorskip("tflite")
 pytest.importorskip("flatbuffers")
 
 from models.tflite_models import Model, branches, control_flow, mutated
-from schedopt.core.errors import FormatError, SchedoptError, UsageError
+from schedopt.core.base.errors import FormatError, SchedoptError, UsageError
 from schedopt.core.programs.tflite.program import load_program, parse_program
 
 

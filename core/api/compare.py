@@ -1,0 +1,111 @@
+"""`schedopt.compare`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import closing, nullcontext
+from typing import Literal
+
+from ..experiments.comparison import Comparison
+from ..experiments.experiment import Experiment, parse_spec
+from ..experiments.resume import ResumeFile
+from ..experiments.settings import Settings
+from ..base.errors import UsageError
+from ..problem.machine import Machine
+from ..problem.problem import Task
+from ..search.problem_settings import Recompute, on_machine, problem_settings
+from ..search.registry import COMPARED_METHODS
+from ..base.units import parse_seconds, whole_number
+from .graphs import GraphLike, graphs_of
+
+
+def compare(
+    graphs: GraphLike | Iterable[GraphLike],
+    methods: str | Sequence[str] = COMPARED_METHODS,
+    *,
+    task: Task = "memory",
+    devices: int | None = None,
+    memory_limit: int | str | None = None,
+    bandwidth: float | str | None = None,
+    latency: float | str = 0.0,
+    evaluations: int | None = None,
+    time_limit: float | str | None = None,
+    seed: int = 0,
+    seeds: int = 1,
+    jobs: int = 1,
+    reference: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    recompute: bool = False,
+    max_overhead: float | str | None = None,
+    machine: Machine | str | os.PathLike[str] | None = None,
+    op_times: str | os.PathLike[str] | None = None,
+    pins: Literal["from-graph"] | None = None,
+    replicate: bool = False,
+) -> Comparison:
+    """Run every method on every graph with every seed, under the same budget.
+
+    Parameters
+    ----------
+    graphs
+        Graphs, paths of CostGraphDef files, and folders of them; one, or several in a list.
+    methods
+        Names of `schedopt.methods()`, with parameters as in `"brkga:elites=10"`: a list, or one text with commas;
+        by default `"input,auto"`.
+    task, devices, memory_limit, bandwidth, latency
+        The problem that each graph poses, as in `schedopt.solve`.
+    evaluations, time_limit
+        Budget of each run, as in `schedopt.solve`.
+    seed, seeds
+        The first seed, and how many; 0 and 1 by default.
+    jobs
+        Worker processes, on which the result does not depend; 1 by default.
+    reference
+        The method that improvements are over; by default the first.
+    resume
+        A file that finished runs are written to and taken from, so that a comparison goes on where it stopped.
+    recompute, max_overhead
+        Whether ops may run again, and how much time that may add, as in `schedopt.solve`.
+    machine, op_times, pins, replicate
+        Different devices, and what is where, as in `schedopt.solve`.
+
+    Returns
+    -------
+    Comparison
+        All runs; printed, it is the table of `schedopt compare`.
+
+    Raises
+    ------
+    UsageError
+        If a value is not understood, or a method cannot do a graph's problem.
+    FormatError, GraphError
+        If a file cannot be read, or its graph breaks a rule.
+
+    Examples
+    --------
+    >>> builder = schedopt.GraphBuilder("chain")
+    >>> source = builder.add_op("source", outputs=[1024])
+    >>> sink = builder.add_op("sink", inputs=[(source, 0)], outputs=[2048])
+    >>> comparison = schedopt.compare(builder.build(), ["input", "lpmf"])
+    >>> [(cell.method, cell.peak_memory) for cell in comparison.cells]
+    [('input', 3072), ('lpmf', 3072)]
+    """
+    texts = methods.split(",") if isinstance(methods, str) else methods
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"methods are names such as 'auto', not {methods!r}")
+    specs = [parse_spec(text) for text in texts if text.strip()]
+    names = [spec.name for spec in specs]
+    again, on = Recompute(recompute, max_overhead), on_machine(machine, op_times, pins, replicate)
+    settings = Settings(
+        **problem_settings(task, devices, memory_limit, bandwidth, latency, names, again, on),
+        evaluations=None if evaluations is None else whole_number(evaluations, "evaluations", 1),
+        time_limit=None if time_limit is None else parse_seconds(time_limit),
+        seed=whole_number(seed, "seed", 0),
+        seeds=whole_number(seeds, "seeds", 1),
+    )
+    experiment = Experiment(graphs_of(graphs), specs, settings, reference)
+    with nullcontext() if resume is None else closing(ResumeFile(os.fspath(resume))) as file:
+        if file is not None:
+            experiment.resume_from(file)
+        experiment.compile()
+        return experiment.execute(jobs=whole_number(jobs, "jobs", 1))

@@ -1,0 +1,355 @@
+"""`schedopt.fit`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+from ..bounds.bounds import memory_bound, recomputation_bound
+from ..model.simulator import input_peak
+from ..base.errors import ProgramError, UsageError
+from ..files.costgraph import SUFFIXES, read_graph
+from ..experiments.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, LargestBatch, Way
+from ..graph.graph import CostGraph
+from ..problem.machine import MAX_DEVICES
+from ..problem.problem import Problem
+from ..programs.importers import kind_by_name
+from ..report.result import Result
+from ..search.registry import INPUT_METHOD
+from ..solve.solve import solve
+from ..base.units import format_bytes, parse_bytes, parse_seconds, whole_number
+from .batch_sizes import Found, Need, largest_batch
+from .graphs import Note
+from .import_ import import_model
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.export import ExportedProgram
+
+    from ..programs.options import Size
+    from ..programs.tflite.runner import TfliteRunner
+
+Progress = Callable[[str], None]
+
+
+def _silent(text: str) -> None:
+    """Drop a remark."""
+
+
+def fit(
+    model: CostGraph | str | os.PathLike[str] | nn.Module | ExportedProgram,
+    memory: int | str,
+    inputs: Any = None,
+    *,
+    devices: int = 1,
+    batch: str | None = None,
+    training: str = "none",
+    shapes: Mapping[str, Size] | None = None,
+    device: str = "cpu",
+    confirm: bool = False,
+    time_limit: float | str | None = None,
+    seed: int = 0,
+    jobs: int = 1,
+    note: Note = _silent,
+    progress: Progress = _silent,
+) -> Fit:
+    """Say whether a model fits into a memory, as it is or otherwise, or the largest batch that does.
+
+    Of a TFLite model, what must fit is the whole arena, as TensorFlow Lite for Microcontrollers reports it here.
+
+    Parameters
+    ----------
+    model
+        A graph, the path of its file, or what `import_model` takes.
+    memory
+        Of each device, as `"8GiB"` or a number of bytes.
+    inputs
+        What a PyTorch module is called with, as in `import_model`.
+    devices
+        The most devices to try, 1 to 64; 1 by default. It ends with the first number of them on which the model fits.
+    batch
+        Instead, find the largest size of this name that fits: a symbolic dimension (ONNX, exported programs), or a
+        keyword argument of `module:function`. By default the model has the size that it has.
+    training, shapes, device
+        How the model is imported, as in `import_model`.
+    confirm
+        Whether what fits on one device is run in that order, in a new process, and its peak measured; not by default.
+        Program order is run beside any other, since both must give the same results.
+    time_limit
+        Wall time of each search for an order, as `"2s"` or a number of seconds; by default that of `auto`.
+    seed, jobs
+        As in `solve`; 0 and 1 by default.
+    note, progress
+        Called with each remark worth showing, and with what is done now; by default they are dropped.
+
+    Returns
+    -------
+    Fit
+        A row per way: as it is, in another order, with recomputation, on several devices; or per way the largest
+        batch, without recomputation. Printed, it is a table and a sentence.
+
+    Raises
+    ------
+    UsageError
+        If a value is not understood, there is no size of this name, or the peak does not grow with it.
+    FormatError, GraphError, ProgramError
+        If the model cannot be read, traced or run.
+
+    Examples
+    --------
+    >>> builder = schedopt.GraphBuilder("chain")
+    >>> source = builder.add_op("source", outputs=[1024])
+    >>> sink = builder.add_op("sink", inputs=[(source, 0)], outputs=[2048])
+    >>> fit = schedopt.fit(builder.build(), "4KiB")
+    >>> fit.fits, fit.sentence()
+    (True, 'It fits as it is: 3.00 KiB of 4.00 KiB.')
+    """
+    question = _Question(
+        model,
+        inputs,
+        parse_bytes(memory, "memory"),
+        whole_number(devices, "devices", 1),
+        {"training": training, "shapes": dict(shapes or {}), "device": device},
+        confirm,
+        {"time_limit": None if time_limit is None else parse_seconds(time_limit)}
+        | {"seed": whole_number(seed, "seed", 0), "jobs": whole_number(jobs, "jobs", 1)},
+        note,
+        progress,
+    )
+    question.check(batch)
+    return question.fit() if batch is None else question.fit_of_batches(batch)
+
+
+@dataclass
+class _Question:
+    """What is asked of which model; `searches` are the arguments of every search."""
+
+    model: Any
+    inputs: Any
+    memory: int
+    devices: int
+    options: dict[str, Any]
+    confirm: bool
+    searches: dict[str, Any]
+    note: Note
+    progress: Progress
+    graphs: dict[int, CostGraph] = field(default_factory=dict)
+
+    def check(self, batch: str | None) -> None:
+        """Refuse what cannot be asked, before anything is imported."""
+        if self.memory == 0:
+            raise UsageError("the memory must be more than 0; write it like 8GiB")
+        if self.devices > MAX_DEVICES:
+            raise UsageError(f"devices must be from 1 to {MAX_DEVICES}, not {self.devices}")
+        if self.is_graph:
+            given = [name for name, value in self.options.items() if value != _DEFAULTS[name]]
+            if self.inputs is not None or given:
+                what = "inputs" if self.inputs is not None else given[0]
+                raise UsageError(f"a graph has its sizes and costs; {what} is for a model that is imported")
+        if self.confirm:
+            if not isinstance(self.model, (str, os.PathLike)) or self.is_graph:
+                raise UsageError("a run in a new process needs a model in a file or as module:function")
+            from ..programs.runners import runner_kind
+
+            runner_kind(os.fspath(self.model))
+        if batch is not None and (self.is_graph or not isinstance(self.model, (str, os.PathLike))):
+            raise UsageError("the largest batch is found for an .onnx or .pt2 file, or module:function")
+        if batch is not None and self.arenas is not None:
+            raise UsageError(f"{self.model}: a TFLite model has fixed sizes; there is no batch to find")
+        if batch in self.options["shapes"]:
+            raise UsageError(f"the size '{batch}' is what is looked for; do not give it a value")
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether the model is a graph already."""
+        if isinstance(self.model, (str, os.PathLike)):
+            path = os.fspath(self.model)
+            return path == "-" or path.endswith(tuple(SUFFIXES))
+        return isinstance(self.model, CostGraph)
+
+    @cached_property
+    def arenas(self) -> TfliteRunner | None:
+        """The program, if its runtime keeps all that it has in one arena, which then is what must fit."""
+        if not isinstance(self.model, (str, os.PathLike)) or kind_by_name(os.fspath(self.model)) != "tflite":
+            return None
+        from ..programs.options import ImportOptions
+        from ..programs.runners import load_runner
+
+        return cast("TfliteRunner", load_runner(os.fspath(self.model), ImportOptions(**self.options), self.note))
+
+    def fit(self) -> Fit:
+        """Try every way."""
+        graph = self._graph()
+        now = input_peak(graph)
+        first = Way(AS_IT_IS, self.memory, now, now)
+        if self.arenas is not None:
+            now = self.arenas.arena(graph)
+            first = Way(AS_IT_IS, self.memory, now, now - self.arenas.tail + int(graph.persistent.sum()))
+        order = self._solved(IN_ANOTHER_ORDER, graph, 1)
+        first, order = self._confirmed(first, order)
+        ways = [first, order]
+        if not any(way.verdict == "yes" for way in ways):
+            ways.append(self._recomputed(graph))
+        for devices in range(2, self.devices + 1):
+            if any(way.verdict == "yes" for way in ways):
+                break
+            ways.append(self._solved(f"on {devices} devices", graph, devices))
+        return Fit(graph.name, self.memory, tuple(ways), persistent=int(graph.persistent.sum()))
+
+    def fit_of_batches(self, batch: str) -> Fit:
+        """Find the largest batch of each way, the later ones from the earlier on."""
+
+        def as_it_is(size: int) -> Need:
+            peak = input_peak(self._graph(batch, size))
+            return Need(peak, peak)
+
+        ways: list[tuple[str, Callable[[int], Need]]] = [(AS_IT_IS, as_it_is)]
+        for devices in range(1, self.devices + 1):
+            name = IN_ANOTHER_ORDER if devices == 1 else f"on {devices} devices"
+            ways.append((name, lambda size, d=devices: self._need(batch, size, d)))  # type: ignore[misc]
+        rows: list[LargestBatch] = []
+        start = 2
+        for name, need in ways:
+            found = largest_batch(need, self.memory, start)
+            rows.append(_row(name, found, self.memory))
+            start = max(start, found.batch)
+        if self.confirm:
+            rows[:2] = self._confirmed_batches(batch, rows[0], rows[1])
+        graph = next(iter(self.graphs.values()))
+        return Fit(graph.name, self.memory, (), batch, tuple(rows))
+
+    def _graph(self, batch: str = "", size: int = 0) -> CostGraph:
+        """Return the model's graph, of a size if one is asked for; remarks are made of the first alone."""
+        if size not in self.graphs:
+            self.progress(f"importing{f' {batch}={size:,}' if batch else ''}")
+            self.graphs[size] = self._imported({batch: size} if batch else {})
+            self.note = _silent
+        return self.graphs[size]
+
+    def _imported(self, sizes: Mapping[str, int]) -> CostGraph:
+        if isinstance(self.model, CostGraph):
+            return self.model
+        if self.arenas is not None:
+            graph = self.arenas.graph("roofline", self.note)
+            self.note(_TAIL.format(self.model, self.arenas.tail))
+            return graph
+        if self.is_graph:
+            return read_graph(os.fspath(self.model), self.note)
+        options = {**self.options, "shapes": {**self.options["shapes"], **sizes}}
+        return import_model(self.model, self.inputs, **options, note=self.note)
+
+    def _solved(self, name: str, graph: CostGraph, devices: int) -> Way:
+        """Look for a schedule, unless none can fit on these several devices."""
+        problem = Problem(graph, devices=devices)
+        bound = memory_bound(problem)
+        if devices > 1 and bound > self.memory:
+            return Way(name, self.memory, None, bound)
+        result = self._result(problem, name)
+        return Way(name, self.memory, self._needed(result), int(result.lower_bound), result=result)
+
+    def _needed(self, result: Result) -> int:
+        """Return what a schedule needs: its peak, or the arena that its order takes."""
+        if self.arenas is None or result.problem.devices > 1:
+            return result.peak_memory
+        return self.arenas.arena(result.problem.graph, result.schedule.op_order().tolist())
+
+    def _recomputed(self, graph: CostGraph) -> Way:
+        """Look for a schedule in which ops run again, unless none can fit; run it, if that is asked for."""
+        least, _ = recomputation_bound(graph)
+        if least > self.memory:
+            return Way(WITH_RECOMPUTATION, self.memory, None, least)
+        beside = 0 if self.arenas is None else self.arenas.tail - int(graph.persistent.sum())
+        limit = max(least, self.memory - beside)
+        problem = Problem(graph, task="runtime", memory_limit=limit, recompute=True)
+        result = self._result(problem, WITH_RECOMPUTATION)
+        way = Way(WITH_RECOMPUTATION, self.memory, self._needed(result), least, result=result)
+        if self.arenas is not None and result.is_proven_infeasible:
+            way = replace(way, result=None)  # the proof is of the tail here, which is smaller elsewhere
+        if self.confirm and way.verdict == "yes":
+            way = replace(way, measured=self._measured(result, {})[-1])
+        return way
+
+    def _need(self, batch: str, size: int, devices: int) -> Need:
+        """Return what a size needs on one or several devices; looks for an order only where that can matter."""
+        graph = self._graph(batch, size)
+        problem = Problem(graph, devices=devices)
+        bound, now = memory_bound(problem), input_peak(graph)
+        if now <= self.memory or bound > self.memory:
+            return Need(now if now <= self.memory else bound, bound)
+        result = self._result(problem, f"{batch}={size:,}")
+        return Need(result.peak_memory, int(result.lower_bound))
+
+    def _result(self, problem: Problem, about: str) -> Result:
+        limit = problem.memory_limit
+        now = format_bytes(input_peak(problem.graph))
+        wanted = f"less than {now}" if limit is None else f"at most {format_bytes(limit)}"
+        self.progress(f"{about}: looking for a schedule of {wanted}")
+        return solve(problem, **self.searches)
+
+    def _confirmed(self, first: Way, order: Way) -> tuple[Way, Way]:
+        """Return both ways on one device with what a run takes, if it is asked for and they should fit."""
+        assert order.result is not None
+        if not self.confirm or order.verdict != "yes":
+            return first, order
+        runs = self._measured(order.result, {})
+        if first.verdict == "yes":
+            first = replace(first, measured=runs[0])
+        return first, replace(order, measured=runs[-1])
+
+    def _confirmed_batches(
+        self, batch: str, first: LargestBatch, order: LargestBatch
+    ) -> tuple[LargestBatch, LargestBatch]:
+        """Return the rows of both ways on one device with what a run with their largest batch takes."""
+        if order.batch:
+            problem = Problem(self._graph(batch, order.batch))
+            runs = self._measured(self._result(problem, f"{batch}={order.batch:,}"), {batch: order.batch})
+            order = replace(order, measured=runs[-1])
+            if first.batch == order.batch:
+                return replace(first, measured=runs[0]), order
+        if first.batch:
+            problem = Problem(self._graph(batch, first.batch))
+            first = replace(first, measured=self._measured(solve(problem, INPUT_METHOD), {batch: first.batch})[0])
+        return first, order
+
+    def _measured(self, result: Result, sizes: Mapping[str, int]) -> list[int]:
+        """Run the model in program order and in another one, each in a new process; return both peaks in bytes."""
+        from ..programs.options import ImportOptions
+        from ..programs.runners import load_runner
+
+        model = os.fspath(self.model)
+        options = ImportOptions(**{**self.options, "shapes": {**self.options["shapes"], **sizes}})
+        self.progress("running it to measure its peak")
+        runner = self.arenas or load_runner(model, options, self.note)
+        graph = runner.graph("measured", _silent)
+        order = result.schedule.op_order().tolist()
+        rows = runner.measure(graph, {"the order found": order}, 1, self.note, lambda *_: None)
+        if len(rows) < 2:  # Ctrl-C keeps what is done, which tells nothing here
+            raise KeyboardInterrupt
+        if not all(row.is_equal for row in rows):
+            raise ProgramError(f"{model}: its results differ from run to run, or in the order that was found")
+        if self.arenas is not None:
+            return [self.arenas.arena(graph), self.arenas.arena(graph, order)]
+        return [row.measured_peak for row in rows]
+
+
+def _row(name: str, found: Found, memory: int) -> LargestBatch:
+    following = found.following
+    is_proven = following is None or following.bound > memory
+    return LargestBatch(
+        name=name,
+        batch=found.batch,
+        peak=found.here.peak if found.here else None,
+        next_peak=(following.bound if is_proven else following.peak) if following else None,
+        next_is_proven=is_proven,
+        limit=found.limit,
+    )
+
+
+_TAIL = (
+    "{0}: what it needs is the whole arena; its tail, which the runtime keeps for itself, has {1:,} bytes here, where "
+    "pointers have 64 bits, and less on a microcontroller; 'at least' is the arena without it"
+)
+_DEFAULTS: dict[str, Any] = {"training": "none", "shapes": {}, "device": "cpu"}

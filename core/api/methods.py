@@ -1,0 +1,96 @@
+"""`schedopt.methods`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..search.registry import METHODS, parameters_class
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class ParameterInfo(NamedTuple):
+    """A parameter of a method: its default, and what it means."""
+
+    default: Any
+    help: str
+
+
+class MethodInfo(NamedTuple):
+    """A method: its name, what it does, where it is from, and its parameters by name."""
+
+    name: str
+    summary: str
+    source: str
+    parameters: dict[str, ParameterInfo]
+
+    def table(self) -> Table:
+        """Return the table of its parameters, for Rich to print."""
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table("parameter", "default", "what it means")
+        for name, field in self.parameters.items():
+            table.add_row(name, escape(str(field.default)), escape(field.help))
+        return table
+
+
+class MethodList(tuple[MethodInfo, ...]):
+    """All methods; printed, the table of `schedopt methods`."""
+
+    __slots__ = ()
+
+    def table(self) -> Table:
+        """Return the table, for Rich to print."""
+        from rich.table import Table
+
+        table = Table("method", "what it does, and where it is from")
+        for method in self:
+            table.add_row(method.name, f"{method.summary} ({method.source})")
+        return table
+
+    def document(self) -> list[dict[str, Any]]:
+        """Return all methods as plain values for JSON."""
+        return [
+            {**method._asdict(), "parameters": {name: field._asdict() for name, field in method.parameters.items()}}
+            for method in self
+        ]
+
+    def __repr__(self) -> str:
+        from ..base.tables import text_of
+
+        return text_of(self.table())
+
+    def _repr_html_(self) -> str:
+        from ..base.tables import html_of
+
+        return html_of(self.table())
+
+
+def methods() -> MethodList:
+    """Return every method with what it does, where it is from, and its parameters with their defaults.
+
+    Returns
+    -------
+    MethodList
+        A tuple of `MethodInfo`; printed, it is the table of `schedopt methods`.
+
+    Examples
+    --------
+    >>> [method.name for method in schedopt.methods()][:2]
+    ['auto', 'input']
+    """
+    return MethodList(
+        MethodInfo(
+            name,
+            method.summary,
+            method.source,
+            {
+                field.name: ParameterInfo(field.default, field.metadata["help"])
+                for field in dataclasses.fields(parameters_class(name))
+            },
+        )
+        for name, method in METHODS.items()
+    )

@@ -1,0 +1,210 @@
+"""`schedopt.pack`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..addresses.alignment import alignment_of
+from ..files.buffers_csv import COLUMNS, NEEDED, Buffers, buffers_text, read_buffers
+from ..addresses.lifetimes import Lifetimes
+from ..addresses.packing import Packing, pack_lifetimes, warm_up
+from ..model.arena_verifier import Piece, check_arena, most_alive
+from ..base.errors import ScheduleError, UsageError
+from ..base.units import bytes_alike, parse_seconds, whole_number
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+DEFAULT_TIME_LIMIT = 10.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PackedBuffers:
+    """Offsets of buffers, verified; printed, it is the table of `schedopt pack`.
+
+    Parameters
+    ----------
+    buffers
+        What was packed.
+    packing
+        Its offsets, and what they take.
+    seconds
+        Wall time from the buffers read and the kernels compiled.
+
+    Examples
+    --------
+    >>> rows = [("a", 0, 3, 64), ("b", 1, 2, 32)]
+    >>> packed = schedopt.pack([dict(zip(("id", "lower", "upper", "size"), row)) for row in rows], align=64)
+    >>> packed.status, packed.arena
+    ('optimal', 128)
+    """
+
+    buffers: Buffers
+    packing: Packing
+    seconds: float
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """The offset of each buffer in bytes, by its id."""
+        return dict(zip(self.buffers.ids, self.packing.offsets.tolist(), strict=True))
+
+    @property
+    def arena(self) -> int:
+        """Bytes that hold all buffers."""
+        return self.packing.arena
+
+    @property
+    def bound(self) -> int:
+        """The most bytes that live at once: no arena is smaller."""
+        return self.packing.bound
+
+    @property
+    def status(self) -> str:
+        """`optimal` if the arena equals its bound, else `feasible`."""
+        return "optimal" if self.packing.is_optimal else "feasible"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the buffers with their offsets as a CSV file.
+
+        Raises
+        ------
+        FormatError
+            If the file cannot be written.
+        """
+        from ..files.atomic import write_atomically
+
+        write_atomically(path, buffers_text(self.buffers, self.packing.offsets))
+
+    def document(self) -> dict[str, Any]:
+        """Return what `schedopt pack --json` prints, as plain Python values."""
+        return {
+            "buffers": len(self.buffers.ids),
+            "arena": self.arena,
+            "bound": self.bound,
+            "status": self.status,
+            "repeatable": self.packing.is_repeatable,
+            "seconds": round(self.seconds, 3),
+            "offsets": self.offsets,
+        }
+
+    def table(self) -> Table:
+        """Return the table of `schedopt pack`, for Rich to print."""
+        from rich.table import Table
+
+        table = Table(show_header=False)
+        table.add_column("")
+        table.add_column("", justify="right")
+        table.add_row("buffers", f"{len(self.buffers.ids):,}")
+        memory = bytes_alike([self.arena, self.bound])
+        table.add_row("arena", f"{memory(self.arena)} ({self.arena:,} bytes)")
+        table.add_row("alive at once, the bound", f"{memory(self.bound)} ({self.bound:,} bytes)")
+        above = "" if self.status == "optimal" else f", {100 * (self.arena / self.bound - 1):.2f}% above the bound"
+        table.add_row("status", self.status + above)
+        table.add_row("time", f"{self.seconds:.2f} s")
+        return table
+
+    def __repr__(self) -> str:
+        from ..base.tables import text_of
+
+        return text_of(self.table())
+
+
+def pack(
+    buffers: str | os.PathLike[str] | Iterable[Mapping[str, Any]],
+    *,
+    align: int | str | None = None,
+    time_limit: float | str = DEFAULT_TIME_LIMIT,
+    seed: int = 0,
+) -> PackedBuffers:
+    """Give buffers with lifetimes offsets, in an arena as small as the time allows, and verify them.
+
+    Parameters
+    ----------
+    buffers
+        The path of a CSV file with the columns `id`, `lower`, `upper` (exclusive), `size` and maybe `alignment`; or
+        mappings with these keys. Offsets that are there already are not looked at.
+    align
+        What every offset is a multiple of, as 64 or `"4KiB"`, instead of what the buffers say; by default they say it.
+    time_limit
+        Wall time, as `"2s"` or a number of seconds; 10 seconds by default. It ends before once the bound is met.
+    seed
+        Seed of every random choice; 0 by default.
+
+    Returns
+    -------
+    PackedBuffers
+        `offsets` by id, `arena` and `bound` in bytes, and `status`.
+
+    Raises
+    ------
+    FormatError
+        If a file cannot be read.
+    UsageError
+        If a value is not understood.
+
+    Examples
+    --------
+    >>> rows = [("a", 0, 3, 64), ("b", 1, 2, 32), ("c", 2, 4, 32)]
+    >>> packed = schedopt.pack([dict(zip(("id", "lower", "upper", "size"), row)) for row in rows])
+    >>> packed.arena, packed.bound, packed.status, packed.offsets
+    (96, 96, 'optimal', {'a': 0, 'b': 64, 'c': 64})
+    """
+    seconds, seed = parse_seconds(time_limit), whole_number(seed, "seed", 0)
+    alignment = alignment_of(align is not None, align)
+    read = read_buffers(os.fspath(buffers)) if isinstance(buffers, (str, os.PathLike)) else _from_rows(buffers)
+    if alignment is not None:
+        known = read.lifetimes
+        read = Buffers(read.ids, Lifetimes.of(known.lower, known.upper, known.size, alignment), read.offsets)
+    warm_up()
+    start = time.monotonic()
+    packing = pack_lifetimes(read.lifetimes, seconds, seed)
+    verify_buffers("the packing", read, packing.offsets.tolist(), packing.arena, packing.bound)
+    return PackedBuffers(read, packing, time.monotonic() - start)
+
+
+def verify_buffers(where: str, buffers: Buffers, offsets: Sequence[int], arena: int, bound: int | None = None) -> None:
+    """Check offsets of buffers by code that shares nothing with what packs.
+
+    Raises
+    ------
+    ScheduleError
+        Naming the first buffer that is not aligned, leaves the arena or overlaps another; or if the bound is not the
+        most that lives at once.
+    """
+    known = buffers.lifetimes
+    columns = (known.lower, known.upper, known.size, known.alignment)
+    rows = zip(buffers.ids, offsets, *(column.tolist() for column in columns), strict=True)
+    pieces = [
+        Piece(f"buffer '{name}'", lower, upper, int(offset), size, alignment)
+        for name, offset, lower, upper, size, alignment in rows
+    ]
+    check_arena(where, pieces, arena)
+    found = most_alive(pieces, known.unit)
+    if bound not in (None, found):
+        raise ScheduleError(f"{where}: the bound is said to be {bound} bytes, but {found} live at once")
+
+
+def _from_rows(rows: Iterable[Mapping[str, Any]]) -> Buffers:
+    listed = list(rows) if isinstance(rows, Iterable) else [rows]
+    for number, row in enumerate(listed):
+        if not isinstance(row, Mapping) or not set(COLUMNS[:NEEDED]) <= set(row) <= set(COLUMNS):
+            raise UsageError(
+                f"buffer {number} must be a mapping with {', '.join(COLUMNS[:NEEDED])} and maybe alignment and offset, "
+                f"not {str(row)[:80]}"
+            )
+    ids = tuple(str(row["id"]) for row in listed)
+    if len(set(ids)) < len(ids):
+        raise UsageError("each buffer needs an id of its own")
+    columns = {name: _column(listed, name) for name in ("lower", "upper", "size", "alignment")}
+    return Buffers(ids, Lifetimes.of(**columns, names=[f"buffer '{name}'" for name in ids]))
+
+
+def _column(rows: list[Mapping[str, Any]], name: str) -> Any:
+    values = [row.get(name, 1) if name == "alignment" else row[name] for row in rows]
+    return np.array([whole_number(value, name, -(2**62)) for value in values], np.int64)

@@ -1,0 +1,116 @@
+"""`schedopt.pareto`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing, nullcontext
+from typing import Literal
+
+from ..problem.machine import Machine
+from ..experiments.pareto.front import ParetoFront
+from ..experiments.pareto.resume import SweepFile
+from ..experiments.pareto.settings import DEFAULT_POINTS, SweepSettings
+from ..experiments.pareto.sweep import Sweep
+from ..search.problem_settings import NO_MACHINE, OnMachine, on_machine
+from ..base.units import parse_bandwidth, parse_microseconds, parse_seconds, whole_number
+from .graphs import GraphLike, graph_of
+
+
+def pareto(
+    graph: GraphLike,
+    *,
+    points: int = DEFAULT_POINTS,
+    devices: int = 1,
+    bandwidth: float | str | None = None,
+    latency: float | str = 0.0,
+    evaluations: int | None = None,
+    time_limit: float | str | None = None,
+    seed: int = 0,
+    jobs: int = 1,
+    resume: str | os.PathLike[str] | None = None,
+    machine: Machine | str | os.PathLike[str] | None = None,
+    op_times: str | os.PathLike[str] | None = None,
+    pins: Literal["from-graph"] | None = None,
+    replicate: bool = False,
+) -> ParetoFront:
+    """Find the front of peak memory against time: on one device with recomputation, on several by placement.
+
+    Parameters
+    ----------
+    graph
+        A graph, or the path of a CostGraphDef file.
+    points
+        How many points are looked for, the ends included; 10 by default. Those that others beat are dropped.
+    devices
+        1, where ops may run again (default), or up to 64, where each runs once and the makespan is the time.
+    bandwidth, latency
+        Between several devices, as in `schedopt.solve`.
+    evaluations, time_limit
+        Budget of each search, of which there is one more than points; by default `auto`'s, ten seconds.
+    seed, jobs
+        As in `schedopt.solve`.
+    resume
+        A file that finished searches are written to and taken from, so that a front goes on where it stopped.
+    machine, op_times, pins, replicate
+        Different devices, and what is where, as in `schedopt.solve`; no op then runs again.
+
+    Returns
+    -------
+    ParetoFront
+        All points; printed, it is the table of `schedopt pareto`.
+
+    Raises
+    ------
+    UsageError
+        If a value is not understood, or nothing takes time on several devices.
+    FormatError, GraphError
+        If a file cannot be read, or its graph breaks a rule.
+
+    Examples
+    --------
+    >>> builder = schedopt.GraphBuilder("chain")
+    >>> source = builder.add_op("source", outputs=[1024], runtime=1.0)
+    >>> sink = builder.add_op("sink", inputs=[(source, 0)], outputs=[2048], runtime=2.0)
+    >>> front = schedopt.pareto(builder.build())
+    >>> [(point.peak_memory, point.time) for point in front.points]
+    [(3072, 3.0)]
+    """
+    on = on_machine(machine, op_times, pins, replicate)
+    settings = settings_of(points, devices, bandwidth, latency, evaluations, time_limit, seed, on)
+    sweep = Sweep(graph_of(graph), settings, whole_number(jobs, "jobs", 1))
+    with nullcontext() if resume is None else closing(SweepFile(os.fspath(resume))) as file:
+        if file is not None:
+            sweep.resume_from(file)
+        return sweep.execute()
+
+
+def settings_of(
+    points: int,
+    devices: int,
+    bandwidth: float | str | None,
+    latency: float | str,
+    evaluations: int | None,
+    time_limit: float | str | None,
+    seed: int,
+    on: OnMachine = NO_MACHINE,
+) -> SweepSettings:
+    """Return the settings of a sweep, of texts with units or numbers.
+
+    Raises
+    ------
+    UsageError
+        If a value is not understood.
+    """
+    machine = on.read()
+    return SweepSettings(
+        points=whole_number(points, "points", 2),
+        devices=whole_number(devices, "devices", 1) if machine is None else len(machine.devices),
+        machine=machine,
+        replicate=on.replicate,
+        pins_from_graph=on.pins_from_graph,
+        bandwidth=None if bandwidth is None else parse_bandwidth(bandwidth),
+        latency=parse_microseconds(latency),
+        evaluations=None if evaluations is None else whole_number(evaluations, "evaluations", 1),
+        time_limit=None if time_limit is None else parse_seconds(time_limit),
+        seed=whole_number(seed, "seed", 0),
+    )

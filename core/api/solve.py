@@ -1,0 +1,167 @@
+"""`schedopt.solve`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any, Literal
+
+from ..addresses.alignment import alignment_of
+from ..solve.with_addresses import solve_with_addresses
+from ..base.errors import UsageError
+from ..problem.machine import Machine
+from ..problem.problem import Problem, Task
+from ..search.problem_settings import OnMachine, ProblemSettings, Recompute, on_machine, problem_settings
+from ..report.result import Result
+from ..search.method_spec import MethodSpec, parse_method
+from ..search.registry import DEFAULT_METHOD
+from ..base.units import parse_seconds, whole_number
+from .graphs import GraphLike, graph_of
+from .schedules import ScheduleLike, loaded_schedule
+
+
+def solve(
+    graph: GraphLike | Problem,
+    method: str | MethodSpec = DEFAULT_METHOD,
+    *,
+    task: Task | None = None,
+    devices: int | None = None,
+    memory_limit: int | str | None = None,
+    bandwidth: float | str | None = None,
+    latency: float | str | None = None,
+    evaluations: int | None = None,
+    time_limit: float | str | None = None,
+    seed: int = 0,
+    jobs: int = 1,
+    initial: ScheduleLike | None = None,
+    recompute: bool = False,
+    max_overhead: float | str | None = None,
+    addresses: bool = False,
+    align: int | str | None = None,
+    machine: Machine | str | os.PathLike[str] | None = None,
+    op_times: str | os.PathLike[str] | None = None,
+    pins: Literal["from-graph"] | None = None,
+    replicate: bool = False,
+) -> Result:
+    """Schedule a graph for least peak memory or least time, and verify the schedule.
+
+    Parameters
+    ----------
+    graph
+        A graph, the path of a CostGraphDef file, or a `Problem`, which says everything from `task` to `latency` itself.
+    method
+        A name of `schedopt.methods()`, with parameters as in `"brkga:elites=10"`; `auto` by default.
+    task
+        What to minimise: `memory`, the peak of the fullest device (default), or `runtime`, the makespan.
+    devices
+        1 to 64; by default 1 for memory, 2 for runtime and for methods made for several devices.
+    memory_limit
+        Bytes per device, as `5242880` or `"5MiB"`, or a share of the input order's peak, as `"60%"`; by default none.
+    bandwidth
+        Between devices, as `"10GB/s"` or a number of bytes per second; by default infinite.
+    latency
+        What each transfer adds, as `"5us"` or a number of microseconds; by default 0.
+    evaluations
+        Budget of complete schedules priced; by default the method's own.
+    time_limit
+        Wall time of the search, as `"2s"` or a number of seconds; by default the method's own.
+    seed
+        Seed of every random choice; 0 by default.
+    jobs
+        Worker threads; 1 by default. With a time limit alone `auto` searches in as many ways at once; any other result
+        does not depend on them.
+    initial
+        A schedule to start from, for methods that search; the result is never worse. A `Schedule`, a `Result`, the path
+        of a schedule file, or the names of all ops in order.
+    recompute
+        Whether ops may run again, on one device: with `memory_limit` for the least added time that keeps it, with
+        `max_overhead` for the least peak. False by default.
+    max_overhead
+        With `recompute`, the share of the time of all ops that may be added, as `"10%"` or 0.1.
+    addresses
+        Whether to give everything that the schedule makes an offset in its device's arena, and to choose an order whose
+        arena is small; the time limit is for both. False by default.
+    align
+        With `addresses`, what the offsets are multiples of, as 16 or `"64B"`; 64 bytes by default.
+    machine
+        A `Machine`, or the path of its file, in place of `devices`, `bandwidth` and `latency`; by default devices are
+        equal.
+    op_times
+        With a machine, the path of a CSV file of times by kind of device; by default an op takes runtime / speed.
+    pins
+        With a machine, `"from-graph"` keeps ops on the devices that the graph names; by default none is.
+    replicate
+        Whether weights that no op writes are on every device that reads them from the start, instead of being sent
+        there; False by default.
+
+    Returns
+    -------
+    Result
+        The best schedule found; `status` is `limit-not-met` if none keeps the memory limit, `infeasible` if
+        that is proven of all.
+
+    Raises
+    ------
+    UsageError
+        If a value is not understood, or the method cannot solve this problem or start from a schedule.
+    FormatError, GraphError
+        If a file cannot be read, or its graph breaks a rule.
+    ScheduleError
+        If the schedule to start from is not one of this problem.
+
+    Examples
+    --------
+    >>> builder = schedopt.GraphBuilder("diamond")
+    >>> source = builder.add_op("source", outputs=[4096], runtime=1.0)
+    >>> left = builder.add_op("left", inputs=[(source, 0)], outputs=[1024], runtime=4.0)
+    >>> right = builder.add_op("right", inputs=[(source, 0)], outputs=[1024], runtime=4.0)
+    >>> sink = builder.add_op("sink", inputs=[(left, 0), (right, 0)], outputs=[64], runtime=1.0)
+    >>> schedopt.solve(builder.build(), task="memory", time_limit="2s").peak_memory
+    6144
+    >>> schedopt.solve(builder.build(), task="runtime", devices=2, latency="1us", time_limit=2).runtime
+    8.0
+    """
+    spec = parse_method(method) if isinstance(method, str) else method
+    if not isinstance(spec, MethodSpec):
+        raise UsageError(f"a method is a name such as 'auto', not {method!r}")
+    given = {"task": task, "devices": devices, "memory_limit": memory_limit, "bandwidth": bandwidth, "latency": latency}
+    notes: list[str] = []
+    if not isinstance(recompute, bool):
+        raise UsageError(f"recompute is true or false, not {recompute!r}")
+    alignment = alignment_of(addresses, align)
+    again, on = Recompute(recompute, max_overhead), on_machine(machine, op_times, pins, replicate)
+    problem = _problem(graph, spec, given, (again, on), notes)
+    result = solve_with_addresses(
+        problem,
+        spec,
+        alignment,
+        evaluations=None if evaluations is None else whole_number(evaluations, "evaluations", 1),
+        time_limit=None if time_limit is None else parse_seconds(time_limit),
+        seed=whole_number(seed, "seed", 0),
+        jobs=whole_number(jobs, "jobs", 1),
+        initial=None if initial is None else loaded_schedule(initial, problem.graph).schedule,
+    )
+    return replace(result, notes=(*notes, *result.notes))
+
+
+def _problem(
+    graph: GraphLike | Problem,
+    spec: MethodSpec,
+    given: dict[str, Any],
+    more: tuple[Recompute, OnMachine],
+    notes: list[str],
+) -> Problem:
+    recompute, on = more
+    if isinstance(graph, Problem):
+        given = {**given, "recompute": recompute.is_on or None, "max_overhead": recompute.max_overhead}
+        given |= {"machine": on.machine, "op_times": on.op_times, "replicate": on.replicate or None}
+        given |= {"pins": "from-graph" if on.pins_from_graph else None}
+        for name, value in given.items():
+            if value is not None:
+                raise UsageError(f"a Problem has its own {name}; give {name} only with a graph, not {value!r}")
+        return graph
+    defaults = {"task": "memory", "latency": 0.0}
+    given = {name: defaults.get(name) if value is None else value for name, value in given.items()}
+    return ProblemSettings(**problem_settings(**given, methods=[spec.name], recompute=recompute, on=on)).problem(
+        graph_of(graph, notes.append)
+    )

@@ -1,0 +1,1 @@
+"""Arrays, errors, names, units: the ground."""

@@ -1,0 +1,198 @@
+"""Lower bounds on machines: no schedule can be better (`docs/concepts/bounds.md`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.arrays import FloatArray, IntArray, csr, distinct_pairs, pairs_rise
+from ..problem.residents import first_home, model_of
+from ..problem.problem import Problem
+from .energy_bounds import energy_bound
+
+_ROUNDS = 200
+
+
+def possible_times(problem: Problem) -> FloatArray:
+    """Return what each op takes on each device, microseconds, infinite where it may not be; shape `(ops, devices)`."""
+    times: FloatArray = np.where(problem.rules.allowed, problem.rules.times, np.inf)
+    return times
+
+
+class Groups:
+    """The edges of each op, made when they are asked for: there may be millions.
+
+    Parameters
+    ----------
+    by
+        An op of each edge, shape `(edges,)`.
+    ops
+        How many there are.
+    """
+
+    def __init__(self, by: NDArray[Any], ops: int) -> None:
+        self._pointers, self._edges = csr(by, np.arange(len(by)), ops)
+
+    def __getitem__(self, op: int) -> list[int]:
+        edges: list[int] = self._edges[self._pointers[op] : self._pointers[op + 1]].tolist()
+        return edges
+
+
+class EdgeCosts:
+    """What edges between ops cost in transfers.
+
+    Attributes
+    ----------
+    sources, targets
+        Shape `(edges,)`: the ops of each edge, those that hold residents left out, in the order of their sources.
+    mean
+        Shape `(edges,)`: microseconds of its transfers over the mean link.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        graph, machine = problem.graph, problem.hardware
+        pointers, readers = graph.consumers
+        makers = np.repeat(graph.tensor_producer, np.diff(pointers))
+        size = np.repeat(graph.tensor_size, np.diff(pointers)).astype(np.float64)
+        if first_home(graph) < graph.num_ops:
+            own = makers < first_home(graph)
+            readers, makers, size = readers[own], makers[own], size[own]
+        self.sources, self.targets = makers, readers
+        self.count: NDArray[Any] = np.ones(len(readers))
+        self.bytes: NDArray[Any] = size
+        if not pairs_rise(makers, readers):  # an op may read several tensors of another one
+            pairs, edge = np.unique(makers.astype(np.int64) * graph.num_ops + readers, return_inverse=True)
+            self.sources, self.targets = np.divmod(pairs, graph.num_ops)
+            edge, many = edge.ravel(), len(pairs)
+            if machine.is_beside and not machine.contention:  # what an edge sends is sent at once
+                self.count, self.bytes = np.ones(many), np.zeros(many)
+                np.maximum.at(self.bytes, edge, size)
+            else:
+                self.count = np.bincount(edge, minlength=many).astype(np.float64)
+                self.bytes = np.bincount(edge, size, minlength=many)
+        self.latency, self.per_byte = machine.latencies, machine.microseconds_per_byte
+        latency, per_byte = machine.mean_link
+        self.mean = self.count * latency + self.bytes * per_byte
+
+    def between(self, edge: int) -> FloatArray:
+        """Return what an edge takes from each device to each, microseconds; shape `(devices, devices)`."""
+        cost: FloatArray = self.count[edge] * self.latency
+        if self.bytes[edge]:
+            cost = cost + self.bytes[edge] * self.per_byte
+        np.fill_diagonal(cost, 0.0)
+        return cost
+
+    def from_device(self, edge: int, device: int) -> FloatArray:
+        """Return what an edge takes from a device to each, microseconds; shape `(devices,)`."""
+        cost: FloatArray = self.count[edge] * self.latency[device]
+        if self.bytes[edge]:
+            cost = cost + self.bytes[edge] * self.per_byte[device]
+        cost[device] = 0.0
+        return cost
+
+    def grouped(self, by: NDArray[Any], ops: int) -> Groups:
+        """Return the edges of each op, by its sources or its targets."""
+        return Groups(by, ops)
+
+
+def optimistic_costs(
+    problem: Problem,
+    edges: EdgeCosts,
+    *,
+    mean: bool,
+    heed: Callable[[Iterable[int]], Iterator[int]] = iter,
+) -> FloatArray:
+    """Return the least time from the end of each op on each device to the end of all (PEFT eq. 5); `(ops, devices)`.
+
+    Every later op is on its best device. A transfer costs what the mean link takes, as in the paper, or with
+    `mean` false what its own takes: no schedule is faster then. `heed` goes through ops and edges, and may raise.
+    """
+    graph, times = problem.graph, possible_times(problem)
+    apart = ~np.eye(problem.devices, dtype=bool)
+    cost, leaving = np.zeros((graph.num_ops, problem.devices)), edges.grouped(edges.sources, graph.num_ops)
+    for op in heed(graph.input_order[::-1].tolist()):
+        for e in heed(leaving[op]):  # one op may be read by all others
+            target = edges.targets[e]
+            sent = edges.mean[e] * apart if mean else edges.between(e)
+            np.maximum(cost[op], (sent + (times[target] + cost[target])[None, :]).min(axis=1), out=cost[op])
+    return cost
+
+
+def earliest_ends(problem: Problem, edges: EdgeCosts) -> FloatArray:
+    """Return the earliest that each op can end on each device, every earlier op on its best; shape `(ops, devices)`."""
+    graph = problem.graph
+    ends, entering = possible_times(problem).copy(), edges.grouped(edges.targets, graph.num_ops)
+    for op in graph.input_order.tolist():
+        ready = np.zeros(problem.devices)
+        for e in entering[op]:
+            np.maximum(ready, (ends[edges.sources[e]][:, None] + edges.between(e)).min(axis=0), out=ready)
+        ends[op] += ready
+    return ends
+
+
+def machine_runtime_bound(problem: Problem) -> float:
+    """Return what no makespan is below, microseconds.
+
+    The largest of the longest path, each op on its best device and each transfer paid that then is needed, of the work,
+    shared among the devices as best it can be, and of the work that is left between a head and a tail.
+    """
+    edges, times = EdgeCosts(problem), possible_times(problem)
+    ends, after = earliest_ends(problem, edges), optimistic_costs(problem, edges, mean=False)
+    path, energy = float((ends + after).min(axis=1).max()), _energies(times)
+    can, own = np.isfinite(times), slice(first_home(problem.graph))
+    head = np.where(can, ends - np.where(can, times, 0.0), np.inf).min(axis=1)
+    tail = np.where(can, after, np.inf).min(axis=1)
+    between = energy_bound(head[own], tail[own], np.zeros(len(head[own])), energy[own])
+    return max(path, math.fsum(energy.tolist()) * (1 - 1e-12), between)
+
+
+def _energies(times: FloatArray) -> FloatArray:
+    """Return what each op adds to the weighted time that devices are busy, microseconds; shape `(ops,)`.
+
+    Their sum is the least makespan of all ops, each split among devices as one likes, by weighing the devices.
+
+    For any weights that sum to 1, no makespan is below the sum over ops of the least weighted time; what weights the
+    fullest device more raises it (Plotkin, Shmoys and Tardos 1995).
+    """
+    can = np.isfinite(times)
+    finite = np.where(can, times, 0.0)
+    weight = np.full(times.shape[1], 1.0 / times.shape[1])
+    weight *= (can & (finite > 0)).any(axis=0) + 1e-12
+    best, energies = -1.0, np.zeros(len(times))
+    for round_ in range(_ROUNDS):
+        weight /= weight.sum()
+        weighted = np.where(can, weight * finite, np.inf)
+        choice = weighted.argmin(axis=1)
+        energy = weighted.min(axis=1)
+        if (total := math.fsum(energy.tolist())) > best:
+            best, energies = total, energy
+        load = np.bincount(choice, finite[np.arange(len(choice)), choice], minlength=len(weight))
+        if load.max() <= 0:
+            break
+        weight = weight * np.exp((load / load.max() - 1.0) / (1.0 + 0.1 * round_))
+    return energies
+
+
+def machine_memory_bound(problem: Problem, needs: IntArray) -> int:
+    """Return what no peak of the fullest device is below, bytes: the largest op, or all that stays, shared evenly.
+
+    Parameters
+    ----------
+    problem
+        What is scheduled.
+    needs
+        Shape `(model's ops,)`: what each op of the model needs on its device while it runs, but for what stays there.
+    """
+    graph, own = problem.graph, first_home(problem.graph)
+    needs = needs + graph.persistent[:own]
+    pointers, tensors = graph.inputs
+    reader, read = np.repeat(np.arange(graph.num_ops), np.diff(pointers)), np.maximum(tensors, graph.alias_of[tensors])
+    resident = read >= model_of(graph).num_tensors  # itself, or what a writer left of it
+    reader, read = distinct_pairs(reader[resident], read[resident])
+    np.add.at(needs, reader, graph.tensor_size[read])
+    stays = int(graph.persistent.sum()) + int(graph.tensor_size[graph.is_final & (graph.alias_of < 0)].sum())
+    return max(-(-stays // problem.devices), int(needs.max()))

@@ -1,0 +1,355 @@
+"""Lower bounds where ops may run again: on the time that a memory limit adds, and on the peak for so much added time.
+
+Look at the moment at which an op runs for the first time. Its ancestors have run, its descendants have not. Every op is
+then either *done for good* or *still to run*: for the first time, or again, which costs its runtime. What is done for
+good has run, and so has all it waits for; what waits by a control edge and has run lets nothing run again before it. A
+buffer whose maker is done for good and which an op that is still to run reads is in memory; so are the op's own inputs,
+outputs and workspace. The cheapest division into the two that keeps a limit is a minimum cut with a side condition; its
+Lagrangian relaxation, in which a byte costs a price, is a minimum cut, and the best price gives the bound. No order is
+assumed, and what has to run again so that something else can is paid for as well. Views count as their buffer.
+
+Bounds of several moments add up where each op's runtime is shared out between them: whatever runs again after some of
+these moments runs again once at least. What the flow of one moment leaves of the runtimes is what the next one has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.arrays import FloatArray, IntArray
+from ..graph.graph import CostGraph
+from ..kernels.orders.max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, smallest_source_side
+from ..kernels.reach import reachable
+from ..problem.problem import RUNTIME_TOLERANCE, Problem
+from ..base.units import format_bytes
+from .bounds import memory_bound, op_needs
+
+SCALE = 2**50
+"""What all bytes, and all microseconds, are in a network, whose capacities are whole numbers."""
+ROUNDED = 4
+"""Of these units, more than floats can have rounded up in all capacities together."""
+MOST_PRICES = 30
+MOST_MOMENTS = 200
+UNLIMITED = 2**61
+_BYTES, _TIME, _ALWAYS, _BACK = range(4)
+
+
+class Division(NamedTuple):
+    """Ops divided into those done for good and those still to run.
+
+    Parameters
+    ----------
+    least
+        A bound on the weighted sum of both over all divisions, rounded down.
+    bytes, time
+        Of one division that comes as near to it as whole numbers can: bytes in memory beside what the op needs itself,
+        and microseconds of what runs again.
+    """
+
+    least: float
+    bytes: float
+    time: float
+
+
+class Dual(NamedTuple):
+    """A bound by a price, and that price, 0 where none was needed."""
+
+    bound: float
+    price: float
+
+
+class FirstRuns:
+    """The moments at which the ops of a graph run first, as minimum cuts of one network.
+
+    Nodes are the ops as done for good, the buffers, and the ops as having run.
+
+    Parameters
+    ----------
+    graph
+        Whose ops run.
+    op_times
+        What a run of each op counts, shape `(ops,)`; by default its runtime.
+    """
+
+    def __init__(self, graph: CostGraph, op_times: FloatArray | None = None) -> None:
+        self.graph, b = graph, graph.buffers
+        self.times = (graph.runtime if op_times is None else op_times).copy()
+        self.needs = op_needs(graph, 1) + int(graph.persistent.sum())
+        self.ops, count = graph.num_ops, len(b.size)
+        self.has_run = self.ops + count
+        ops, nodes = np.arange(self.ops), 2 * self.ops + count
+        users = np.repeat(np.arange(count), np.diff(b.user_ptr)) + self.ops
+        waiters = np.repeat(ops, np.diff(b.predecessor_ptr)) + self.has_run
+        late, early = _control_edges(graph)
+        # Buffers to users; done for good, hence having run; having run, hence what it waited for, for good or not.
+        always = ((users, b.users), (ops, ops + self.has_run), (waiters, b.predecessors + self.has_run))
+        tails = np.concatenate((b.producer, ops + self.has_run, *(a for a, _ in always), late + self.has_run))
+        heads = np.concatenate((np.arange(count) + self.ops, ops, *(a for _, a in always), early))
+        forward = np.full(len(tails), _ALWAYS)
+        forward[:count] = _BYTES
+        forward[count : count + self.ops] = np.where(graph.runs_once, _ALWAYS, _TIME)
+        of = np.zeros(2 * len(tails), np.int64)
+        of[:count], of[count : count + self.ops] = np.arange(count), ops
+        self.network, order = _network(tails, heads, nodes, b.is_final)
+        kind = np.concatenate((forward, np.full(len(tails), _BACK)))[order]
+        self.arcs_of_bytes, self.arcs_of_time = np.flatnonzero(kind == _BYTES), np.flatnonzero(kind == _TIME)
+        self.buffer_of_arc, self.op_of_arc = of[order][self.arcs_of_bytes], of[order][self.arcs_of_time]
+        self.capacity = np.where(kind == _ALWAYS, UNLIMITED, 0)
+        scratch = (np.empty(nodes, np.int32) for _ in range(4))
+        self.flow = Flow(self.capacity.copy(), np.full(nodes, FREE, np.int8), *scratch)
+        self.side = np.empty(nodes, bool)
+        self.sizes = b.size.copy()
+        self.too_large = self.arcs_of_bytes[:0]
+        self.scale = 1.0
+
+    def added_time(self, op: int, limit: int) -> Dual:
+        """Return the microseconds that any schedule adds whose memory at the first run of `op` keeps a limit.
+
+        They are infinite where none keeps it.
+        """
+        spare = limit - int(self.needs[op])
+        if spare < 0:
+            return Dual(math.inf, 0.0)
+        self._look_at(op, spare)
+        return _dual(
+            lambda price: self._divide(price, 1.0), lambda d: d.time, lambda d: d.bytes, spare, self._divide(1, 0)
+        )
+
+    def take_time(self, op: int, limit: int, price: float) -> float:
+        """Return the microseconds that a price on bytes bounds the first run of `op` by, and use up what proves it.
+
+        The runtimes that are left bound what other moments add to that.
+        """
+        spare = limit - int(self.needs[op])
+        self._look_at(op, spare)
+        bound = _value(self._divide(price, 1.0).least, price * spare)
+        if bound <= 0:
+            return 0.0
+        sent = self.capacity[self.arcs_of_time] - self.flow.residual[self.arcs_of_time]
+        self.times[self.op_of_arc] = np.maximum(0.0, self.times[self.op_of_arc] - (sent + 1) / self.scale)
+        return bound
+
+    def peak(self, op: int, added_time: float) -> int:
+        """Return the bytes that any schedule which adds at most so many microseconds takes at the first run of `op`."""
+        self._look_at(op)
+        least = self._divide(0.0, 1.0)
+        found = _dual(lambda price: self._divide(1.0, price), lambda d: d.bytes, lambda d: d.time, added_time, least)
+        return int(self.needs[op]) + math.ceil(found.bound)
+
+    def least_bytes(self, op: int) -> int:
+        """Return the bytes that the first run of `op` takes at the least, however much runs again."""
+        self._look_at(op)
+        return int(self.needs[op]) + math.ceil(self._divide(1.0, 0.0).least)
+
+    def _look_at(self, op: int, spare: float = math.inf) -> None:
+        """Label what has run at the moment, leave out what the op needs itself, and rule out what is too large."""
+        b, label = self.graph.buffers, self.flow.label
+        label[:] = FREE
+        label[self.ops : self.has_run][b.is_final] = SINK
+        label[self.has_run + np.flatnonzero(reachable(b.predecessor_ptr, b.predecessors, op))] = SOURCE
+        label[self.has_run + op] = SOURCE
+        label[np.flatnonzero(reachable(b.successor_ptr, b.successors, op))] = SINK
+        own = np.zeros(len(b.size), bool)
+        own[b.used[b.used_ptr[op] : b.used_ptr[op + 1]]] = True
+        own[b.made_ptr[op] : b.made_ptr[op + 1]] = True
+        too_large = ~own & (b.size > spare)
+        self.sizes = np.where(own | too_large, 0, b.size)
+        self.too_large = self.arcs_of_bytes[too_large[self.buffer_of_arc]]
+
+    def _divide(self, byte_weight: float, time_weight: float) -> Division:
+        """Return the division of least weighted sum."""
+        total = float(self.sizes.sum()) * byte_weight + float(self.times.sum()) * time_weight
+        self.scale = SCALE / total if total > 0 else 1.0
+        capacity = self.capacity
+        capacity[self.arcs_of_bytes] = np.floor(self.sizes[self.buffer_of_arc] * (byte_weight * self.scale))
+        capacity[self.arcs_of_time] = np.floor(self.times[self.op_of_arc] * (time_weight * self.scale))
+        capacity[self.too_large] = UNLIMITED
+        self.flow.residual[:] = capacity
+        sent = int(max_flow(self.network, self.flow, 2 * SCALE))
+        if sent > 2 * SCALE:
+            return Division(math.inf, math.inf, math.inf)
+        smallest_source_side(self.network, self.flow, self.side)
+        b = self.graph.buffers
+        is_done, has_run = self.side[: self.ops], self.side[self.has_run :]
+        # A buffer that is final, or that is read by what is still to run, is on the far side.
+        held = is_done[b.producer] & ~self.side[self.ops : self.has_run]
+        again = float(self.times[has_run & ~is_done].sum())
+        return Division(max(0, sent - ROUNDED) / self.scale, float(self.sizes[held].sum()), again)
+
+
+def _control_edges(graph: CostGraph) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the ops that wait for others by control edges, and those others."""
+    readers = np.repeat(np.arange(graph.num_ops), np.diff(graph.inputs[0]))
+    control = graph.is_control[graph.inputs[1]]
+    return readers[control], graph.tensor_producer[graph.inputs[1][control]]
+
+
+def _value(least: float, paid: float) -> float:
+    """Return what a weighted sum leaves for the objective, rounded down."""
+    return least - paid - 2**-50 * (least + paid)
+
+
+def _dual(
+    divide: Callable[[float], Division],
+    objective: Callable[[Division], float],
+    constrained: Callable[[Division], float],
+    bound: float,
+    least: Division,
+) -> Dual:
+    """Return a bound on the objective of every division that keeps the bound, by a price on what is constrained.
+
+    Each price gives a bound; cutting planes find the best one. `least` is the division of least constrained sum.
+    """
+    if least.least > bound:
+        return Dual(math.inf, 0.0)
+    free = divide(0.0)
+    if constrained(free) <= bound:
+        return Dual(free.least, 0.0)
+    best, steep, flat = Dual(free.least, 0.0), free, least
+    for _ in range(MOST_PRICES):
+        if constrained(steep) <= constrained(flat):
+            break
+        price = (objective(flat) - objective(steep)) / (constrained(steep) - constrained(flat))
+        if not price > 0:
+            break
+        found = divide(price)
+        value = _value(found.least, price * bound)
+        if value > best.bound * (1 + 1e-9):  # of prices that are as good, the least uses up least time
+            best = Dual(value, price)
+        if value >= (objective(flat) + price * (constrained(flat) - bound)) * (1 - 1e-9):
+            break
+        if constrained(found) > bound:
+            steep = found
+        else:
+            flat = found
+    return best
+
+
+def _network(
+    tails: NDArray[Any], heads: NDArray[Any], nodes: int, is_final: NDArray[Any]
+) -> tuple[Network, NDArray[np.intp]]:
+    """Return a network without capacities, and the places of its arcs among those given and their reverses."""
+    arcs = len(tails)
+    both_tails, both_heads = np.concatenate((tails, heads)), np.concatenate((heads, tails))
+    order = np.argsort(both_tails, kind="stable")
+    place = np.empty(2 * arcs, np.int64)
+    place[order] = np.arange(2 * arcs)
+    network = Network(
+        np.searchsorted(both_tails[order], np.arange(nodes + 1)).astype(np.int32),
+        both_heads[order].astype(np.int32),
+        place[(order + arcs) % (2 * arcs)].astype(np.int32),
+        np.zeros(2 * arcs, np.int64),
+        is_final,
+    )
+    return network, order
+
+
+def recompute_bound(
+    problem: Problem, order: NDArray[Any], memory: IntArray, *, stop: Callable[[], bool] = lambda: False
+) -> float:
+    """Return the bound of the task over the first runs of the ops that take most in a known order.
+
+    Parameters
+    ----------
+    problem
+        With `recompute`: the least microseconds under its memory limit, or the least bytes under that of its runtime.
+    order, memory
+        A known order, shape `(ops,)`, and its bytes at each step: where they fit, nothing has to run again.
+    stop
+        Asked before each op.
+
+    Returns
+    -------
+    float
+        Microseconds of all runs or bytes of the peak; infinite where the memory limit is proven out of reach.
+    """
+    least, limit = memory_bound(problem), problem.memory_limit
+    if limit is not None and least > limit:
+        return math.inf
+    runs = FirstRuns(problem.graph, problem.op_times)
+    steps = np.argsort(-memory, kind="stable")[:MOST_MOMENTS]
+    if problem.task == "runtime":
+        total = math.fsum(problem.op_times.tolist())
+        steps = steps[:0] if limit is None else steps[memory[steps] > limit]
+        added = _added_time(runs, order[steps].tolist(), limit or 0, stop)
+        return total + _rounded_up(added, problem.op_times[~problem.graph.runs_once])
+    if problem.runtime_limit is None:
+        return least
+    spare = max(0.0, problem.runtime_limit * (1 + 2 * RUNTIME_TOLERANCE) - float(problem.op_times.sum()))
+    for step in steps:
+        if stop() or memory[step] <= least:
+            break
+        least = max(least, runs.peak(int(order[step]), spare))
+    return least
+
+
+def _rounded_up(added: float, op_times: FloatArray) -> float:
+    """Return a bound rounded up to what runs can add where all times are multiples of some whole number."""
+    if math.isinf(added) or not np.all(op_times == np.floor(op_times)) or not op_times.any():
+        return added
+    unit = math.gcd(*(int(time) for time in set(op_times.tolist())))
+    return unit * math.ceil(added / unit - 1e-6)
+
+
+def _added_time(runs: FirstRuns, ops: list[int], limit: int, stop: Callable[[], bool]) -> float:
+    """Return a bound on the microseconds that a limit adds: the sum over moments that share out the runtimes."""
+    duals = []
+    for op in ops:
+        if stop():
+            break
+        dual = runs.added_time(op, limit)
+        if math.isinf(dual.bound):
+            return math.inf
+        if dual.bound > 0:
+            duals.append((dual.bound, dual.price, op))
+    added = 0.0
+    for _, price, op in sorted(duals, key=lambda dual: -dual[0]):
+        if stop() and added > 0:
+            break
+        added += runs.take_time(op, limit, price)
+    return added
+
+
+def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> str:
+    """Return the sentence that says why no recomputation reaches a memory limit that is proven out of reach.
+
+    Parameters are those of `recompute_bound`, for which that returned infinity.
+    """
+    graph, limit, runs = problem.graph, problem.memory_limit, FirstRuns(problem.graph)
+    assert limit is not None
+    op = int(np.argmax(runs.needs))
+    prefix = f"no recomputation keeps {format_bytes(limit)}: "
+    if int(runs.needs[op]) > limit:
+        return f"{prefix}op '{graph.op_names[op]}' alone needs {format_bytes(int(runs.needs[op]))}, {_parts(graph, op)}"
+    if memory_bound(problem) > limit:
+        last = format_bytes(memory_bound(problem))
+        return f"{prefix}the last step takes at least {last}, with persistent bytes and all that is kept to the end"
+    for step in np.argsort(-memory, kind="stable"):
+        op = int(order[step])
+        least = runs.least_bytes(op)
+        if least > limit:
+            break
+    else:
+        return f"{prefix}a search of all schedules ended without one"
+    return (
+        f"{prefix}op '{graph.op_names[op]}' runs in at least {format_bytes(least)}, {_parts(graph, op)}, "
+        "and what ops that may not run again made before it"
+    )
+
+
+def _parts(graph: CostGraph, op: int) -> str:
+    """Return what an op needs while it runs, as a part of a sentence."""
+    b = graph.buffers
+    inputs = b.used[b.used_ptr[op] : b.used_ptr[op + 1]]
+    amounts = {
+        "inputs": int(b.size[inputs].sum()),
+        "outputs": int(b.own[op]),
+        "workspace": int(graph.workspace[op]),
+        "persistent": int(graph.persistent.sum()),
+    }
+    return "that is " + ", ".join(f"{format_bytes(amount)} of {what}" for what, amount in amounts.items() if amount)

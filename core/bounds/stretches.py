@@ -1,0 +1,119 @@
+"""A stretch of an order as a problem of its own (one device), and where every order falls apart into such."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.arrays import IndexArray, IntArray, csr
+from ..graph.buffers import Buffers
+
+Look = Callable[[], None]
+
+
+def stretch_of(
+    b: Buffers, order: IndexArray, place: IntArray, memory: IntArray, first: int, last: int, look: Look = lambda: None
+) -> tuple[Buffers, int]:
+    """Return the problem of reordering the steps `first` to `last - 1`, and the bytes that are there throughout.
+
+    Op 0 of the stretch is virtual: it comes before all others and holds what earlier ops hand over. Op `i` is
+    `order[first + i - 1]`. Buffers that later ops use, or that are final, stay to its end.
+
+    Parameters
+    ----------
+    b
+        The whole graph's buffers.
+    order, place, memory
+        The order, shape `(ops,)`, its inverse, and the bytes that each step takes.
+    first, last
+        The stretch of steps.
+    look
+        Called now and then, as millions of edges take seconds; it may raise. By default it does nothing.
+    """
+    inside = order[first:last]
+    reading, read = _rows(b.used_ptr, b.used, inside)
+    _, made = _rows(b.made_ptr, np.arange(len(b.size)), inside)
+    buffers = np.union1d(read, made)
+    look()
+    user_of, user = _rows(b.user_ptr, b.users, buffers)
+    stays = b.is_final[buffers].copy()
+    stays[user_of[place[user] >= last]] = True
+    is_made = place[b.producer[buffers]] >= first
+    comes_in = ~is_made & ~stays
+
+    kept = is_made | comes_in
+    producer = np.where(is_made, place[b.producer[buffers]] - first + 1, 0)[kept]
+    by_producer = np.argsort(producer, kind="stable")
+    number = np.full(len(buffers), -1)
+    number[np.flatnonzero(kept)[by_producer]] = np.arange(len(producer))
+    used = number[np.searchsorted(buffers, read)]
+    reader, used = reading[used >= 0] + 1, used[used >= 0]
+
+    ops, chosen = len(inside) + 1, buffers[kept][by_producer]
+    waiting, awaited = _precedences(b, inside, place - first + 1)
+    wanted = ((used, reader, len(chosen)), (reader, used, ops), (waiting, awaited, ops), (awaited, waiting, ops))
+    users, uses, before, after = (_group(look, *pairs) for pairs in wanted)
+    entering = int(b.size[buffers[comes_in]].sum())
+    stretch = Buffers(
+        b.size[chosen],
+        producer[by_producer].astype(np.int32),
+        stays[kept][by_producer],
+        *users,
+        *uses,
+        np.searchsorted(producer[by_producer], np.arange(ops + 1)).astype(np.int32),
+        np.concatenate(([entering], b.own[inside])),
+        np.concatenate(([0], b.workspace[inside])),
+        *before,
+        *after,
+    )
+    for array in stretch:
+        array.setflags(write=False)
+    resident = int(memory[first] - b.own[inside[0]] - b.workspace[inside[0]])
+    return stretch, resident - entering
+
+
+def _group(look: Look, rows: IntArray, columns: IntArray, count: int) -> tuple[IndexArray, IndexArray]:
+    look()
+    return csr(rows, columns, count)
+
+
+def _precedences(b: Buffers, inside: IndexArray, place: IntArray) -> tuple[IntArray, IntArray]:
+    """Return which ops of a stretch wait for which: an op of the graph has the number that `place` says, if positive.
+
+    Those that wait for no other of the stretch wait for its virtual op 0.
+    """
+    waits, on = _rows(b.predecessor_ptr, b.predecessors, inside)
+    on = place[on]
+    waiting, awaited = waits[on > 0] + 1, on[on > 0]
+    is_first = np.ones(len(inside) + 1, bool)
+    is_first[waiting] = is_first[0] = False
+    waiting = np.concatenate((waiting, np.flatnonzero(is_first)))
+    return waiting, np.concatenate((awaited, np.zeros(is_first.sum(), np.int64)))
+
+
+def _rows(pointers: IndexArray, values: NDArray[Any], rows: NDArray[Any]) -> tuple[IntArray, NDArray[Any]]:
+    """Return the values of some rows of a CSR matrix, and which of the rows each is from."""
+    lengths = np.diff(pointers)[rows]
+    place = np.repeat(np.arange(len(rows)), lengths)
+    skipped = np.concatenate(([0], np.cumsum(lengths)[:-1]))
+    return place, values[np.arange(lengths.sum()) + (pointers[rows] - skipped)[place]]
+
+
+def separators(b: Buffers, order: IndexArray) -> IntArray:
+    """Return the places in an order at which an op stands that is before or after every other op in all orders.
+
+    All orders have the same ops on either side of it: the stretches between separators are independent, and
+    the peak is the largest of theirs.
+    """
+    ops = len(order)
+    place = np.argsort(order)
+    first_reader, last_source = np.full(ops, ops), np.full(ops, -1)
+    np.minimum.at(first_reader, np.repeat(place, np.diff(b.successor_ptr)[order[place]]), place[b.successors])
+    np.maximum.at(last_source, np.repeat(place, np.diff(b.predecessor_ptr)[order[place]]), place[b.predecessors])
+    all_lead_here = np.concatenate(([0], np.maximum.accumulate(first_reader)[:-1]))
+    all_come_from_here = np.concatenate((np.minimum.accumulate(last_source[::-1])[::-1][1:], [ops]))
+    here = np.arange(ops)
+    return np.flatnonzero((all_lead_here <= here) & (all_come_from_here >= here))

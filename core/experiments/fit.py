@@ -1,0 +1,251 @@
+"""Whether a model fits into a memory, and the largest batch that does: the answers, and how they read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..report.result import Result
+from ..base.units import Written, bytes_alike, format_bytes
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION = "as it is", "in another order", "with recomputation"
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to run a model, and what it needs on the fullest device.
+
+    Parameters
+    ----------
+    name
+        `as it is` (program order), `in another order`, `with recomputation`, or `on 2 devices`.
+    memory
+        Bytes that each device has.
+    peak
+        Bytes that the best schedule found needs, verified; None if none was looked for, since the bound tells.
+    lower_bound
+        Bytes that no schedule of this way is below.
+    measured
+        Bytes that a run took; None if there was none.
+    result
+        The schedule, for all but program order.
+    """
+
+    name: str
+    memory: int
+    peak: int | None
+    lower_bound: int
+    measured: int | None = None
+    result: Result | None = None
+
+    @property
+    def verdict(self) -> str:
+        """`yes`, `no` (proven, or measured), or `not found`."""
+        if self.measured is not None and self.measured > self.memory:
+            return "no"
+        if self.peak is not None and self.peak <= self.memory:
+            return "yes"
+        return "no" if self.is_proven_not else "not found"
+
+    @property
+    def is_proven_not(self) -> bool:
+        """Whether no schedule of this way fits."""
+        return self.lower_bound > self.memory or (self.result is not None and self.result.is_proven_infeasible)
+
+    @property
+    def added(self) -> str:
+        """What runs again, of the time of all ops or, where none has one, of their number; empty if nothing may."""
+        if self.result is None or not self.result.problem.recompute or self.verdict != "yes":
+            return ""
+        return f"+{100 * self.result.added_share:.2f}% {'runs' if self.result.problem.counts_runs else 'time'}"
+
+
+@dataclass(frozen=True)
+class LargestBatch:
+    """The largest batch with which a model fits in one way.
+
+    Parameters
+    ----------
+    name
+        As in `Way`.
+    batch
+        The largest that fits, 0 if none does: the next one was tried, too.
+    peak
+        Bytes that it needs; None if there is none.
+    next_peak, next_is_proven
+        Bytes that one more needs, and whether it is proven not to fit: then these are what no schedule is below, else
+        those of the best one found. None and True if there is no such model.
+    limit
+        Why there is no larger model, if that is so.
+    measured
+        Bytes that a run took with the largest; None if there was none.
+    """
+
+    name: str
+    batch: int
+    peak: int | None
+    next_peak: int | None
+    next_is_proven: bool
+    limit: str = ""
+    measured: int | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Fit:
+    """Whether a model fits into the memory of a device, and how; printed, it is what `schedopt fit` prints.
+
+    Parameters
+    ----------
+    name
+        What the model is called.
+    memory
+        Bytes that each device has.
+    ways
+        In which ways it was tried, in the order of `name` in `Way`; recomputation and several devices only where it
+        does not fit otherwise. Empty if the largest batch was asked for.
+    batch
+        The name of the size that was varied; None if none was.
+    batches
+        The largest batch of each way, if that was asked for.
+    persistent
+        Bytes of weights, inputs and all else that stays throughout; 0 if the largest batch was asked for.
+    """
+
+    name: str
+    memory: int
+    ways: tuple[Way, ...]
+    batch: str | None = None
+    batches: tuple[LargestBatch, ...] = ()
+    persistent: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits in some way, or with some batch."""
+        return any(way.verdict == "yes" for way in self.ways) or any(row.batch > 0 for row in self.batches)
+
+    def title(self) -> str:
+        """Return the line above the table."""
+        memory = format_bytes(self.memory)
+        return f"{self.name}: " + (f"largest {self.batch} in {memory}" if self.batch else f"does it fit into {memory}?")
+
+    def sentence(self) -> str:
+        """Return the answer."""
+        if self.batch is not None:
+            return self._batch_sentence()
+        for way in self.ways:
+            if way.verdict == "yes" and way.peak is not None:
+                added = f", {way.added}" if way.added else ""
+                return f"It fits {way.name}: {format_bytes(way.peak)} of {format_bytes(self.memory)}{added}."
+        said = {way.name: way for way in self.ways}
+        if self.persistent > self.memory:
+            return f"Not on one device: weights and all else that stays take {format_bytes(self.persistent)}."
+        order, recomputed = said[IN_ANOTHER_ORDER], said[WITH_RECOMPUTATION]
+        if recomputed.lower_bound > self.memory:
+            least = format_bytes(recomputed.lower_bound)
+            return f"Not on one device: even with recomputation nothing is below {least} (proven)."
+        if recomputed.is_proven_not:
+            return f"Not on one device: no recomputation keeps {format_bytes(self.memory)} (proven)."
+        if order.is_proven_not:
+            least = format_bytes(order.lower_bound)
+            return f"No order is below {least} (proven), and no recomputation was found that fits; one may exist."
+        return "No way was found in which it fits; that none exists is not proven."
+
+    def _batch_sentence(self) -> str:
+        best = max(self.batches, key=lambda row: row.batch)
+        if not best.batch:
+            return f"It does not fit with any {self.batch}."
+        text = f"It fits with {self.batch} {best.batch:,} {best.name}"
+        if (first := self.batches[0]) is not best:
+            text += f"; {first.name} with {first.batch:,}" if first.batch else f"; not {first.name}"
+        return f"{text}." + (f" No larger one is possible: {best.limit}" if best.limit else "")
+
+    def table(self) -> Table:
+        """Return the table of `schedopt fit`, for Rich to print."""
+        return _batch_table(self) if self.batch is not None else _way_table(self)
+
+    def summary(self) -> str:
+        """Return what `schedopt fit` prints, as text."""
+        from rich.text import Text
+
+        from ..base.tables import text_of
+
+        return text_of(Text(self.title()), self.table(), Text(self.sentence()))
+
+    def document(self) -> dict[str, Any]:
+        """Return everything as plain Python values, bytes as whole numbers."""
+        ways = [
+            {
+                **{"way": way.name, "verdict": way.verdict, "peak_memory": way.peak, "lower_bound": way.lower_bound},
+                **({} if way.measured is None else {"measured_peak": way.measured}),
+                **({"added_share": way.result.added_share} if way.result is not None and way.added else {}),
+            }
+            for way in self.ways
+        ]
+        batches = [
+            {
+                **{"way": row.name, "batch": row.batch, "peak_memory": row.peak, "next_peak_memory": row.next_peak},
+                **{"next_is_proven": row.next_is_proven, "limit": row.limit or None},
+                **({} if row.measured is None else {"measured_peak": row.measured}),
+            }
+            for row in self.batches
+        ]
+        head = {"model": self.name, "memory": self.memory, "fits": self.fits}
+        return {**head, "batch": self.batch, "batches": batches} if self.batch is not None else {**head, "ways": ways}
+
+    def json(self) -> str:
+        """Return everything as JSON."""
+        return json.dumps(self.document())
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        from rich.text import Text
+
+        from ..base.tables import html_of
+
+        return html_of(Text(self.title(), style="bold"), self.table(), Text(self.sentence()))
+
+
+def _way_table(fit: Fit) -> Table:
+    from rich.table import Table
+
+    table = Table("")
+    is_measured = any(way.measured is not None for way in fit.ways)
+    is_added = any(way.added for way in fit.ways)
+    for column in ("fits", "needs", "at least", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
+        table.add_column(column, justify="left" if column == "fits" else "right", no_wrap=True)
+    sizes = [size for way in fit.ways for size in (way.peak, way.lower_bound, way.measured) if size is not None]
+    memory = bytes_alike(sizes)
+    for way in fit.ways:
+        proven = " (proven)" if way.verdict == "no" and way.is_proven_not else ""
+        cells = [way.name, f"[bold]{way.verdict}[/]{proven}", _optional(way.peak, memory), memory(way.lower_bound)]
+        cells += [way.added] * is_added
+        table.add_row(*cells, *((_optional(way.measured, memory),) if is_measured else ()))
+    return table
+
+
+def _batch_table(fit: Fit) -> Table:
+    from rich.table import Table
+
+    table = Table("")
+    is_measured = any(row.measured is not None for row in fit.batches)
+    for column in (f"largest {fit.batch}", "needs", *(("measured",) if is_measured else ()), "one more needs"):
+        table.add_column(column, justify="right", no_wrap=True)
+    sizes = (size for row in fit.batches for size in (row.peak, row.next_peak, row.measured) if size is not None)
+    memory = bytes_alike(sizes)
+    for row in fit.batches:
+        more = "no such model" if row.next_peak is None else memory(row.next_peak)
+        if row.next_peak is not None and row.name != AS_IT_IS:
+            more = f"at least {more}" if row.next_is_proven else f"{more} (found)"
+        measured = (_optional(row.measured, memory),) if is_measured else ()
+        table.add_row(row.name, f"[bold]{row.batch:,}[/]", _optional(row.peak, memory), *measured, more)
+    return table
+
+
+def _optional(value: int | None, written: Written) -> str:
+    return "" if value is None else written(value)

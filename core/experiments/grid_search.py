@@ -1,0 +1,173 @@
+"""Grid search over a method's parameters, every setting on the same graphs and seeds (REGAL A.10)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
+
+from ..base.errors import UsageError
+from ..graph.graph import CostGraph
+from ..files.graph_hash import graph_hash
+from .comparison import Comparison
+from .experiment import Experiment
+from .settings import Settings
+from ..report.summaries import Cell, MethodSummary, summarise
+
+Execute = Callable[[Experiment], Comparison]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Settings of a method to try.
+
+    Parameters
+    ----------
+    method
+        Its name in the registry.
+    settings
+        Values of its parameters; the first are those to beat.
+    """
+
+    method: str
+    settings: tuple[dict[str, Any], ...]
+
+    @property
+    def specs(self) -> dict[str, dict[str, Any]]:
+        """The settings by their spec, as the registry reads it."""
+        return {":".join((self.method, *(f"{k}={v}" for k, v in one.items()))): one for one in self.settings}
+
+    @property
+    def reference(self) -> str:
+        """The spec to beat."""
+        return next(iter(self.specs))
+
+
+class Round(NamedTuple):
+    """How many settings a round compares, on how many of the graphs."""
+
+    settings: int
+    graphs: int
+
+
+def brkga_grid() -> Grid:
+    """Return the six parameters of A.10 in 648 settings, the paper's number; its values are not published.
+
+    Elites and mutants are shares of the chromosomes, so that every setting is valid. The first is the default.
+    """
+
+    def settings() -> Iterator[dict[str, Any]]:
+        betas, shares = ((1.0, 0.5, 3.0), (1.0, 0.5, 3.0)), ((0.2, 0.1, 0.3), (0.1, 0.0, 0.05, 0.2))
+        for alpha, beta, chromosomes, elites, mutants, populations in product(*betas, (100, 50, 200), *shares, (1, 2)):
+            yield {
+                "alpha": alpha,
+                "beta": beta,
+                "chromosomes": chromosomes,
+                "elites": round(elites * chromosomes),
+                "mutants": round(mutants * chromosomes),
+                "populations": populations,
+            }
+
+    return Grid("brkga", tuple(settings()))
+
+
+def local_search_grid() -> Grid:
+    """Return values of local search's patience, up to the usual budget, which is never to restart."""
+    values = (1000, 20, 50, 100, 200, 300, 500, 700, 1500, 2000, 3000, 5000)
+    return Grid("local-search", tuple({"patience": patience} for patience in values))
+
+
+GRIDS = {"brkga": brkga_grid, "local-search": local_search_grid}
+
+
+def plan(settings: int, graphs: int, first: int, keep: float) -> list[Round]:
+    """Plan a race by successive halving: rounds of fewer settings on more graphs, of about equal work.
+
+    Parameters
+    ----------
+    settings, graphs
+        How many there are; the last round is on all graphs.
+    first
+        Graphs of the first round, which compares all settings.
+    keep
+        Share of the settings that goes on to the next round, on `1 / keep` times the graphs.
+    """
+    rounds = [Round(settings, min(first, graphs))]
+    while rounds[-1].graphs < graphs:
+        last = rounds[-1]
+        kept = min(last.settings, max(2, math.ceil(keep * last.settings)))
+        rounds.append(Round(kept, min(graphs, math.ceil(last.graphs / keep))))
+    return rounds
+
+
+def runs_of(rounds: Sequence[Round]) -> int:
+    """Return how many runs a race takes."""
+    done = [0, *(r.graphs for r in rounds[:-1])]
+    return sum(r.settings * (r.graphs - before) for r, before in zip(rounds, done, strict=True))
+
+
+def race(
+    grid: Grid, graphs: Sequence[CostGraph], settings: Settings, rounds: Sequence[Round], execute: Execute
+) -> Iterator[list[MethodSummary]]:
+    """Compare all settings on the first graphs, and the better ones on more; yields each round's, best first.
+
+    A setting's score is its mean improvement over the first setting, per graph in percent, on all its graphs so
+    far. Ties go to what is earlier in the grid. The first setting is in every round.
+
+    Parameters
+    ----------
+    grid
+        What to try.
+    graphs
+        In the order in which rounds take them.
+    settings
+        What all runs share: task, devices, budget, seed.
+    rounds
+        See `plan`; one round is a plain grid search.
+    execute
+        Does the runs of an experiment.
+
+    Raises
+    ------
+    UsageError
+        If a run fails.
+    """
+    specs = list(grid.specs)
+    competing, cells, done = specs, list[Cell](), 0
+    for count, upto in rounds:
+        competing = [grid.reference, *(s for s in competing if s != grid.reference)][:count]
+        experiment = Experiment(graphs[done:upto], competing, settings, grid.reference)
+        cells += _checked(execute(experiment).cells)
+        ranking = sorted(summarise(cells, competing, grid.reference), key=lambda s: (-_score(s), specs.index(s.method)))
+        competing, done = [summary.method for summary in ranking], upto
+        yield ranking
+
+
+def confirm(
+    grid: Grid, winner: str, graphs: Sequence[CostGraph], settings: Settings, execute: Execute
+) -> MethodSummary:
+    """Compare one setting with the grid's first on other graphs."""
+    methods = list(dict.fromkeys([grid.reference, winner]))
+    cells = _checked(execute(Experiment(graphs, methods, settings, grid.reference)).cells)
+    return summarise(cells, [winner], grid.reference)[0]
+
+
+def check_apart(graphs: Sequence[CostGraph], held_out: Sequence[CostGraph]) -> None:
+    """Raise UsageError if a held-out graph is also searched on."""
+    seen = {graph_hash(graph): graph.name for graph in graphs}
+    for graph in held_out:
+        if graph_hash(graph) in seen:
+            raise UsageError(f"the held-out graph {graph.name} is searched on as {seen[graph_hash(graph)]}")
+
+
+def _score(summary: MethodSummary) -> float:
+    return -math.inf if summary.improvement.mean is None else summary.improvement.mean
+
+
+def _checked(cells: Sequence[Cell]) -> Sequence[Cell]:
+    for cell in cells:
+        if cell.status == "failed":
+            raise UsageError(f"{cell.method} failed on {cell.graph}: {cell.error}")
+    return cells

@@ -1,0 +1,88 @@
+"""The points of a front, and what is known of those that nobody can reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...bounds.bounds import is_met
+from ...problem.problem import RUNTIME_TOLERANCE, Problem
+from ...report.result import Result
+
+
+class LimitBound(NamedTuple):
+    """What a memory limit costs at the least.
+
+    Parameters
+    ----------
+    limit
+        Bytes per device.
+    time
+        Microseconds, or runs where every run counts alike, below which no schedule is that keeps the limit.
+    """
+
+    limit: int
+    time: float
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """A verified schedule that no other one found beats in both peak and time.
+
+    Parameters
+    ----------
+    result
+        The schedule, and how it was found.
+    time
+        What it takes: microseconds, or runs where every run counts alike.
+    time_bound
+        No schedule of at most its peak takes less.
+    peak_bound
+        No schedule of at most its time needs fewer bytes on the fullest device.
+    """
+
+    result: Result
+    time: float
+    time_bound: float
+    peak_bound: int
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes on the fullest device."""
+        return self.result.peak_memory
+
+    @property
+    def added_runs(self) -> int:
+        """Runs of ops that had run before."""
+        return max(0, int((self.result.schedule.items >= 0).sum()) - self.result.problem.graph.num_ops)
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether no schedule of at most its peak takes less."""
+        return is_met(self.time, self.time_bound)
+
+
+def front_points(
+    problem: Problem, found: Iterable[tuple[Result, int]], bounds: Sequence[LimitBound]
+) -> tuple[FrontPoint, ...]:
+    """Return the results that no other one beats, from most memory to least.
+
+    Parameters
+    ----------
+    problem
+        What all of them schedule.
+    found
+        Results, each with the bytes that no schedule of at most its time is below.
+    bounds
+        What limits cost at the least.
+    """
+    timed = [(r.peak_memory, problem.time_of(len(r.schedule), r.runtime), bound, r) for r, bound in found]
+    points: list[FrontPoint] = []
+    for peak, time, bound, result in sorted(timed, key=lambda entry: entry[:2]):
+        if points and time >= points[-1].time * (1 - RUNTIME_TOLERANCE):
+            continue
+        time_bound = max((b.time for b in bounds if b.limit >= peak), default=0.0)
+        passed = (b.limit + 1 for b in bounds if b.time * (1 - RUNTIME_TOLERANCE) > time)
+        points.append(FrontPoint(result, time, min(time, time_bound), min(peak, max((bound, *passed)))))
+    return tuple(reversed(points))

@@ -1,0 +1,94 @@
+"""One search of a front, with the bound on the peak of what it found: in this process or in a worker."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from dataclasses import dataclass, replace
+
+from ...bounds.recompute_bounds import recompute_bound
+from ...model.simulator import simulate
+from ...problem.problem import Problem
+from ...report.result import Result
+from ...problem.schedule import Schedule
+from ...search.method_spec import parse_method
+from ...search.registry import DEFAULT_METHOD
+from ...search.search import Watcher
+from ...search.warm_up import warm_up
+from ...solve.solve import solve
+from .resume import Found
+from .settings import SweepSettings
+
+SPEC = parse_method(DEFAULT_METHOD)
+BOUND_SHARE = 0.1
+"""Of the time limit of a search, for the bound on the peak of what it found."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A search that is asked for.
+
+    Parameters
+    ----------
+    whole, problem
+        The problem of the whole front, and that of the search.
+    settings
+        Of the front.
+    initial
+        Where the search starts; None for anywhere.
+    jobs
+        Worker threads.
+    """
+
+    whole: Problem
+    problem: Problem
+    settings: SweepSettings
+    initial: Schedule | None
+    jobs: int
+
+
+def search(asked: Asked, interrupt: threading.Event) -> Found | None:
+    """Do a search, and bound what it found; None if it was interrupted."""
+    settings = asked.settings
+    result = solve(
+        asked.problem,
+        SPEC,
+        evaluations=settings.evaluations,
+        time_limit=settings.time_limit,
+        seed=settings.seed,
+        jobs=asked.jobs,
+        initial=asked.initial,
+        watcher=Watcher(interrupt),
+    )
+    if result.status == "interrupted":
+        return None
+    return Found(result, _peak_bound(asked.whole, settings, result, interrupt))
+
+
+def search_there(asked: Asked) -> Found | None:
+    """Do a search in a worker of a cluster, one thread of it, whose kernels may not be compiled yet."""
+    warm_up(asked.problem, SPEC)
+    return search(replace(asked, jobs=1), Watcher().interrupt)
+
+
+def _peak_bound(problem: Problem, settings: SweepSettings, result: Result, interrupt: threading.Event) -> int:
+    """Return the bytes that no schedule is below which takes no more time than a result."""
+    if not problem.recompute:
+        return int(result.lower_bound) if result.problem.task == "memory" else 0
+    total = float(problem.op_times.sum())
+    taken = problem.time_of(len(result.schedule), result.runtime)
+    order = result.schedule.first_runs()
+    memory = simulate(problem, Schedule.single_device(order)).step_memory
+    deadline = time.monotonic() + _bound_seconds(settings)
+    within = replace(problem, runtime_limit=max(taken, total))
+    bound = int(recompute_bound(within, order, memory, stop=lambda: interrupt.is_set() or time.monotonic() > deadline))
+    if not result.problem.recompute and problem.op_times.all():  # without added time nothing runs again
+        bound = max(bound, int(result.lower_bound))
+    return bound
+
+
+def _bound_seconds(settings: SweepSettings) -> float:
+    if settings.time_limit is None and settings.evaluations is not None:
+        return math.inf
+    return BOUND_SHARE * (settings.time_limit or SPEC.method.default_seconds or math.inf)

@@ -1,0 +1,247 @@
+"""Tables of a comparison, of all methods and of each graph, and remarks on what their numbers are over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..bounds.bounds import is_met
+from ..base.tables import FirstThatFits, compact_table
+from ..base.units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
+from .settings import Settings
+from ..report.summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+_PERCENTAGES = {
+    "improvement": "improvement",
+    "gap_from_best": "gap from the best known",
+    "gap_from_bound": "gap from the lower bound",
+}
+_REMARKABLE = {
+    "infeasible": "proven infeasible (in no percentage, and worse than any feasible run)",
+    "limit_not_met": "that did not meet the memory limit (in no percentage, and worse than any feasible run)",
+    "timed_out": "ended or steered by the time limit",
+}
+_NOTHING = "–"
+_LONGEST_VALUE, _FAR_APART = 14, 10_000
+_WIDE_NAME, _NAME_WIDTH = 60, 12
+"""Of a line of a method's name: where there is room for much, and in a narrow column or above one."""
+
+
+def summary_table(summaries: Sequence[MethodSummary], reference: str) -> FirstThatFits:
+    """Build one row per method; to save width, intervals stand below their means, then parts of a name, too."""
+    in_lines = [partial(_in_lines, width=width) for width in (_WIDE_NAME, _NAME_WIDTH)]
+    ways: list[tuple[str, Callable[[str], str]]] = [(" ", str), ("\n", str), *(("\n", named) for named in in_lines)]
+    return FirstThatFits([_summary_table(summaries, reference, between, named) for between, named in ways])
+
+
+def _summary_table(
+    summaries: Sequence[MethodSummary], reference: str, between: str, named: Callable[[str], str]
+) -> Table:
+    from rich.text import Text
+
+    table = compact_table()
+    table.add_column("method", overflow="fold", min_width=_NAME_WIDTH)
+    headers = ("improve-\nment", "gap from\nbest\nknown", "gap from\nlower\nbound", "wins/\nties/\nlosses")
+    for header in (*headers, "proven\noptimal", "time, s", "CPU, s"):
+        table.add_column(header, justify="right", no_wrap=True)
+
+    def write(estimate: Estimate, total: int, decimals: int = 2, unit: str = "%", is_signed: bool = False) -> str:
+        return between.join(_estimate(estimate, total, decimals, unit, is_signed))
+
+    for summary in summaries:
+        is_reference, total = summary.method == reference, summary.graphs
+        table.add_row(
+            Text(named(summary.method)),
+            "reference" if is_reference else write(summary.improvement, total, is_signed=True),
+            write(summary.gap_from_best, total),
+            write(summary.gap_from_bound, total),
+            _NOTHING if is_reference else f"{summary.wins}/{summary.ties}/{summary.losses}",
+            f"{summary.optimal_graphs}",
+            write(summary.seconds, total, _decimals(summary.seconds), ""),
+            write(summary.cpu_seconds, total, _decimals(summary.cpu_seconds), ""),
+        )
+    return table
+
+
+def title_of(settings: Settings, graphs: int) -> str:
+    """Write what was compared: task, graphs, devices, limits, budgets and seeds."""
+
+    def count(number: int, noun: str) -> str:
+        return f"{number:,} {noun}{'s' * (number != 1)}"
+
+    parts = [f"{_aim_of(settings)}, {count(graphs, 'graph')}, {count(settings.devices, 'device')}"]
+    if settings.max_overhead is not None:
+        parts.append(f"at most {100 * settings.max_overhead:g}% of time added")
+    if settings.memory_limit_share is not None:
+        parts.append(f"at most {100 * settings.memory_limit_share:g}% of the input order's peak each")
+    if settings.memory_limit is not None:
+        parts.append(f"at most {format_bytes(settings.memory_limit)} each")
+    if settings.bandwidth is not None:
+        parts.append(f"{settings.bandwidth / 1e9:g} GB/s")
+    if settings.latency:
+        parts.append(f"{format_microseconds(settings.latency)} per transfer")
+    if settings.evaluations is not None:
+        parts.append(count(settings.evaluations, "evaluation"))
+    if settings.time_limit is not None:
+        parts.append(f"{settings.time_limit:g} s")
+    last = settings.seed + settings.seeds - 1
+    parts.append(f"seed {settings.seed}" if settings.seeds == 1 else f"seeds {settings.seed} to {last}")
+    return ", ".join(parts)
+
+
+def _aim_of(settings: Settings) -> str:
+    """Write what the methods were to make small."""
+    if settings.recompute:
+        return f"{'peak memory' if settings.task == 'memory' else 'time'} with recomputation"
+    return "peak memory" if settings.task == "memory" else "makespan"
+
+
+def _decimals(seconds: Estimate) -> int:
+    """Return how many decimals show three digits of a time, four at most."""
+    from math import floor, log10
+
+    return min(4, max(0, 2 - floor(log10(seconds.mean)))) if seconds.mean else 0
+
+
+def _estimate(estimate: Estimate, total: int, decimals: int, unit: str, is_signed: bool) -> Iterator[str]:
+    """Yield a mean, half of its interval, and the number of graphs where it is not all of them."""
+    if estimate.mean is None:
+        yield _NOTHING
+        return
+    yield f"{signed(estimate.mean, decimals) if is_signed else f'{estimate.mean:.{decimals}f}'}{unit}"
+    if estimate.half_width is not None:
+        yield f"±{estimate.half_width:.{decimals}f}"
+    if estimate.graphs != total:
+        yield f"n={estimate.graphs}"
+
+
+def _in_lines(method: str, width: int = _NAME_WIDTH) -> str:
+    """Break a method's name and parameters where a line would be too long: `order-`, `search:`, `time_limit=`, `1s`."""
+    lines = [""]
+    for part in re.split(r"(?<=[-:=])", method):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
+def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> FirstThatFits:
+    """Build one row per graph: the value of each method, the best ones marked; where that is too wide, rows of both."""
+    writing = writing_of(results, methods, task)
+    rows = list(zip(results, writing, strict=True))
+    columns = [_graph_table(rows, methods, named) for named in (str, _in_lines)]
+    return FirstThatFits([*columns, _graph_and_method_table(rows, methods, task)])
+
+
+def _method_value(result: GraphResults, method: str, written: Written) -> Text:
+    from rich.text import Text
+
+    mean = result.value(method)
+    if mean is None or result.best is None:
+        statuses = {cell.status for cell in result.cells.get(method, [])}
+        return Text(" and ".join(sorted(statuses)) or _NOTHING)
+    is_best = is_met(mean, result.best)
+    return Text(written(mean) + "*" * is_best, style="bold" if is_best else "")
+
+
+def _graph_table(
+    rows: Sequence[tuple[GraphResults, Written]], methods: Sequence[str], named: Callable[[str], str]
+) -> Table:
+    from rich.text import Text
+
+    table = compact_table()
+    table.add_column("graph", overflow="fold")
+    for column in ("ops", "lower\nbound", *map(named, methods)):
+        table.add_column(Text(column), justify="right", overflow="fold")
+    for result, written in rows:
+        bound = _NOTHING if result.bound is None else written(result.bound)
+        values = [_method_value(result, method, written) for method in methods]
+        table.add_row(Text(result.graph), f"{result.ops:,}", bound, *values)
+    return table
+
+
+def _graph_and_method_table(rows: Sequence[tuple[GraphResults, Written]], methods: Sequence[str], task: str) -> Table:
+    """Build a row per graph and method, for terminals in which the methods have no room beside each other."""
+    from rich.text import Text
+
+    table = compact_table()
+    table.add_column("graph", overflow="fold")
+    table.add_column("ops", justify="right", no_wrap=True)
+    table.add_column("method", overflow="fold")
+    table.add_column("peak memory" if task == "memory" else "makespan", justify="right", no_wrap=True)
+    for result, written in rows:
+        bound = _NOTHING if result.bound is None else written(result.bound)
+        table.add_row(Text(result.graph), f"{result.ops:,}", "lower bound", bound)
+        for method in methods:
+            table.add_row("", "", Text(method), _method_value(result, method, written))
+        table.add_section()
+    return table
+
+
+def writing_of(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> list[Written]:
+    """Return how each graph's values are written: in one unit, unless it takes too many digits or too few."""
+    alike = bytes_alike if task == "memory" else times_alike
+    is_counted = [task == "runtime" and result.counts_runs for result in results]
+    shown = [[v for v in (result.bound, *map(result.value, methods)) if v is not None] for result in results]
+    own = [format_runs if counted else alike(values) for counted, values in zip(is_counted, shown, strict=True)]
+    rows = [(values, row) for counted, values, row in zip(is_counted, shown, own, strict=True) if not counted]
+    common = alike(*(values for values, _ in rows))
+    known = [value for values, _ in rows for value in values if value]
+    is_far_apart = bool(known) and max(known) > _FAR_APART * min(known)
+    if is_far_apart or any(len(common(value)) > _LONGEST_VALUE for value in known):
+        return own
+    return [format_runs if counted else common for counted in is_counted]
+
+
+def _range(summary: MethodSummary) -> str:
+    """Write on how many graphs a method is no worse than the reference, and its worst and best graph."""
+    compared = summary.wins + summary.ties + summary.losses
+    share = f"{100 * (summary.wins + summary.ties) / compared:.1f}%" if compared else _NOTHING
+    ends = (summary.least_improvement, summary.most_improvement)
+    least, most = (_NOTHING if end is None else f"{signed(end)}%" for end in ends)
+    return f"{summary.method} {share}, {least} to {most}"
+
+
+def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference: str, task: str) -> Iterator[str]:
+    """Say what the table's numbers are over, what they leave out, and what went wrong."""
+    graphs = max(summary.seconds.graphs for summary in summaries)
+    if graphs > 1:
+        factor = f"{interval_factor(graphs):.2f} standard errors of {graphs} graphs"
+        yield f"± is half of the 95% confidence interval over graphs (Student t): {factor}"
+    ranges = [_range(s) for s in summaries if s.method != reference and s.improvement.graphs]
+    if graphs > 1 and ranges:
+        yield f"graphs no worse than the reference, least and largest improvement: {'; '.join(ranges)}"
+    if any(0 < getattr(s, column).graphs < s.graphs for s in summaries for column in _PERCENTAGES):
+        yield "n= is the number of graphs of a mean that is not over all of them"
+    if task == "runtime" and not any(cell.value != 0 for cell in cells):
+        yield "every makespan is 0: the ops of these graphs have no runtimes"
+    if task == "runtime" and (counting := sum(result.counts_runs for result in by_graph(cells))):
+        yield f"graphs whose ops have no runtimes, so that every run counts alike: {counting}"
+    for name, what in _REMARKABLE.items():
+        counts = [f"{s.method} {getattr(s, name)} of {s.runs}" for s in summaries if getattr(s, name)]
+        if counts:
+            yield f"runs {what}: {', '.join(counts)}"
+    if unsolved := sum(result.is_infeasible for result in by_graph(cells)):
+        yield f"graphs on which no run of any method kept the memory limit: {unsolved}"
+    spread = [f"{s.method} {s.seed_deviation:.2g}" for s in summaries if s.seed_deviation is not None]
+    if spread:
+        yield f"standard deviation over seeds of the mean improvement, percentage points: {', '.join(spread)}"
+    for summary in summaries:
+        for column, what in _PERCENTAGES.items():
+            if left_out := getattr(summary, column).left_out:
+                yield f"{summary.method}: {left_out} graphs left out of the {what}, whose base is 0 there"
+        failures: dict[str, list[Cell]] = {}
+        for cell in cells:
+            if cell.method == summary.method and cell.status == "failed":
+                failures.setdefault(cell.error, []).append(cell)
+        for error, cells in failures.items():
+            first = f"first {cells[0].graph}, seed {cells[0].seed}"
+            yield f"{summary.method}: {len(cells)} of {summary.runs} runs failed ({first}): {error}"
+        notes = dict.fromkeys(cell.note for cell in cells if cell.method == summary.method and cell.note)
+        yield from (f"{summary.method}: {note}" for note in notes)

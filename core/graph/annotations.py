@@ -1,0 +1,114 @@
+"""What an importer knows of a graph beside its costs: where each op comes from, and what is resident."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ..base.errors import GraphError
+
+PHASES = ("", "forward", "backward", "update")
+ROLES = ("parameter", "buffer", "constant", "input", "state", "gradient")
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A tensor that the caller gives and keeps: it is there before the first op and after the last.
+
+    Parameters
+    ----------
+    name
+        The caller's name, such as `encoder.layer.0.weight`.
+    role
+        One of `ROLES`; `state` is the optimizer's, `gradient` what accumulates between steps.
+    size
+        Bytes, which are among the persistent bytes of `op`.
+    op
+        The op whose persistent bytes hold it; -1 if no op reads it, and it is not counted.
+    readers, writers
+        The ops that read it, and those that write it in place, ascending; views of it count as it.
+    """
+
+    name: str
+    role: str
+    size: int
+    op: int
+    readers: tuple[int, ...] = ()
+    writers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """Remarks on the ops of a graph, on which no cost and no order on one device depends.
+
+    Parameters
+    ----------
+    modules
+        Per op the path of the module that calls it, such as `encoder.layer.0.attention`, or an empty text; no entries
+        if no op has one.
+    lines
+        Per op the line of the user's code that calls it, such as `model.py:31`, likewise.
+    phases
+        Per op one of `PHASES`, likewise.
+    residents
+        The tensors behind the persistent bytes. On several devices they have a home, and who reads them elsewhere is
+        sent them: costs depend on them there.
+    devices
+        Per op the device that its file names for it, or an empty text; no entries if no op has one.
+    imported
+        How the graph was imported: `model`, and the options that are not the default, by their names in Python.
+    view_offsets
+        By op and output of a view, how many bytes after what it is a view of it starts; 0 for those not named.
+    """
+
+    modules: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    residents: tuple[Resident, ...] = ()
+    imported: Mapping[str, Any] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    view_offsets: Mapping[tuple[int, int], int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, known.name) for known in fields(self))
+
+    def source_of(self, op: int) -> str:
+        """Return where an op comes from, as `encoder.layer.0.attention, model.py:31`; empty if that is not known."""
+        parts = [values[op] for values in (self.modules, self.lines) if values]
+        return ", ".join(filter(None, parts))
+
+    def check(self, ops: int, where: str) -> None:
+        """Check the remarks against the number of ops.
+
+        Raises
+        ------
+        GraphError
+            If there are more or fewer of them than ops, or a name is not known.
+        """
+        for what, values in (
+            ("modules", self.modules),
+            ("lines", self.lines),
+            ("phases", self.phases),
+            ("devices", self.devices),
+        ):
+            if values and len(values) != ops:
+                raise GraphError(f"{where}: {len(values)} {what} are given for {ops} ops")
+        if unknown := set(self.phases) - set(PHASES):
+            raise GraphError(f"{where}: the phase '{min(unknown)}' is none of {', '.join(PHASES[1:])}")
+        for op, port in self.view_offsets:
+            if not (0 <= op < ops and port >= 0):
+                raise GraphError(f"{where}: a view has an offset that is output {port} of op {op}, which is not there")
+        for resident in self.residents:
+            named = (*resident.readers, *resident.writers, *((resident.op,) if resident.op >= 0 else ()))
+            if resident.role not in ROLES:
+                raise GraphError(
+                    f"{where}: resident '{resident.name}' is a '{resident.role}', none of {', '.join(ROLES)}"
+                )
+            if resident.size < 0 or any(not 0 <= op < ops for op in named):
+                raise GraphError(
+                    f"{where}: resident '{resident.name}' has a negative size, or names an op that is not there"
+                )
+
+
+NO_ANNOTATIONS = Annotations()

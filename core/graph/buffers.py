@@ -1,0 +1,58 @@
+"""One device: the graph reduced to what its memory depends on.
+
+All views of a tensor share its buffer, so the memory after a set S of ops is a function of S alone: a buffer
+is alive if its producer is in S and it is final or some op that touches it is not in S.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..base.arrays import BoolArray, IndexArray, IntArray
+
+
+class Buffers(NamedTuple):
+    """The one-device memory model as arrays, read by the kernels.
+
+    Parameters
+    ----------
+    size, producer, is_final
+        Per buffer, shape `(buffers,)`: bytes, the op that allocates it, whether it is kept to the end.
+    user_ptr, users
+        CSR buffer -> the distinct ops that read it or a view of it.
+    used_ptr, used
+        CSR op -> the distinct buffers it reads.
+    made_ptr
+        Buffers are sorted by producer: those of op `v` are `made_ptr[v]` up to `made_ptr[v + 1]`.
+    own
+        Per op, shape `(ops,)`: bytes it allocates for outputs.
+    workspace
+        Per op: temporary bytes while it runs.
+    predecessor_ptr, predecessors, successor_ptr, successors
+        CSR op -> distinct ops it waits for, and that wait for it.
+    """
+
+    size: IntArray
+    producer: IndexArray
+    is_final: BoolArray
+    user_ptr: IndexArray
+    users: IndexArray
+    used_ptr: IndexArray
+    used: IndexArray
+    made_ptr: IndexArray
+    own: IntArray
+    workspace: IntArray
+    predecessor_ptr: IndexArray
+    predecessors: IndexArray
+    successor_ptr: IndexArray
+    successors: IndexArray
+
+
+def unread_bytes(b: Buffers) -> IntArray:
+    """Return the bytes that each op allocates and that are freed at once, for nothing reads or keeps them; `(ops,)`."""
+    unread = (np.diff(b.user_ptr) == 0) & ~b.is_final
+    total: IntArray = np.zeros(len(b.own), np.int64)
+    np.add.at(total, b.producer[unread], b.size[unread])
+    return total

@@ -1,1 +1,0 @@
-"""Kernels for machines: different devices, links, tensors with a home, transfers that block or run beside work."""

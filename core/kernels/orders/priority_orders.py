@@ -1,0 +1,246 @@
+"""Orders from one priority per op (Topoformer 4.2), greedy and sampled; their memory, and when ops became ready."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base.arrays import FloatArray, IndexArray, IntArray
+from ...graph.buffers import Buffers
+from ..heap import larger_first, pop, push
+from ..jit import inlined, kernel
+from .order_memory import order_memory
+
+
+def greedy(b: Buffers, priorities: Any) -> IndexArray:
+    """Return the orders that always take the ready op of highest priority, ties by index.
+
+    Parameters
+    ----------
+    b
+        The graph.
+    priorities
+        Shape `(ops,)` or `(rows, ops)`.
+
+    Returns
+    -------
+    IndexArray
+        Shape `(rows, ops)`, one row of priorities giving one order.
+
+    Raises
+    ------
+    ValueError
+        If the priorities are not finite or not one per op.
+    """
+    ops = len(b.own)
+    rows = np.atleast_2d(priorities)
+    rows = checked_priorities(rows, len(rows), ops)
+    urgency = np.ascontiguousarray(np.argsort(-rows, axis=1, kind="stable")[:, ::-1].astype(np.int32))
+    orders = np.empty(rows.shape, np.int32)
+    rank, waiting, heap = (np.empty(ops, np.int32) for _ in range(3))
+    fill_greedy(b, urgency, rank, waiting, heap, orders)
+    return orders
+
+
+def sample(b: Buffers, priorities: Any, count: int, rng: np.random.Generator) -> IndexArray:
+    """Draw orders in which each next op is a softmax of the priorities over the ready ops (eq. 8).
+
+    Exact however far apart the priorities are, in O((E + V log V) count): the ready ops are the leaves of a tree whose
+    nodes hold the sum of e^priority below them, relative to the largest there. No sum is ever reduced by subtraction,
+    and none underflows.
+
+    Parameters
+    ----------
+    b
+        The graph.
+    priorities
+        Shape `(ops,)`.
+    count
+        How many orders.
+    rng
+        Gives one number per order and op.
+
+    Returns
+    -------
+    IndexArray
+        Shape `(count, ops)`.
+
+    Raises
+    ------
+    ValueError
+        If the priorities are not finite or not one per op.
+    """
+    ops = len(b.own)
+    priorities = checked_priorities(priorities, ops)
+    leaves = 1 << max(ops - 1, 0).bit_length()
+    largest, total = np.full(2 * leaves, -np.inf), np.zeros(2 * leaves)
+    orders = np.empty((count, ops), np.int32)
+    fill_sampled(b, priorities, rng.random((count, ops)), np.empty(ops, np.int32), largest, total, orders)
+    return orders
+
+
+def price_orders(b: Buffers, orders: Any) -> IntArray:
+    """Return the peak memory of each order on one device.
+
+    Parameters
+    ----------
+    b
+        The graph.
+    orders
+        Shape `(rows, ops)`.
+
+    Returns
+    -------
+    IntArray
+        Bytes, shape `(rows,)`, persistent bytes left out.
+    """
+    orders = np.ascontiguousarray(orders, np.int32)
+    peaks = np.empty(len(orders), np.int64)
+    fill_peaks(b, orders, np.empty(len(b.size), np.int32), np.empty(len(b.own), np.int64), peaks)
+    return peaks
+
+
+def ready_steps(predecessors: tuple[IndexArray, IndexArray], orders: Any) -> IndexArray:
+    """Return the first step at which each op could have run: op `i` is a choice of eq. 8 from there up to its own step.
+
+    Parameters
+    ----------
+    predecessors
+        CSR op -> the ops it waits for (`CostGraph.predecessors`).
+    orders
+        Shape `(rows, ops)`.
+
+    Returns
+    -------
+    IndexArray
+        Per order and op, shape `(rows, ops)`: 1 + the last step of a predecessor, 0 if there is none.
+    """
+    orders = np.ascontiguousarray(orders, np.int32)
+    steps = np.empty(orders.shape, np.int32)
+    fill_ready_steps(*predecessors, orders, np.empty(orders.shape[1], np.int32), steps)
+    return steps
+
+
+def checked_priorities(priorities: Any, *shape: int) -> FloatArray:
+    """Return priorities as float64.
+
+    Raises
+    ------
+    ValueError
+        If they have another shape or are not finite.
+    """
+    checked = np.ascontiguousarray(priorities, np.float64)
+    if checked.shape != shape:
+        raise ValueError(f"priorities must have the shape {shape}, not {checked.shape}")
+    if not np.isfinite(checked).all():
+        raise ValueError("a priority is not finite")
+    return checked
+
+
+@kernel
+def fill_greedy(b: Buffers, urgency: Any, rank: Any, waiting: Any, heap: Any, orders: Any) -> None:
+    """Fill each row of `orders`; `urgency` holds the ops, the least urgent first. Scratch arrays: one entry per op."""
+    for row in range(urgency.shape[0]):
+        for place in range(rank.size):
+            rank[urgency[row, place]] = place
+        size = 0
+        for op in range(rank.size):
+            waiting[op] = b.predecessor_ptr[op + 1] - b.predecessor_ptr[op]
+            if waiting[op] == 0:
+                size = push(heap, size, rank[op], rank, larger_first)
+        for step in range(rank.size):
+            op = urgency[row, heap[0]]
+            size = pop(heap, size, rank, larger_first)
+            orders[row, step] = op
+            for at in range(b.successor_ptr[op], b.successor_ptr[op + 1]):
+                successor = b.successors[at]
+                waiting[successor] -= 1
+                if waiting[successor] == 0:
+                    size = push(heap, size, rank[successor], rank, larger_first)
+
+
+@inlined
+def _set_leaf(largest: Any, total: Any, leaf: int, value: float, weight: float) -> None:
+    """Put a leaf in (weight 1) or take it out (value -inf, weight 0), and sum up the nodes above it."""
+    largest[leaf] = value
+    total[leaf] = weight
+    node = leaf >> 1
+    while node > 0:
+        high, low = 2 * node, 2 * node + 1
+        if largest[low] > largest[high]:
+            high, low = low, high
+        largest[node] = largest[high]
+        total[node] = total[high]
+        if total[low] > 0:
+            total[node] += total[low] * np.exp(largest[low] - largest[high])
+        node >>= 1
+
+
+@inlined
+def _draw_leaf(largest: Any, total: Any, draw: float) -> int:
+    """Return a leaf that is in, by probability e^value over their sum: the cumulative sum inverted at `draw`."""
+    target = draw * total[1]
+    node = 1
+    while 2 * node < total.size:
+        left, right = 2 * node, 2 * node + 1
+        share = 0.0
+        if total[left] > 0:
+            share = total[left] * np.exp(largest[left] - largest[node])
+        if total[right] == 0 or target < share:
+            child = left
+        else:
+            child = right
+            target -= share
+        target *= np.exp(largest[node] - largest[child])
+        node = child
+    return node
+
+
+@kernel
+def fill_sampled(b: Buffers, priorities: Any, draws: Any, waiting: Any, largest: Any, total: Any, orders: Any) -> None:
+    """Fill each row of `orders` by a row of `draws`, uniform in [0, 1).
+
+    `largest` (-inf) and `total` (0) hold a binary tree with a leaf for each op, node `i` above `2i` and `2i + 1`; a
+    node stands for e^largest * total. `waiting` is scratch space. No generator is passed in: an interrupt while
+    numba takes one apart ends the process.
+    """
+    leaves = total.size >> 1
+    for row in range(draws.shape[0]):
+        for op in range(waiting.size):
+            waiting[op] = b.predecessor_ptr[op + 1] - b.predecessor_ptr[op]
+            if waiting[op] == 0:
+                _set_leaf(largest, total, leaves + op, priorities[op], 1.0)
+        for step in range(waiting.size):
+            leaf = _draw_leaf(largest, total, draws[row, step])
+            _set_leaf(largest, total, leaf, -np.inf, 0.0)
+            op = leaf - leaves
+            orders[row, step] = op
+            for at in range(b.successor_ptr[op], b.successor_ptr[op + 1]):
+                successor = b.successors[at]
+                waiting[successor] -= 1
+                if waiting[successor] == 0:
+                    _set_leaf(largest, total, leaves + successor, priorities[successor], 1.0)
+
+
+@kernel
+def fill_peaks(b: Buffers, orders: Any, uses: Any, memory: Any, peaks: Any) -> None:
+    """Write the peak of each row of `orders`; `uses`, per buffer, and `memory`, per op, are scratch space."""
+    for row in range(orders.shape[0]):
+        order_memory(b, orders[row], np.int64(0), uses, memory)
+        peaks[row] = 0
+        for step in range(memory.size):
+            peaks[row] = max(peaks[row], memory[step])
+
+
+@kernel
+def fill_ready_steps(predecessor_ptr: Any, predecessors: Any, orders: Any, place: Any, steps: Any) -> None:
+    """Fill `steps` with the first step at which each op could run; `place`, one entry per op, is scratch space."""
+    for row in range(orders.shape[0]):
+        for step in range(orders.shape[1]):
+            place[orders[row, step]] = step
+        for op in range(orders.shape[1]):
+            first = 0
+            for at in range(predecessor_ptr[op], predecessor_ptr[op + 1]):
+                first = max(first, place[predecessors[at]] + 1)
+            steps[row, op] = first

@@ -1,0 +1,122 @@
+"""Earliest starts where transfers cost time: what is not sent must share a device, one after the other.
+
+Papadimitriou and Yannakakis 1990 (section 3), without duplication and for any runtimes. Let an op start at `x`. An
+ancestor from which a path to it takes longer than that, if some transfer of the path is paid, is on the same device.
+All such ancestors run there in turn, after their own earliest starts; if that ends after `x`, the op starts later.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...base.arrays import FloatArray, IndexArray
+from ..jit import inlined, kernel
+
+HALVINGS = 40
+
+
+class Sending(NamedTuple):
+    """Ops in an order, and per op those before it: CSR, with what it costs to send from one to the other.
+
+    For latest ends instead of earliest starts, all of it is reversed.
+    """
+
+    order: IndexArray
+    before_ptr: IndexArray
+    before: IndexArray
+    cost: FloatArray
+    runtime: FloatArray
+
+
+class Heads(NamedTuple):
+    """Per op, shape `(ops,)`.
+
+    Its earliest start (`head`); scratch: how long it takes from its start to that of the op looked at (`together`), and
+    if they are on different devices (`apart`), both negative if it is no ancestor; the ops done by `head`.
+    """
+
+    head: FloatArray
+    together: FloatArray
+    apart: FloatArray
+    sorted: IndexArray
+
+
+def new_heads(ops: int) -> Heads:
+    """Allocate."""
+    return Heads(np.zeros(ops), np.empty(ops), np.empty(ops), np.empty(ops, np.int32))
+
+
+@inlined
+def _find_ancestors(g: Sending, h: Heads, place: int) -> None:
+    """Fill `together` and `apart` for the op at a place of the order."""
+    h.together[:] = -1.0
+    h.together[g.order[place]], h.apart[g.order[place]] = 0.0, np.inf
+    for at in range(place, -1, -1):
+        op = g.order[at]
+        if h.together[op] < 0.0:
+            continue
+        for i in range(g.before_ptr[op], g.before_ptr[op + 1]):
+            ancestor = g.before[i]
+            time = g.runtime[ancestor]
+            apart = time + min(g.cost[i] + h.together[op], h.apart[op])
+            if h.together[ancestor] < 0.0:
+                h.together[ancestor], h.apart[ancestor] = time + h.together[op], apart
+            else:
+                h.together[ancestor] = max(h.together[ancestor], time + h.together[op])
+                h.apart[ancestor] = max(h.apart[ancestor], apart)
+
+
+@inlined
+def _end_of_turn(g: Sending, h: Heads, count: int, start: float) -> float:
+    """Return when the ancestors that share a device with an op that starts then have run and reached it."""
+    latest, work, delivery = 0.0, 0.0, np.inf
+    for at in range(count - 1, -1, -1):
+        op = h.sorted[at]
+        if h.together[op] >= 0.0 and h.head[op] + h.apart[op] > start:
+            work += g.runtime[op]
+            delivery = min(delivery, h.together[op] - g.runtime[op])
+            latest = max(latest, h.head[op] + work + delivery)
+    return latest
+
+
+@kernel
+def find_heads(g: Sending, h: Heads, first: int, last: int) -> None:
+    """Fill `h.head` for the ops at the places `first` up to `last` of the order, those before being done."""
+    for place in range(first, last):
+        op = g.order[place]
+        low = 0.0
+        for i in range(g.before_ptr[op], g.before_ptr[op + 1]):
+            low = max(low, h.head[g.before[i]] + g.runtime[g.before[i]])
+        if g.before_ptr[op + 1] > g.before_ptr[op]:
+            _find_ancestors(g, h, place)
+            high = _end_of_turn(g, h, place, low)
+            if high > low:
+                for _ in range(HALVINGS):
+                    middle = 0.5 * (low + high)
+                    if _end_of_turn(g, h, place, middle) > middle:
+                        low = middle
+                    else:
+                        high = middle
+        h.head[op] = low
+        at = place
+        while at > 0 and h.head[h.sorted[at - 1]] > low:
+            h.sorted[at] = h.sorted[at - 1]
+            at -= 1
+        h.sorted[at] = op
+
+
+@kernel
+def between_heads_and_tails(head: Any, tail: Any, by_head: Any, by_tail: Any, energy: Any) -> float:
+    """Return the largest, over pairs of a head and a tail, of both and the energy of ops that have no less."""
+    best = 0.0
+    for one in range(by_head.size):
+        least = head[by_head[one]]
+        work = 0.0
+        for other in range(by_tail.size - 1, -1, -1):
+            op = by_tail[other]
+            if head[op] >= least:
+                work += energy[op]
+                best = max(best, least + tail[op] + work)
+    return best

@@ -1,0 +1,371 @@
+"""The cost model of machines: when each step of a schedule runs, and what each device holds meanwhile.
+
+Steps are taken in their order, each as early as it can be. An op waits for its device and its inputs. A blocking
+transfer waits for both of its devices. A transfer beside work waits for its tensor, for the op before it on its
+target, and, under contention, for the one before it on its link (`docs/concepts/machines.md`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
+from ...problem.residents import GraphWithHomes, first_home, model_of
+from ...problem.problem import Problem
+from ..graph_arrays import GraphArrays, graph_arrays, most_transfers
+from ..jit import inlined, kernel
+from .moments import sort_moments
+
+NO_LIMIT = 2**62
+FINE, NOT_THERE, NO_LINK = 0, 1, 2
+THROUGHOUT = -1
+"""In place of a buffer's cell: a resident at its home, or a replica, whose bytes do not come and go."""
+
+
+class MachineArrays(NamedTuple):
+    """A machine, and how a graph lies on it.
+
+    Parameters
+    ----------
+    times
+        Shape `(ops, devices)`: microseconds, infinite where an op cannot run.
+    latency, per_byte
+        Shape `(devices, devices)`: what a transfer takes, and each byte of it, in microseconds; infinite if unlinked.
+    limits
+        Shape `(devices,)`: bytes, `NO_LIMIT` for none.
+    beside, contention
+        Whether transfers run beside ops, and whether a direction of a link has one at a time.
+    first_home, first_resident
+        From which op, and from which tensor, on they are residents.
+    everywhere
+        Shape `(tensors,)`: whether a resident is on every device that reads it from the start.
+    """
+
+    times: FloatArray
+    latency: FloatArray
+    per_byte: FloatArray
+    limits: IntArray
+    beside: bool
+    contention: bool
+    first_home: int
+    first_resident: int
+    everywhere: BoolArray
+
+
+class Steps(NamedTuple):
+    """A schedule with its times: per step the item, the device (a transfer's target), start and end in microseconds."""
+
+    items: IndexArray
+    targets: IndexArray
+    start: FloatArray
+    end: FloatArray
+
+
+class Scratch(NamedTuple):
+    """What changes while a schedule is priced.
+
+    A tensor on a device is the cell `tensor * devices + device`: when it is `there` (-1 if it is not), the cell whose
+    `buffer` it shares, and of that the `last` step that uses it and whether it is `kept`. Per device the `clock`, that
+    `before` the last op, bytes `resident` and their `peak`; per pair when the `link` is free. Per step its `memory`,
+    and the bytes that it takes `up` when it starts and puts `down` when it ends; `moments`, `order`, `merged`, per step
+    its `row`, and per row where it `ends` sort the starts and ends.
+    """
+
+    placement: IndexArray
+    there: FloatArray
+    buffer: IndexArray
+    last: IndexArray
+    kept: BoolArray
+    clock: FloatArray
+    before: FloatArray
+    resident: IntArray
+    peak: IntArray
+    link: FloatArray
+    memory: IntArray
+    up: IntArray
+    down: IntArray
+    moments: FloatArray
+    order: IndexArray
+    merged: IndexArray
+    row: IndexArray
+    ends: IndexArray
+
+
+def machine_arrays(problem: Problem) -> tuple[GraphArrays, MachineArrays]:
+    """Collect the arrays of a problem's graph and of its machine."""
+    graph, machine = problem.graph, problem.hardware
+    own = model_of(graph).num_tensors
+    return graph_arrays(graph, problem.devices), MachineArrays(
+        problem.rules.times,
+        machine.latencies,
+        machine.microseconds_per_byte,
+        np.array([NO_LIMIT if limit is None else min(limit, NO_LIMIT) for limit in problem.memory_limits], np.int64),
+        machine.is_beside,
+        machine.contention,
+        first_home(graph),
+        own,
+        replicated(problem),
+    )
+
+
+def replicated(problem: Problem) -> BoolArray:
+    """Return which tensors are residents that are on every device that reads them from the start."""
+    graph = problem.graph
+    everywhere = np.zeros(graph.num_tensors, bool)
+    if problem.replicate and isinstance(graph, GraphWithHomes):
+        everywhere[model_of(graph).num_tensors :] = ~graph.is_written
+    return everywhere
+
+
+def new_steps(g: GraphArrays, devices: int) -> Steps:
+    """Allocate room for the steps of any schedule."""
+    most = len(g.runtime) + most_transfers(g, devices)
+    return Steps(np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most), np.empty(most))
+
+
+def new_scratch(g: GraphArrays, devices: int) -> Scratch:
+    """Allocate the scratch."""
+    cells, most = len(g.tensor_size) * devices, len(g.runtime) + most_transfers(g, devices)
+    return Scratch(
+        placement=np.zeros(len(g.runtime), np.int32),
+        there=np.empty(cells),
+        buffer=np.empty(cells, np.int32),
+        last=np.empty(cells, np.int32),
+        kept=np.empty(cells, np.bool_),
+        clock=np.empty(devices),
+        before=np.empty(devices),
+        resident=np.empty(devices, np.int64),
+        peak=np.empty(devices, np.int64),
+        link=np.empty(devices * devices),
+        memory=np.empty(most, np.int64),
+        up=np.empty(most, np.int64),
+        down=np.empty(most, np.int64),
+        moments=np.empty(2 * most),
+        order=np.empty(2 * most, np.int32),
+        merged=np.empty(2 * most, np.int32),
+        row=np.empty(most, np.int32),
+        ends=np.empty(devices + 3, np.int32),
+    )
+
+
+@inlined
+def begin(s: Scratch) -> None:
+    """Forget all times."""
+    s.there[:] = -1.0
+    s.clock[:] = 0.0
+    s.before[:] = 0.0
+    s.link[:] = 0.0
+
+
+@inlined
+def time_op(g: GraphArrays, m: MachineArrays, s: Scratch, op: int, device: int) -> tuple[float, float]:
+    """Run an op; returns its start, negative if an input is not there, and its end."""
+    devices = s.clock.size
+    if op >= m.first_home:
+        for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+            for other in range(devices):
+                if other == device or m.everywhere[tensor]:
+                    s.there[tensor * devices + other] = 0.0
+        return 0.0, 0.0
+    start = s.clock[device]
+    for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
+        there = s.there[g.inputs[at] * devices + device]
+        if there < 0.0:
+            return -1.0, -1.0
+        start = max(start, there)
+    end = start + m.times[op, device]
+    s.before[device] = s.clock[device]
+    s.clock[device] = end
+    for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+        s.there[tensor * devices + device] = end
+    return start, end
+
+
+@inlined
+def time_transfer(
+    g: GraphArrays, m: MachineArrays, s: Scratch, tensor: int, target: int, after: float
+) -> tuple[float, float]:
+    """Send a tensor after a moment; returns its start, negative if it is not there, and end, infinite if unlinked."""
+    devices = s.clock.size
+    source = s.placement[g.producer[tensor]]
+    start = s.there[tensor * devices + source]
+    if start < 0.0:
+        return -1.0, -1.0
+    if m.latency[source, target] == np.inf:
+        return start, np.inf
+    start = max(start, after)
+    pair = source * devices + target
+    if m.beside:
+        if m.contention:
+            start = max(start, s.link[pair])
+    else:
+        start = max(start, s.clock[source], s.clock[target])
+    end = start + (m.latency[source, target] + g.tensor_size[tensor] * m.per_byte[source, target])
+    if m.beside:
+        s.link[pair] = end
+    else:
+        s.clock[source] = end
+        s.clock[target] = end
+    s.there[tensor * devices + target] = end
+    return start, end
+
+
+@kernel
+def time_steps(g: GraphArrays, m: MachineArrays, s: Scratch, steps: Steps) -> tuple[int, int]:
+    """Fill the start and end of each step; returns the first wrong step and what is wrong with it."""
+    begin(s)
+    for step in range(steps.items.size):
+        item, device = steps.items[step], steps.targets[step]
+        if item >= 0:
+            start, end = time_op(g, m, s, item, device)
+        else:
+            start, end = time_transfer(g, m, s, ~item, device, s.clock[device])
+        if start < 0.0:
+            return step, NOT_THERE
+        if end == np.inf:
+            return step, NO_LINK
+        steps.start[step] = start
+        steps.end[step] = end
+    return -1, FINE
+
+
+@inlined
+def _use(s: Scratch, cell: int, step: int, end: Any) -> None:
+    """Note that a step uses a buffer, which is free after the last to end; of equals, the last."""
+    if cell == THROUGHOUT:
+        return
+    before = s.last[cell]
+    if end[step] > end[before] or (end[step] == end[before] and step > before):
+        s.last[cell] = step
+
+
+@inlined
+def _find_lifetimes(g: GraphArrays, m: MachineArrays, s: Scratch, steps: Steps, count: int) -> None:
+    """Fill `buffer`, `last` and `kept`, and what each step takes up but for what it frees."""
+    devices = s.clock.size
+    for tensor in range(m.first_resident, g.tensor_size.size):
+        for device in range(devices):
+            if m.everywhere[tensor] or device == s.placement[g.producer[tensor]]:
+                s.buffer[tensor * devices + device] = THROUGHOUT
+    for step in range(count):
+        item, device = steps.items[step], steps.targets[step]
+        s.up[step] = 0
+        s.down[step] = 0
+        if item >= m.first_home:
+            continue
+        if item >= 0:
+            s.up[step] = g.workspace[item]
+            s.down[step] = g.workspace[item]
+            for tensor in range(g.output_ptr[item], g.output_ptr[item + 1]):
+                if g.is_control[tensor]:
+                    continue
+                cell = tensor * devices + device
+                if g.alias_of[tensor] >= 0:
+                    cell = s.buffer[g.alias_of[tensor] * devices + device]
+                    _use(s, cell, step, steps.end)
+                else:
+                    s.last[cell] = step
+                    s.kept[cell] = False
+                    s.up[step] += g.tensor_size[tensor]
+                s.buffer[tensor * devices + device] = cell
+                if g.is_final[tensor] and cell != THROUGHOUT:
+                    s.kept[cell] = True
+            for at in range(g.input_ptr[item], g.input_ptr[item + 1]):
+                tensor = g.inputs[at]
+                if not g.is_control[tensor]:
+                    _use(s, s.buffer[tensor * devices + device], step, steps.end)
+        elif not g.is_control[~item]:
+            tensor = ~item
+            cell = tensor * devices + device
+            s.buffer[cell] = cell
+            s.last[cell] = step
+            s.kept[cell] = False
+            s.up[step] = g.tensor_size[tensor]
+            _use(s, s.buffer[tensor * devices + s.placement[g.producer[tensor]]], step, steps.end)
+
+
+@inlined
+def _note_freed(g: GraphArrays, m: MachineArrays, s: Scratch, steps: Steps, count: int) -> None:
+    """Add to `down` of each step the buffers that it is the last to use."""
+    devices = s.clock.size
+    for step in range(count):
+        item, device = steps.items[step], steps.targets[step]
+        if item >= m.first_home:
+            continue
+        first, beyond = ~item, ~item + 1
+        if item >= 0:
+            first, beyond = g.output_ptr[item], g.output_ptr[item + 1]
+        for tensor in range(first, beyond):
+            cell = tensor * devices + device
+            is_own = item < 0 or g.alias_of[tensor] < 0
+            if is_own and not g.is_control[tensor] and not s.kept[cell]:
+                s.down[s.last[cell]] += g.tensor_size[tensor]
+
+
+@inlined
+def note_rows(m: MachineArrays, s: Scratch, steps: Steps, count: int) -> None:
+    """Fill `row`: devices, what is there from the start, and last transfers that start whenever their link is free."""
+    devices = s.clock.size
+    for step in range(count):
+        if steps.items[step] >= m.first_home:
+            s.row[step] = devices
+        elif steps.items[step] < 0 and m.beside:
+            s.row[step] = devices + 1
+        else:
+            s.row[step] = steps.targets[step]
+
+
+@inlined
+def _hold_residents(g: GraphArrays, m: MachineArrays, s: Scratch) -> None:
+    """Fill `resident` with what devices hold throughout: persistent bytes, and residents that are everywhere."""
+    devices = s.clock.size
+    s.resident[:] = 0
+    for op in range(g.persistent.size):
+        s.resident[s.placement[op]] += g.persistent[op]
+    for tensor in range(m.first_resident, g.tensor_size.size):
+        if not m.everywhere[tensor]:
+            continue
+        home = s.placement[g.producer[tensor]]
+        for device in range(devices):
+            if device == home:
+                continue
+            for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
+                if s.placement[g.consumers[at]] == device:
+                    s.resident[device] += g.tensor_size[tensor]
+                    break
+
+
+@kernel
+def account(g: GraphArrays, m: MachineArrays, s: Scratch, steps: Steps, count: int) -> None:
+    """Fill `peak` per device and `memory` per step, of steps whose times are known.
+
+    Of a start and an end at one moment, that of the earlier step comes first, and of one step its start.
+    """
+    _find_lifetimes(g, m, s, steps, count)
+    _note_freed(g, m, s, steps, count)
+    _hold_residents(g, m, s)
+    for device in range(s.clock.size):
+        s.peak[device] = s.resident[device]
+    for step in range(count):
+        s.moments[2 * step] = steps.start[step]
+        s.moments[2 * step + 1] = steps.end[step]
+    note_rows(m, s, steps, count)
+    sort_moments(s.moments[: 2 * count], s.order, s.merged, s.ends, s.row[:count])
+    for at in range(2 * count):
+        step, is_end = divmod(s.order[at], 2)
+        item, device = steps.items[step], steps.targets[step]
+        if is_end:
+            source = device if item >= 0 else s.placement[g.producer[~item]]
+            s.resident[source] -= s.down[step]
+        else:
+            s.resident[device] += s.up[step]
+            s.peak[device] = max(s.peak[device], s.resident[device])
+            s.memory[step] = s.resident[device]
+
+
+@kernel
+def account_steps(g: GraphArrays, m: MachineArrays, s: Scratch, steps: Steps) -> None:
+    """Do what `account` does, called from outside."""
+    account(g, m, s, steps, steps.items.size)

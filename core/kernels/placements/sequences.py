@@ -1,0 +1,224 @@
+"""Sequences: a placement and one total order of the ops, whose transfers are sent as late as possible.
+
+A sequence says where every op runs and which op comes next; the transfers follow. *Just in time* sends what
+an op lacks right before it. *Together* also sends all that is due between the two devices, in both
+directions, whenever they synchronise anyway: fewer waits, more memory (`docs/methods/several-devices.md`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...base.arrays import FloatArray, IndexArray
+from ..bits import bit_of, has_bit
+from ..cost_model import State, Steps, reset, run_op, run_transfer, write_step
+from ..graph_arrays import GraphArrays
+from ..jit import inlined, kernel
+from ..links import Links
+from .group_moves import NO_MOVES, GroupMoves
+
+LEAST_EXCESS = 0.001
+
+
+class Due(NamedTuple):
+    """Transfers not yet sent.
+
+    `sent` has a bit per device for each tensor. What is due from one device to another is a chain, the newest
+    first: `head` per pair of devices, `following` per `tensor * devices + target`, -1 at the end.
+    """
+
+    sent: Any
+    head: IndexArray
+    following: IndexArray
+
+
+class Aim(NamedTuple):
+    """What annealing minimises: `scale * makespan + sum over steps of a penalty`.
+
+    The penalty of a step that takes `m` bytes is `(m / size) ** 16` if `is_peak`, a smooth stand-in for the
+    peak. Else `size` is the memory limit: a step above it costs `m / size - 1` times the weight, and a thousandth
+    of the weight besides, lest an excess of a few bytes be worth its while.
+    """
+
+    is_peak: bool
+    size: float
+    scale: float
+    weight: float
+    memory: bool
+    together: bool
+    limit: int
+
+
+class Walk(NamedTuple):
+    """Moves of an annealing, and the best that it meets.
+
+    Parameters
+    ----------
+    temperature
+        A move is kept if what is minimised stays under its present value times `u ** -temperature`.
+    energy
+        The present value.
+    draws
+        Shape `(moves, columns)`, uniform: a row per move, each of which is one evaluation.
+    best
+        Shape `(2,)`: the least excess over the memory limit, and the task's value there.
+    best_order, best_placement
+        Shape `(ops,)`: the sequence to which `best` belongs.
+    moves
+        Groups of ops that go together.
+    """
+
+    temperature: float
+    energy: float
+    draws: FloatArray
+    best: FloatArray
+    best_order: IndexArray
+    best_placement: IndexArray
+    moves: GroupMoves = NO_MOVES
+
+
+def new_due(g: GraphArrays, devices: int) -> Due:
+    """Allocate the chains."""
+    tensors = len(g.tensor_size)
+    return Due(
+        np.empty(tensors, np.uint64), np.empty(devices * devices, np.int32), np.empty(tensors * devices, np.int32)
+    )
+
+
+@inlined
+def peak_penalty(ratio: float) -> float:
+    """Return `ratio ** 16`."""
+    ratio *= ratio
+    ratio *= ratio
+    ratio *= ratio
+    return ratio * ratio
+
+
+@inlined
+def step_penalty(aim: Aim, memory: int) -> float:
+    """Return the penalty of a step that takes so many bytes."""
+    ratio = memory / aim.size
+    if aim.is_peak:
+        return peak_penalty(ratio)
+    return (ratio - 1.0 + LEAST_EXCESS) * aim.weight if ratio > 1.0 else 0.0
+
+
+@inlined
+def _chain(due: Due, cell: int, pair: int) -> None:
+    """Put a transfer first among those that are due between a pair of devices."""
+    due.following[cell] = due.head[pair]
+    due.head[pair] = cell
+
+
+@kernel
+def run_sequence(
+    g: GraphArrays, s: State, due: Due, order: Any, aim: Aim, links: Links, bar: float, steps: Steps
+) -> tuple[int, float, int, float]:
+    """Run the ops of `order`, placed as `s` says, with their transfers.
+
+    Steps are written if they are asked for. Gives up as soon as the penalties exceed `bar`.
+
+    Returns
+    -------
+    tuple
+        Steps; what `aim` asks to minimise, infinite if given up; the peak in bytes (0 without memory
+        accounting) and the makespan in microseconds of what was run.
+    """
+    devices, memory = links.devices, aim.memory
+    reset(g, s, memory)
+    due.sent[:] = 0
+    due.head[:] = -1
+    step, peak, penalty = 0, 0, 0.0
+    for device in range(devices):
+        peak = max(peak, s.peak[device])
+    for op in order:
+        device = s.placement[op]
+        for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
+            tensor = g.inputs[at]
+            source = s.placement[g.producer[tensor]]
+            if source == device or has_bit(due.sent[tensor], device):
+                continue
+            for is_back in range(2 if aim.together else 1):
+                cell = tensor * devices + device
+                if aim.together:
+                    pair = device * devices + source if is_back else source * devices + device
+                    cell = due.head[pair]
+                    due.head[pair] = -1
+                while cell >= 0:
+                    item, target = divmod(cell, devices)
+                    due.sent[item] |= bit_of(target)
+                    s.peak[target] = 0
+                    run_transfer(g, s, item, target, links, memory)
+                    step = write_step(steps, step, ~item, target)
+                    if memory:
+                        peak = max(peak, s.peak[target])
+                        penalty += step_penalty(aim, s.peak[target])
+                    cell = due.following[cell] if aim.together else -1
+        s.peak[device] = 0
+        _, transfers = run_op(g, s, op, devices, memory)
+        step = write_step(steps, step, op, device)
+        if memory:
+            peak = max(peak, s.peak[device])
+            penalty += step_penalty(aim, s.peak[device])
+            if penalty > bar:
+                return step, np.inf, peak, 0.0
+        if aim.together:
+            for at in range(transfers):
+                _chain(due, s.transfers[at], device * devices + s.transfers[at] % devices)
+    runtime = 0.0
+    for device in range(devices):
+        runtime = max(runtime, s.clock[device])
+    return step, penalty + aim.scale * runtime, peak, runtime
+
+
+@inlined
+def shift(order: Any, position: Any, here: int, there: int) -> None:
+    """Move the op at one place to another; those between close up."""
+    op = order[here]
+    step = 1 if here < there else -1
+    while here != there:
+        order[here] = order[here + step]
+        position[order[here]] = here
+        here += step
+    order[there] = op
+    position[op] = there
+
+
+@inlined
+def place_within(g: GraphArrays, position: Any, op: int, draw: float) -> int:
+    """Return a place for an op, drawn uniformly, between those that it waits for and those that wait for it."""
+    first, last = 0, position.size - 1
+    for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
+        first = max(first, position[g.producer[g.inputs[at]]] + 1)
+    for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+        for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
+            last = min(last, position[g.consumers[at]] - 1)
+    return first + int(draw * (last - first + 1))
+
+
+@inlined
+def shift_within(g: GraphArrays, order: Any, position: Any, op: int, draw: float) -> int:
+    """Move an op to a place between those that it waits for and those that wait for it."""
+    there = place_within(g, position, op, draw)
+    shift(order, position, position[op], there)
+    return there
+
+
+@inlined
+def note_best(walk: Walk, aim: Aim, peak: int, runtime: float, order: Any, placement: Any) -> None:
+    """Keep a sequence that is better than the best that a walk met: by the excess, then by the task's value."""
+    excess = max(0, peak - aim.limit)
+    value = np.float64(peak) if aim.is_peak else runtime
+    if excess < walk.best[0] or (excess == walk.best[0] and value < walk.best[1]):
+        walk.best[0], walk.best[1] = excess, value
+        for at in range(order.size):
+            walk.best_order[at] = order[at]
+            walk.best_placement[at] = placement[at]
+
+
+@inlined
+def drawn_device(before: int, draw: float, devices: int) -> int:
+    """Return a device other than the one before."""
+    return (before + 1 + int(draw * (devices - 1))) % devices

@@ -1,0 +1,1 @@
+"""Kernels for sequences in which ops run again."""

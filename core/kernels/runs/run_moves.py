@@ -1,0 +1,369 @@
+"""Moves between sequences with repeated runs: insert a chain of runs, delete one, move one.
+
+A chain is what has to run again so that a tensor need not be kept over a step that takes too much: its op, the views
+that are read, and those inputs which are no longer there either. Insertions and deletions are edits that are begun
+already, and leave in `chain` the ops whose runs may have become needless.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ...base.arrays import BoolArray, IndexArray
+from ..jit import inlined, kernel
+from .run_bytes import Sequence
+from .run_edits import delete_run, insert_run
+from .runs import RunGraph
+from .tensor_groups import Groups
+
+LONGEST_CHAIN = 64
+CANDIDATES = 12
+MULTIPLIER = np.uint64(2685821657736338717)
+
+
+class Annealing(NamedTuple):
+    """What a search keeps between calls.
+
+    Parameters
+    ----------
+    draws
+        Shape `(1,)`: the state of the generator (xorshift64*; Vigna 2016), never 0.
+    best, best_length
+        The best sequence found that keeps the limit, and how long it is; 0 if none does.
+    values
+        Shape `(4,)`: excess and microseconds of the current sequence, microseconds of the best, least excess; the
+        best never has fewer microseconds than are allowed.
+    chain, in_chain
+        Scratch: ops of a chain, and per op whether it is in it.
+    """
+
+    draws: np.ndarray[tuple[int], np.dtype[np.uint64]]
+    best: IndexArray
+    best_length: IndexArray
+    values: np.ndarray[tuple[int], np.dtype[np.float64]]
+    chain: IndexArray
+    in_chain: BoolArray
+
+
+def new_annealing(g: RunGraph, capacity: int, seed: int) -> Annealing:
+    """Allocate what a search keeps."""
+    return Annealing(
+        np.array([seed * 2 + 1], np.uint64),
+        np.zeros(capacity, np.int32),
+        np.zeros(1, np.int32),
+        np.array([math.inf, math.inf, math.inf, math.inf]),
+        np.zeros(g.runtime.size + 1, np.int32),
+        np.zeros(g.runtime.size, np.bool_),
+    )
+
+
+class Aim(NamedTuple):
+    """What annealing is to lower, and how.
+
+    Parameters
+    ----------
+    limit
+        Bytes that a sequence shall keep.
+    allowed
+        Microseconds that cost nothing.
+    weight
+        Microseconds that one byte above the limit in one run counts.
+    temperature
+        Microseconds that are accepted with probability 1/e.
+    moves_first
+        Whether the first run of an op may move, too; else the order of the first runs stays.
+    """
+
+    limit: int
+    allowed: float
+    weight: float
+    temperature: float
+    moves_first: bool
+
+
+@inlined
+def draw(a: Annealing) -> float:
+    """Return a number from 0 up to 1."""
+    x = a.draws[0]
+    x ^= x >> np.uint64(12)
+    x ^= x << np.uint64(25)
+    x ^= x >> np.uint64(27)
+    a.draws[0] = x
+    return float((x * MULTIPLIER) >> np.uint64(11)) / 9007199254740992.0
+
+
+@inlined
+def _below(a: Annealing, count: int) -> int:
+    """Return a whole number from 0 up to `count`."""
+    return min(count - 1, int(draw(a) * count))
+
+
+@kernel
+def _step_to_relieve(s: Sequence, a: Annealing, limit: int) -> int:
+    """Return a random run that takes more than the limit, or any if none does."""
+    length = s.length[0]
+    count = 0
+    for step in range(length):
+        count += s.memory[step] > limit
+    if count == 0:
+        return _below(a, length)
+    wanted = _below(a, count)
+    for step in range(length):
+        if s.memory[step] > limit:
+            if wanted == 0:
+                return step
+            wanted -= 1
+    return 0
+
+
+@kernel
+def insert_chain(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, aim: Aim) -> int:
+    """Let a buffer go before a run that takes too much, and make it again before it is read next."""
+    step = _step_to_relieve(s, a, aim.limit)
+    group = _idle_group(g, groups, s, a, step)
+    if group < 0:
+        return 0
+    reader = _next_use(groups, s, group, step)
+    links = _chain(g, groups, s, a, group, reader, aim.limit)
+    if links == 0 or s.length[0] + links >= s.items.size:
+        return 0
+    for k in range(links):
+        if not insert_run(g, groups, s, a.chain[k], reader + k):
+            return -1
+    a.chain[links] = -1
+    return 1
+
+
+@kernel
+def _idle_group(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, step: int) -> int:
+    """Return a group that is only kept during a run and may be made again, by chance, bytes and time; -1 if none."""
+    length = s.length[0]
+    chosen = -1
+    most = -math.inf
+    by_time = draw(a) < 0.5
+    if step + 1 >= length:
+        return -1
+    for _ in range(CANDIDATES):
+        later = step + 1 + _below(a, length - step - 1)
+        op = s.items[later]
+        count = g.read_ptr[op + 1] - g.read_ptr[op]
+        if count == 0:
+            continue
+        group = groups.group[g.reads[g.read_ptr[op] + _below(a, count)]]
+        root = groups.tensors[groups.tensor_ptr[group]]
+        maker = g.producer[root]
+        if g.size[root] == 0 or g.runs_once[maker] or group == chosen:
+            continue
+        if not s.places[maker, 0] < step or _touches(groups, s.items[step], group):
+            continue
+        number = s.times[maker] - 1
+        while s.places[maker, number] > later:
+            number -= 1
+        if s.places[maker, number] > step:
+            continue
+        weight = float(g.size[root])
+        if by_time:
+            weight /= g.runtime[maker] + 1e-9
+        key = math.log(draw(a) + 1e-300) / weight
+        if key > most:
+            chosen = group
+            most = key
+    return chosen
+
+
+@kernel
+def _touches(groups: Groups, op: int, group: int) -> bool:
+    found = False
+    for k in range(groups.touch_ptr[op], groups.touch_ptr[op + 1]):
+        if groups.touches[k] == group:
+            found = True
+    return found
+
+
+@kernel
+def _next_use(groups: Groups, s: Sequence, group: int, step: int) -> int:
+    """Return the first run after another one that touches a group."""
+    first = int(s.length[0])
+    for k in range(groups.member_ptr[group], groups.member_ptr[group + 1]):
+        op = groups.members[k]
+        for number in range(s.times[op]):
+            place = s.places[op, number]
+            if place > step:
+                first = min(first, int(place))
+                break
+    return first
+
+
+@kernel
+def _last_use(g: RunGraph, groups: Groups, s: Sequence, group: int, step: int) -> int:
+    """Return the last run that touches the buffer of a group which is there before a run; the end if it is final."""
+    maker = g.producer[groups.tensors[groups.tensor_ptr[group]]]
+    number = s.times[maker] - 1
+    while number > 0 and s.places[maker, number] >= step:
+        number -= 1
+    end = int(s.length[0])
+    if number + 1 < s.times[maker]:
+        end = int(s.places[maker, number + 1])
+    last = int(s.places[maker, number])
+    for k in range(groups.tensor_ptr[group], groups.tensor_ptr[group + 1]):
+        if g.is_final[groups.tensors[k]] and end == s.length[0]:
+            return end
+    for k in range(groups.member_ptr[group], groups.member_ptr[group + 1]):
+        op = groups.members[k]
+        for number in range(s.times[op]):
+            place = s.places[op, number]
+            if last < place < end:
+                last = int(place)
+    return last
+
+
+@kernel
+def _chain(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, group: int, reader: int, limit: int) -> int:
+    """Collect what has to run again before `reader`, in the input order; returns how many runs, 0 if it cannot be."""
+    links = 0
+    is_possible = True
+    for k in range(groups.tensor_ptr[group], groups.tensor_ptr[group + 1]):
+        tensor = groups.tensors[k]
+        maker = g.producer[tensor]
+        if g.alias[tensor] < 0 or (s.places[maker, 0] < reader and _is_used_from(groups, s, maker, reader)):
+            while tensor >= 0:
+                links = _add_link(g, a, g.producer[tensor], links)
+                tensor = g.alias[tensor]
+    at = 0
+    while at < links and links < LONGEST_CHAIN:
+        op = a.chain[at]
+        at += 1
+        is_possible = is_possible and not g.runs_once[op]
+        for k in range(g.read_ptr[op], g.read_ptr[op + 1]):
+            tensor = g.reads[k]
+            maker = g.producer[groups.tensors[groups.tensor_ptr[groups.group[tensor]]]]
+            if a.in_chain[g.producer[tensor]] or g.runs_once[g.producer[tensor]] or g.runs_once[maker]:
+                continue
+            last = _last_use(g, groups, s, groups.group[tensor], reader)
+            if last < reader and _is_tight(s, last + 1, reader, limit) and draw(a) < 0.8:
+                while tensor >= 0 and links < LONGEST_CHAIN:
+                    links = _add_link(g, a, g.producer[tensor], links)
+                    tensor = g.alias[tensor]
+    for k in range(links):
+        a.in_chain[a.chain[k]] = False
+    if links >= LONGEST_CHAIN or not is_possible:
+        return 0
+    _sort_by_rank(g, a, links)
+    return links
+
+
+@kernel
+def _is_used_from(groups: Groups, s: Sequence, op: int, step: int) -> bool:
+    """Whether what an op makes is read at or after a run, before the op runs again."""
+    end = s.length[0]
+    for number in range(s.times[op]):
+        if s.places[op, number] >= step:
+            end = s.places[op, number]
+            break
+    for k in range(groups.user_ptr[op], groups.user_ptr[op + 1]):
+        user = groups.users[k]
+        for number in range(s.times[user]):
+            if step <= s.places[user, number] < end:
+                return True
+    return False
+
+
+@inlined
+def _add_link(g: RunGraph, a: Annealing, op: int, links: int) -> int:
+    added = links
+    if not a.in_chain[op] and links < min(LONGEST_CHAIN, a.chain.size - 1):
+        a.in_chain[op] = True
+        a.chain[links] = op
+        added = links + 1
+    return added
+
+
+@inlined
+def _is_tight(s: Sequence, start: int, end: int, limit: int) -> bool:
+    """Whether some run of a stretch takes more than the limit."""
+    found = False
+    for step in range(start, end):
+        if s.memory[step] > limit:
+            found = True
+            break
+    return found
+
+
+@kernel
+def _sort_by_rank(g: RunGraph, a: Annealing, links: int) -> None:
+    """Sort a chain by the input order, in which no op comes before its inputs."""
+    for k in range(1, links):
+        op = a.chain[k]
+        j = k
+        while j > 0 and g.rank[a.chain[j - 1]] > g.rank[op]:
+            a.chain[j] = a.chain[j - 1]
+            j -= 1
+        a.chain[j] = op
+
+
+@kernel
+def delete(g: RunGraph, groups: Groups, s: Sequence, a: Annealing) -> int:
+    """Take out a random run of an op that runs several times."""
+    length = s.length[0]
+    start = _below(a, length)
+    for k in range(length):
+        step = start + k if start + k < length else start + k - length
+        op = s.items[step]
+        if s.times[op] > 1:
+            delete_run(g, groups, s, step)
+            count = 0
+            a.chain[0] = -1
+            for m in range(g.pred_ptr[op], g.pred_ptr[op + 1]):
+                if s.times[g.preds[m]] > 1:
+                    a.chain[count] = g.preds[m]
+                    count += 1
+            a.chain[count] = -1
+            return 1
+    return 0
+
+
+@kernel
+def draw_move(g: RunGraph, s: Sequence, a: Annealing, moves_first: bool) -> tuple[int, int]:
+    """Return a random run, and a random other place between what it reads and what reads it; the same if none."""
+    step = _below(a, s.length[0])
+    op, number = s.items[step], s.number[step]
+    if not moves_first and number == 0:
+        return step, step
+    low = -1
+    high = int(s.length[0])
+    if number > 0:
+        low = int(s.places[op, number - 1])
+    if number + 1 < s.times[op]:
+        high = int(s.places[op, number + 1])
+    for k in range(g.pred_ptr[op], g.pred_ptr[op + 1]):
+        low, high = _between(s, g.preds[k], step, low, high)
+    for k in range(g.succ_ptr[op], g.succ_ptr[op + 1]):
+        low, high = _between(s, g.succs[k], step, low, high)
+    low += 1
+    high -= 1
+    if low == high:
+        return step, step
+    place = low + _below(a, high - low)
+    if place >= step:
+        place += 1
+    if draw(a) < 0.3:
+        place = low if draw(a) < 0.5 else high
+        if place == step:
+            place = low + high - step
+    return step, place
+
+
+@inlined
+def _between(s: Sequence, op: int, step: int, low: int, high: int) -> tuple[int, int]:
+    """Narrow the places around a run to those that pass no run of an op."""
+    for number in range(s.times[op]):
+        place = s.places[op, number]
+        if place < step:
+            low = max(low, place)
+        else:
+            high = min(high, place)
+            break
+    return low, high

@@ -1,0 +1,137 @@
+"""Schedules that run ops several times, as graphs in which every run is an op of its own.
+
+Every run makes all outputs anew; a reader reads the latest run before it. So an order with repeated ops is the order
+of a larger graph, and what holds for graphs holds for it: prices, lifetimes, drawings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..graph.annotations import Annotations
+from ..base.errors import ScheduleError
+from ..graph.graph import CostGraph
+from ..graph.builder import GraphBuilder
+
+
+def repeated_ops(graph: CostGraph, order: Sequence[int]) -> list[int]:
+    """Return the ops that an order runs more than once, ascending."""
+    return np.flatnonzero(np.bincount(np.asarray(order, np.int64), minlength=graph.num_ops) > 1).tolist()
+
+
+def unrolled(graph: CostGraph, order: Sequence[int]) -> CostGraph:
+    """Return the graph of the runs of an order, whose input order is theirs.
+
+    A later run of an op is called `op (run 2)`. Persistent bytes are those of the first run, and what is final is made
+    by the last one. A control edge says that all runs of one op come before all of another: an op that reads what the
+    other one overwrites would otherwise read something else when it runs again.
+
+    Parameters
+    ----------
+    graph
+        What each run is a run of.
+    order
+        Shape `(runs,)`: ops, each at least once.
+
+    Raises
+    ------
+    ScheduleError
+        If an op never runs, runs again although it may not, or runs before its inputs; the message names it.
+    """
+    last = _last_runs(graph, order)
+    latest = np.full(graph.num_ops, -1, np.int64)
+    times = np.zeros(graph.num_ops, np.int64)
+    producer, is_control = graph.tensor_producer.tolist(), graph.is_control.tolist()
+    reads, first_read = graph.read_tensor.tolist(), graph.read_ptr.tolist()
+    aliases, sizes, finals = graph.alias_of.tolist(), graph.tensor_size.tolist(), graph.is_final.tolist()
+    waited = _waited_for(graph)
+    builder = GraphBuilder(graph.name)
+    for step, op in enumerate(order):
+        for follower in waited.get(op, ()):
+            if times[follower]:
+                raise ScheduleError(
+                    f"{graph.name}: op {graph.op_names[op]!r} runs again after op {graph.op_names[follower]!r}, "
+                    "which may only run after it"
+                )
+        tensors = reads[first_read[op] : first_read[op + 1]]
+        for tensor in tensors:
+            if latest[producer[tensor]] < 0:
+                raise ScheduleError(
+                    f"{graph.name}: op {graph.op_names[op]!r} runs before its input {graph.tensor_name(tensor)!r}"
+                )
+        data = [tensor for tensor in tensors if not is_control[tensor]]
+        made = [tensor for tensor in graph.outputs(op) if not is_control[tensor]]
+        times[op] += 1
+        builder.add_op(
+            graph.op_names[op] if times[op] == 1 else f"{graph.op_names[op]} (run {times[op]})",
+            inputs=[(int(latest[producer[t]]), t - int(graph.output_ptr[producer[t]])) for t in data],
+            control=[int(latest[producer[t]]) for t in tensors if is_control[t]],
+            outputs=[sizes[t] for t in made],
+            aliases=[data.index(aliases[t]) if aliases[t] >= 0 else -1 for t in made],
+            is_final=[finals[t] and last[op] == step for t in made],
+            runtime=float(graph.runtime[op]),
+            workspace=int(graph.workspace[op]),
+            persistent=int(graph.persistent[op]) if times[op] == 1 else 0,
+        )
+        latest[op] = step
+    return builder.build(_annotations(graph.annotations, order))
+
+
+def original_tensors(graph: CostGraph, order: Sequence[int]) -> list[int]:
+    """Return for each tensor of the graph of the runs which tensor of the graph it is, data tensors before control."""
+    control = set(np.flatnonzero(graph.is_control).tolist())
+    runs = unrolled(graph, order)
+    tensors: list[int] = []
+    for step, op in enumerate(order):
+        made = [tensor for tensor in graph.outputs(op) if tensor not in control]
+        waited = [tensor for tensor in graph.outputs(op) if tensor in control]
+        tensors += (made + waited)[: len(runs.outputs(step))]
+    return tensors
+
+
+def _annotations(known: Annotations, order: Sequence[int]) -> Annotations:
+    """Return the annotations of the runs; what is resident is read and written by every run of an op."""
+    runs_of: dict[int, list[int]] = {}
+    for step, op in enumerate(order):
+        runs_of.setdefault(int(op), []).append(step)
+
+    def runs(ops: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(step for op in ops for step in runs_of[op]))
+
+    def texts(values: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(values[op] for op in order) if values else ()
+
+    return Annotations(
+        modules=texts(known.modules),
+        lines=texts(known.lines),
+        phases=texts(known.phases),
+        residents=tuple(
+            replace(r, op=runs_of[r.op][0] if r.op >= 0 else -1, readers=runs(r.readers), writers=runs(r.writers))
+            for r in known.residents
+        ),
+        imported=known.imported,
+        view_offsets={(run, port): size for (op, port), size in known.view_offsets.items() for run in runs_of[op]},
+    )
+
+
+def _last_runs(graph: CostGraph, order: Sequence[int]) -> dict[int, int]:
+    """Return the last run of each op, after checking how often each runs."""
+    last = {int(op): step for step, op in enumerate(order)}
+    missing = [name for op, name in enumerate(graph.op_names) if op not in last]
+    if missing:
+        raise ScheduleError(f"{graph.name}: op {missing[0]!r} never runs")
+    for op in repeated_ops(graph, order):
+        if graph.runs_once[op]:
+            raise ScheduleError(f"{graph.name}: op {graph.op_names[op]!r} runs twice, but may only run once")
+    return last
+
+
+def _waited_for(graph: CostGraph) -> dict[int, list[int]]:
+    """Return for each op those that wait for it by a control edge."""
+    pointers, consumers = graph.consumers
+    control = np.flatnonzero(graph.is_control).tolist()
+    producer = graph.tensor_producer
+    return {int(producer[t]): consumers[pointers[t] : pointers[t + 1]].tolist() for t in control}

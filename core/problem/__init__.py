@@ -1,0 +1,1 @@
+"""What is asked: a graph, a machine, limits; and its answer, a schedule."""

@@ -1,0 +1,76 @@
+"""The addresses of a schedule: where each step puts what it makes, in the arena of its device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..base.arrays import IntArray
+from ..graph.graph import CostGraph
+from .schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Arena:
+    """What one device needs beside its persistent bytes.
+
+    Parameters
+    ----------
+    size
+        Bytes, a multiple of the alignment.
+    bound
+        The most bytes alive at any step of this schedule, each piece rounded up to the alignment: no addresses for it
+        take less.
+    """
+
+    size: int
+    bound: int
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether no addresses for this schedule take less."""
+        return self.size == self.bound
+
+
+@dataclass(frozen=True, eq=False)
+class Addresses:
+    """Offsets of everything that the steps of a schedule make; persistent bytes lie outside.
+
+    Parameters
+    ----------
+    alignment
+        What the offset of every buffer is a multiple of; a view lies within its buffer.
+    arenas
+        One per device.
+    made
+        Per step the offsets of the data tensors that it makes, in the order of the op's outputs; of a transfer, that of
+        the copy.
+    workspace
+        Shape `(steps,)`: the offset of the op's workspace; 0 where it has none.
+    is_repeatable
+        Whether the same call gives the same offsets: not if time ended the packing.
+    """
+
+    alignment: int
+    arenas: tuple[Arena, ...]
+    made: tuple[tuple[int, ...], ...]
+    workspace: IntArray
+    is_repeatable: bool = True
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether every arena equals its bound."""
+        return all(arena.is_optimal for arena in self.arenas)
+
+    def by_tensor(self, graph: CostGraph, schedule: Schedule) -> IntArray:
+        """Return the offset of each tensor on the device that makes it, of its last run, shape `(tensors,)`.
+
+        Control tensors, which hold no data, have -1.
+        """
+        offsets = np.full(graph.num_tensors, -1, np.int64)
+        for item, made in zip(schedule.items.tolist(), self.made, strict=True):
+            if item >= 0:
+                first = int(graph.output_ptr[item])
+                offsets[first : first + len(made)] = made
+        return offsets

@@ -1,0 +1,176 @@
+"""Tensors with a home: what the caller gives and keeps lies on one device from the first step to the last.
+
+On one device such a tensor is so many persistent bytes. On several it has a place of its own: an op without runtime
+at the end of the graph holds it, runs on its home, and every op that reads the tensor reads that of the op.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..graph.annotations import Resident
+from ..base.arrays import BoolArray, IndexArray, IntArray, csr, frozen
+from ..base.errors import GraphError
+from ..graph.graph import CostGraph
+from .resident_states import States, states_of
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GraphWithHomes(CostGraph):
+    """A graph whose residents are held by ops of their own, after those of the model; `with_homes` makes it.
+
+    Op `model.num_ops + n` holds resident `n` of `held`: it takes no time, its persistent bytes are the tensor's, and
+    tensor `model.num_tensors + n` is what others read; that takes no further bytes where its home is. What a writer
+    leaves of it is a view of that tensor, if anybody reads it: a copy of it takes as many bytes.
+    """
+
+    model: CostGraph = None  # type: ignore[assignment]
+    held: tuple[Resident, ...] = ()
+    states: tuple[States, ...] = ()
+    holds_all: bool = True
+
+    @cached_property
+    def is_written(self) -> BoolArray:
+        """Whether some op writes each resident in place, shape `(residents,)`."""
+        return frozen([bool(resident.writers) for resident in self.held], np.bool_)
+
+    def read_away(self, placement: IndexArray) -> IndexArray:
+        """Return the residents of which some op reads any state on another device than their home."""
+        pointers, readers = self.consumers
+        read = np.repeat(np.arange(self.num_tensors), np.diff(pointers))
+        number = self.root[read] - self.model.num_tensors
+        is_away = placement[readers] != placement[self.tensor_producer[read]]
+        found: IndexArray = np.unique(number[(number >= 0) & is_away])
+        return found
+
+
+def model_of(graph: CostGraph) -> CostGraph:
+    """Return a graph without homes: the model's own."""
+    return graph.model if isinstance(graph, GraphWithHomes) else graph
+
+
+def first_home(graph: CostGraph) -> int:
+    """Return how many ops of a graph are the model's own; those from there on hold residents."""
+    return model_of(graph).num_ops
+
+
+def holders(graph: CostGraph) -> list[int]:
+    """Return the op among whose persistent bytes each resident of the annotations is, -1 if it is not counted."""
+    held = graph.held if isinstance(graph, GraphWithHomes) else ()
+    place = {id(resident): first_home(graph) + number for number, resident in enumerate(held)}
+    return [place.get(id(resident), resident.op) for resident in graph.annotations.residents]
+
+
+def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
+    """Return a graph in which residents have a home; the model's own if there are none that need one.
+
+    Parameters
+    ----------
+    graph
+        A graph whose annotations say what is resident.
+    holds_all
+        Whether residents that a single op uses have a home of their own, too, rather than with that op.
+
+    Raises
+    ------
+    GraphError
+        If residents are said to have more bytes than the op that holds them has persistent ones.
+    """
+    if isinstance(graph, GraphWithHomes) and graph.holds_all == holds_all:
+        return graph
+    graph = model_of(graph)
+    held = tuple(
+        r for r in graph.annotations.residents if r.op >= 0 and r.size > 0 and (holds_all or len(_users(r)) > 1)
+    )
+    if not held:
+        return graph
+    ops, tensors, count = graph.num_ops, graph.num_tensors, len(held)
+    sizes, states = [r.size for r in held], tuple(states_of(graph, held))
+    read_ptr, read_tensor = _reads(graph, held, states)
+    size, alias = graph.tensor_size.copy(), graph.alias_of.copy()
+    for number, state in enumerate(states):
+        left = [*state.later.values()]
+        size[left], alias[left] = sizes[number], tensors + number
+    appended: dict[str, tuple[Any, Any]] = {
+        "runtime": ([0.0] * count, np.float64),
+        "workspace": ([0] * count, np.int64),
+        "is_final": ([False] * count, np.bool_),
+        "is_control": ([False] * count, np.bool_),
+        "runs_once": ([False] * count, np.bool_),
+    }
+    free_id = int(graph.op_ids.max()) + 1
+    return GraphWithHomes(
+        name=graph.name,
+        op_names=(*graph.op_names, *_names(graph, held)),
+        op_ids=frozen(np.append(graph.op_ids, np.arange(free_id, free_id + count)), np.int64),
+        persistent=frozen(np.append(_persistent_without(graph, held), sizes), np.int64),
+        output_ptr=frozen(np.append(graph.output_ptr, np.arange(tensors + 1, tensors + count + 1)), np.int32),
+        read_ptr=read_ptr,
+        read_tensor=read_tensor,
+        input_order=frozen(np.append(np.arange(ops, ops + count), graph.input_order), np.int32),
+        tensor_size=frozen(np.append(size, sizes), np.int64),
+        alias_of=frozen(np.append(alias, [-1] * count), np.int32),
+        annotations=_annotations(graph, count),
+        model=graph,
+        held=held,
+        states=states,
+        holds_all=holds_all,
+        **{name: frozen(np.append(getattr(graph, name), more), kind) for name, (more, kind) in appended.items()},
+    )
+
+
+def _persistent_without(graph: CostGraph, held: tuple[Resident, ...]) -> IntArray:
+    """Return the persistent bytes of ops that are not those of residents."""
+    persistent = graph.persistent.copy()
+    np.subtract.at(persistent, [r.op for r in held], [r.size for r in held])
+    if len(wrong := np.flatnonzero(persistent < 0)):
+        op = int(wrong[0])
+        raise GraphError(
+            f"{graph.name}: residents of op {graph.op_label(op)} have {int(graph.persistent[op] - persistent[op])} "
+            f"bytes, but it has {int(graph.persistent[op])} persistent bytes"
+        )
+    return persistent
+
+
+def _users(resident: Resident) -> list[int]:
+    return sorted({*resident.readers, *resident.writers, resident.op})
+
+
+def _reads(graph: CostGraph, held: tuple[Resident, ...], states: tuple[States, ...]) -> tuple[Any, Any]:
+    """Return what each op reads, with the states of residents that it reads or writes behind the rest."""
+    own = np.repeat(np.arange(graph.num_ops), np.diff(graph.read_ptr)), graph.read_tensor
+    more = [
+        (op, state.later.get(op, graph.num_tensors + number))
+        for number, (resident, state) in enumerate(zip(held, states, strict=True))
+        for op in _users(resident)
+    ]
+    rows, columns = np.array(more, np.int64).reshape(-1, 2).T
+    return csr(np.append(own[0], rows), np.append(own[1], columns), graph.num_ops + len(held))
+
+
+def _names(graph: CostGraph, held: tuple[Resident, ...]) -> list[str]:
+    """Return a name for each resident that nothing else has."""
+    taken = set(graph.op_names)
+    names = []
+    for resident in held:
+        name = resident.name or "resident"
+        while name in taken:
+            name += "'"
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _annotations(graph: CostGraph, count: int) -> Any:
+    """Return the remarks on the ops, with empty ones on those that hold residents."""
+    known = graph.annotations
+    longer: Any = {
+        name: (*values, *("",) * count)
+        for name in ("modules", "lines", "phases", "devices")
+        if (values := getattr(known, name))
+    }
+    return replace(known, **longer)

@@ -1,0 +1,341 @@
+"""Nodes and edges with attributes, as DOT and node-link JSON hold them, and the graph that they stand for.
+
+A node is an op. Its attributes: `size` (or `output_size`), bytes of its output, or a list, one per port; `runtime`,
+microseconds; `workspace` and `persistent`, bytes; `final`, whether its outputs are kept to the end, for all or per
+port; `once`, whether it may not be computed again; `module`, `line` and `phase`, texts that say where it comes from.
+An edge is a tensor that its target reads: port
+`port` (0) of its source. An edge with a `size` is a tensor of its own, which edges of the same source and `port` share.
+An edge with `alias`, a port of its target or a list of them, makes these views of its tensor. An edge with `control`
+true is an order without a tensor. Units may be written: `4KiB`, `5ms`. What is not given is 0, false or empty.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...graph.annotations import NO_ANNOTATIONS, PHASES, Annotations
+from ...base.errors import FormatError, UsageError
+from ...files.reading import shown
+from ...graph.graph import CostGraph
+from ...graph.builder import GraphBuilder
+from ...base.units import parse_bytes, parse_microseconds
+
+Attributes = Mapping[str, Any]
+NODE_ATTRIBUTES = (
+    "size",
+    "output_size",
+    "runtime",
+    "workspace",
+    "persistent",
+    "final",
+    "once",
+    "module",
+    "line",
+    "phase",
+)
+EDGE_ATTRIBUTES = ("size", "port", "alias", "control")
+_DRAWING_ATTRIBUTES = re.compile(
+    r"arrow\w+|\w*color\w*|font\w+|head\w+|label\w*|same(head|tail)|tail\w+|[hl]?(href|url|URL|head|tail|p)|[xyz]|xlabel|xlp"
+    r"|align|bb|class|comment|constraint|decorate|dir|distortion|fixedsize|gradientangle|group|height|id|image|key|layer"
+    r"|margin|minlen|name|nojustify|ordering|orientation|penwidth|peripheries|pos|rank|rects|regular|shape|sides|skew"
+    r"|style|target|title|tooltip|weight|width"
+)
+_REMARKS = {"module": "modules", "line": "lines", "phase": "phases"}
+"""The field of `Annotations` for each attribute that is a remark."""
+_EXPECTED = {
+    "final": "true or false",
+    "once": "true or false",
+    "control": "true or false",
+    "runtime": "microseconds, like 12.5 or 3ms",
+    "port": "a whole number",
+    "alias": "a whole number",
+}
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
+
+
+class Edge(NamedTuple):
+    """From a producer to a consumer, both by name."""
+
+    source: str
+    target: str
+    attributes: Attributes
+
+
+class AttributedGraph(NamedTuple):
+    """A graph file as written: nodes by name in file order, and edges, repeats included."""
+
+    nodes: dict[str, Attributes]
+    edges: list[Edge]
+
+
+def cost_graph(written: AttributedGraph, path: str, default_size: int | None, note: Callable[[str], None]) -> CostGraph:
+    """Return the graph that nodes and edges stand for.
+
+    Parameters
+    ----------
+    written
+        What the file says.
+    path
+        Of the file; its stem names the graph.
+    default_size
+        Bytes of the output of a node that neither gives a size nor has edges that all do.
+    note
+        Called with remarks: attributes that were ignored, an order that is not topological, no runtimes.
+
+    Raises
+    ------
+    FormatError
+        Naming the node or edge whose size is missing or whose attribute is wrong.
+    GraphError
+        If the graph has a cycle or breaks another rule.
+    """
+    places = {name: place for place, name in enumerate(written.nodes)}
+    ports = _Ports(written, path, default_size)
+    inputs: list[list[tuple[int, int]]] = [[] for _ in places]
+    control: list[list[int]] = [[] for _ in places]
+    views: list[dict[int, int]] = [{} for _ in places]
+    for edge in written.edges:
+        source, target = places[edge.source], places[edge.target]
+        if _is_control(edge, path):
+            control[target].append(source)
+        else:
+            _add_views(views[target], edge, len(inputs[target]), path)
+            inputs[target].append((source, ports.port_of(edge)))
+    builder = GraphBuilder(Path(path).stem, path)
+    for place, (name, attributes) in enumerate(written.nodes.items()):
+        where = f"{path}: node '{name}'"
+        outputs = ports.outputs[name]
+        absent = [port for port in views[place] if port not in range(len(outputs))]
+        if absent:
+            raise FormatError(f"{where} has {len(outputs)} outputs, so that an edge cannot alias its port {absent[0]}")
+        builder.add_op(
+            name,
+            inputs=inputs[place],
+            control=control[place],
+            outputs=outputs,
+            aliases=[views[place].get(port, -1) for port in range(len(outputs))],
+            is_final=_final(attributes, ports.declared[name], len(outputs), where),
+            runtime=_value(attributes, "runtime", _microseconds, 0.0, where),
+            workspace=_value(attributes, "workspace", _bytes, 0, where),
+            persistent=_value(attributes, "persistent", _bytes, 0, where),
+            runs_once=_value(attributes, "once", _truth, False, where),
+        )
+    graph = builder.build(_annotations(written))
+    _remark(written, graph, path, note)
+    return graph
+
+
+def written_graph(graph: CostGraph) -> AttributedGraph:
+    """Return the nodes and edges that stand for a graph: `cost_graph` makes it again, with ids from 0 on.
+
+    Of the annotations, modules, lines and phases are attributes; the others, which are of no one op, are left out.
+    """
+    producer = graph.tensor_producer.tolist()
+    start = graph.output_ptr.tolist()
+    read_start, reads = graph.read_ptr.tolist(), graph.read_tensor.tolist()
+    remarks = [(name, texts) for name, field in _REMARKS.items() if (texts := getattr(graph.annotations, field))]
+    nodes: dict[str, Attributes] = {}
+    edges = []
+    for op, name in enumerate(graph.op_names):
+        read = reads[read_start[op] : read_start[op + 1]]
+        ports = [tensor for tensor in graph.outputs(op) if not graph.is_control[tensor]]
+        node: dict[str, Any] = {"size": [int(graph.tensor_size[tensor]) for tensor in ports]}
+        for key, value in (
+            ("runtime", float(graph.runtime[op])),
+            ("workspace", int(graph.workspace[op])),
+            ("persistent", int(graph.persistent[op])),
+        ):
+            if value:
+                node[key] = value
+        if graph.runs_once[op]:
+            node["once"] = True
+        if graph.is_final[ports].any():
+            node["final"] = [bool(graph.is_final[tensor]) for tensor in ports]
+        node.update((attribute, texts[op]) for attribute, texts in remarks if texts[op])
+        nodes[name] = node
+        views = defaultdict(list)
+        for port, tensor in enumerate(ports):
+            if graph.alias_of[tensor] >= 0:
+                views[int(graph.alias_of[tensor])].append(port)
+        for tensor in read:
+            source = producer[tensor]
+            is_control = graph.is_control[tensor]
+            attributes: dict[str, Any] = {"control": True} if is_control else {"port": tensor - start[source]}
+            if tensor in views:
+                attributes["alias"] = views.pop(tensor)
+            edges.append(Edge(graph.op_names[source], name, attributes))
+    return AttributedGraph(nodes, edges)
+
+
+def _annotations(written: AttributedGraph) -> Annotations:
+    modules, lines, phases = (_remarks(written, name) for name in _REMARKS)
+    return Annotations(modules, lines, phases) or NO_ANNOTATIONS
+
+
+def _remarks(written: AttributedGraph, name: str) -> tuple[str, ...]:
+    remarks = tuple(_remark_of(attributes, name) or "" for attributes in written.nodes.values())
+    return remarks if any(remarks) else ()
+
+
+def _remark_of(attributes: Attributes, name: str) -> str | None:
+    """Return a node's `module`, `line` or `phase`, or None where another tool means something else by it."""
+    value = attributes.get(name, "")
+    is_meant = isinstance(value, str) and (name != "phase" or value in PHASES)
+    return value if is_meant else None
+
+
+class _Ports:
+    """The output ports of each node: those that it declares, then those that its edges do."""
+
+    def __init__(self, written: AttributedGraph, path: str, default_size: int | None) -> None:
+        self.path = path
+        self.outputs: dict[str, list[int]] = {}
+        sized_edges = any("size" in edge.attributes for edge in written.edges)
+        unsized = {e.source for e in written.edges if "size" not in e.attributes and not _is_control(e, path)}
+        producing = {edge.source for edge in written.edges}
+        for name, attributes in written.nodes.items():
+            sizes = _sizes(attributes, f"{path}: node '{name}'")
+            if sizes is None:
+                is_needed = name in unsized or (name not in producing and not sized_edges)
+                if is_needed and default_size is None:
+                    raise FormatError(_missing_size(name, attributes, path))
+                sizes = [default_size] if is_needed and default_size is not None else []
+            self.outputs[name] = sizes
+        self.declared = {name: len(sizes) for name, sizes in self.outputs.items()}
+        self._shared: dict[tuple[str, str], int] = {}
+
+    def port_of(self, edge: Edge) -> int:
+        """Return the port of its source that an edge reads, added if the edge gives its size."""
+        where = f"{self.path}: edge '{edge.source}' -> '{edge.target}'"
+        outputs = self.outputs[edge.source]
+        if "size" not in edge.attributes:
+            return int(_value(edge.attributes, "port", _whole, 0, where))
+        size = _value(edge.attributes, "size", _bytes, 0, where)
+        if "port" not in edge.attributes:
+            outputs.append(size)
+            return len(outputs) - 1
+        label = str(edge.attributes["port"])
+        declared = self.declared[edge.source]
+        if label.isdecimal() and int(label) < declared:
+            port = int(label)
+        else:
+            port = self._shared.setdefault((edge.source, label), len(outputs))
+        if port == len(outputs):
+            outputs.append(size)
+        elif outputs[port] != size:
+            raise FormatError(f"{where} has the size {size}, but port {label} has {outputs[port]} bytes elsewhere")
+        return port
+
+
+def _missing_size(name: str, attributes: Attributes, path: str) -> str:
+    others = _unknown([attributes], NODE_ATTRIBUTES)
+    has = f" (it has {', '.join(others)})" if others else ""
+    ways = "give it size=BYTES, its edges a size each, or a default size (--default-size, default_size)"
+    return f"{path}: node '{name}' has no size{has}; {ways}"
+
+
+def _is_control(edge: Edge, path: str) -> bool:
+    return bool(_value(edge.attributes, "control", _truth, False, f"{path}: edge '{edge.source}' -> '{edge.target}'"))
+
+
+def _sizes(attributes: Attributes, where: str) -> list[int] | None:
+    names = [name for name in ("size", "output_size") if name in attributes]
+    if len(names) > 1:
+        raise FormatError(f"{where} has both size and output_size, which mean the same; keep one")
+    return [_convert(item, names[0], _bytes, where) for item in _listed(attributes[names[0]])] if names else None
+
+
+def _listed(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        return value.split(",") if value.strip() else []
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _final(attributes: Attributes, declared: int, ports: int, where: str) -> list[bool]:
+    """Return whether each port is final: by one value for all, or by one for each that the node declares."""
+    values = [_convert(item, "final", _truth, where) for item in _listed(attributes.get("final", False))]
+    if len(values) == 1:
+        return values * ports
+    if len(values) != declared:
+        raise FormatError(f"{where} has {declared} sizes but {len(values)} values of final; give as many, or one")
+    return values + [False] * (ports - declared)
+
+
+def _add_views(views: dict[int, int], edge: Edge, argument: int, path: str) -> None:
+    """Add to `views`, by port of the target, the argument that the edge says it is a view of."""
+    where = f"{path}: edge '{edge.source}' -> '{edge.target}'"
+    for item in _listed(edge.attributes.get("alias", [])):
+        port = _convert(item, "alias", _whole, where)
+        if port in views:
+            raise FormatError(f"{where} aliases port {port} of its target, and so does another edge; keep one")
+        views[port] = argument
+
+
+def _value(attributes: Attributes, name: str, parse: Callable[[Any], Any], missing: Any, where: str) -> Any:
+    return _convert(attributes[name], name, parse, where) if name in attributes else missing
+
+
+def _convert(value: Any, name: str, parse: Callable[[Any], Any], where: str) -> Any:
+    try:
+        return parse(value)
+    except (UsageError, ValueError, TypeError, OverflowError) as error:
+        expected = _EXPECTED.get(name, "bytes, like 4096 or 4KiB")
+        text = shown(value)
+        raise FormatError(f"{where} has the {name} {text}, which is not understood; write {expected}") from error
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, str):
+        return parse_bytes(value)
+    return _whole(value)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or float(value) != int(float(value)):
+        raise ValueError(value)
+    return int(value)
+
+
+def _microseconds(value: Any) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = parse_microseconds(value)
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise ValueError(value)
+    return number
+
+
+def _truth(value: Any) -> bool:
+    truth = _TRUTH.get(str(value).strip().lower())
+    if truth is None:
+        raise ValueError(value)
+    return truth
+
+
+def _remark(written: AttributedGraph, graph: CostGraph, path: str, note: Callable[[str], None]) -> None:
+    unknown = {*_unknown(written.nodes.values(), NODE_ATTRIBUTES)}
+    unknown.update(
+        name for name in _REMARKS if any(_remark_of(attributes, name) is None for attributes in written.nodes.values())
+    )
+    unknown.update(_unknown((edge.attributes for edge in written.edges), EDGE_ATTRIBUTES))
+    if unknown:
+        note(
+            f"{path}: attributes that schedopt does not use were ignored: {', '.join(sorted(unknown))}; it reads "
+            f"{', '.join(NODE_ATTRIBUTES)} of nodes and {', '.join(EDGE_ATTRIBUTES)} of edges"
+        )
+    if not graph.runtime.any():
+        note(f"{path}: no node has a runtime, so every op takes 0 us")
+    if (graph.input_order[1:] < graph.input_order[:-1]).any():
+        note(f"{path}: the nodes are not in a topological order; the first one that is ready is taken next")
+
+
+def _unknown(attributes: Iterable[Attributes], known: tuple[str, ...]) -> list[str]:
+    """Return the names that are neither known nor a matter of drawing."""
+    names = dict.fromkeys(name for each in attributes for name in each)
+    return [name for name in names if name not in known and not _DRAWING_ATTRIBUTES.fullmatch(name)]

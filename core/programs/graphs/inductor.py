@@ -1,0 +1,307 @@
+"""Buffer graphs of PyTorch Inductor (`torch._inductor.memory.export_graph_for_simulator`).
+
+`torch.compile` writes one per compiled graph to the folder that `TORCH_TRACE` names, if
+`torch._inductor.config.reorder_for_peak_memory_debug` is set. An op here is one of Inductor's nodes (kernels, after
+fusion), in the order before Inductor reorders them; the graph's peak in this order is what Inductor's
+`estimate_peak_memory` gives for it:
+
+- The inputs that can be freed are there from the start: ports of one op `inputs`, which everything waits for. Weights
+  and the caller's inputs are not in the file.
+- A buffer of several parts is allocated by its producer and freed part by part: a port per part, of which the op
+  that unpacks it returns a view.
+- A buffer written in place goes on under a new name of no bytes. Inductor keeps the original as long as it is used,
+  and says so in `deps`.
+
+The file says what keeps a buffer alive, not which order Inductor enforces beyond that. An op that writes a buffer in
+place gets a control edge from every earlier reader of what it reads; writes into weights and the caller's inputs
+cannot be seen. The file has no runtimes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+from ...base.errors import FormatError
+from ...files.reading import parse_json, read_json, shown
+from ...graph.graph import CostGraph
+from ...graph.builder import GraphBuilder
+from ..options import ImportOptions
+
+_SUFFIX = "_fused"
+_Value = TypeVar("_Value", bool, int, list[Any])
+
+
+class _Buffer(NamedTuple):
+    """A buffer as written; `reads` are those that the node that makes it needs."""
+
+    name: str
+    allocated: int
+    freed: int
+    is_input: bool
+    is_output: bool
+    reads: tuple[str, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the result of an op with several outputs, which are freed one by one."""
+        return self.allocated > 0 and self.freed == 0
+
+    @property
+    def is_renamed(self) -> bool:
+        """Whether it is a buffer written in place, under its new name, or the result of an op without results."""
+        return self.allocated == 0 and self.freed == 0
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is one of several outputs, allocated with the others."""
+        return self.allocated == 0 and self.freed > 0
+
+
+def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
+    """Read a buffer graph: its JSON, a `TORCH_TRACE` log, or a folder of logs.
+
+    Raises
+    ------
+    FormatError
+        If there is no buffer graph or several and `options.graph` names none of them, or one is damaged.
+    GraphError
+        If its dependencies have a cycle.
+    """
+    if Path(model).is_dir() or _is_log(model):
+        traced = dict(_traced_graphs(Path(model)))
+        name = _chosen(list(traced), model, options.graph)
+        where = f"{model}: graph '{name}'"
+        document = _parsed_payload(traced[name], where)
+    else:
+        name, where = _chosen([Path(model).stem], model, options.graph), model
+        document = read_json(model)
+    graph = buffer_graph(document, name, where)
+    note(f"{where}: Inductor writes no runtimes, so every op takes 0 us; weights and the caller's inputs are left out")
+    return graph
+
+
+def _is_log(model: str) -> bool:
+    try:
+        with Path(model).open("rb") as file:
+            return not file.read(4096).lstrip().startswith(b"{")
+    except OSError as error:
+        raise FormatError(f"{model}: cannot be read: {error.strerror or error}") from error
+
+
+def _chosen(names: list[str], model: str, wanted: str | None) -> str:
+    if not names:
+        raise FormatError(
+            f"{model}: no buffer graph of Inductor in it; set torch._inductor.config.reorder_for_peak_memory_debug = "
+            "True and compile with TORCH_TRACE=FOLDER and TORCHINDUCTOR_FORCE_DISABLE_CACHES=1"
+        )
+    if wanted is None and len(names) > 1:
+        raise FormatError(f"{model}: it holds {len(names)} graphs; choose one by --graph: {', '.join(names)}")
+    if wanted is not None and wanted not in names:
+        raise FormatError(f"{model}: it holds no graph '{wanted}'; choose from {', '.join(names)}")
+    return wanted or names[0]
+
+
+def _traced_graphs(model: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name and the lines of each buffer graph in a log, or in all logs of a folder."""
+    counts: defaultdict[str, int] = defaultdict(int)
+    for log in sorted(path for path in model.rglob("*.log")) if model.is_dir() else [model]:
+        for artifact, lines in _artifacts(log):
+            name = artifact.removesuffix(_SUFFIX)
+            counts[name] += 1
+            yield (name if counts[name] == 1 else f"{name}#{counts[name]}"), lines
+
+
+def _artifacts(log: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the artifacts of `torch._logging.trace_structured` that are buffer graphs: name, and lines of payload."""
+    name, payload = "", list[str]()
+    try:
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if line.startswith("\t"):
+                    if name:
+                        payload.append(line[1:])
+                    continue
+                if name:
+                    yield name, payload
+                name, payload = _artifact_name(line), []
+    except OSError as error:
+        raise FormatError(f"{log}: cannot be read: {error.strerror or error}") from error
+    if name:
+        yield name, payload
+
+
+def _artifact_name(line: str) -> str:
+    """Return the name of the buffer graph that a line of a log announces, else nothing."""
+    match = re.match(r"[VDIWE]\d{4} [^\]]*\] (\{\"artifact\".*\})\s*$", line)
+    try:
+        name = str(json.loads(match[1])["artifact"]["name"]) if match else ""
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return name if name.endswith(_SUFFIX) else ""
+
+
+def _parsed_payload(lines: list[str], where: str) -> Any:
+    def refuse(what: str) -> NoReturn:
+        raise FormatError(f"{where}: the log is truncated or damaged there ({what})")
+
+    return parse_json("".join(lines), refuse)
+
+
+def buffer_graph(document: Any, name: str, where: str, after: Mapping[str, Collection[str]] | None = None) -> CostGraph:
+    """Return the graph of a buffer graph document.
+
+    Parameters
+    ----------
+    document
+        `{"nodes": [{"name", "buffer_names"}], "buffers": [{"name", "size_alloc", "size_free", "is_input",
+        "is_output", "deps"}]}`, sizes in bytes.
+    name, where
+        Of the graph, and what errors call it.
+    after
+        Per node the nodes that it has to follow, where Inductor itself is there to say so; by default what the document
+        tells.
+
+    Raises
+    ------
+    FormatError
+        If it is something else, or names, sizes or parts do not fit together.
+    GraphError
+        If the dependencies have a cycle.
+    """
+    nodes, buffers = _parsed(document, where)
+    wholes = _wholes(nodes, buffers, where)
+    inputs = [buffer for buffer in buffers.values() if buffer.is_input]
+    first = 1 if inputs else 0
+    builder = GraphBuilder(name, where)
+    if inputs:
+        sizes, final = [buffer.allocated for buffer in inputs], [buffer.is_output for buffer in inputs]
+        builder.add_op("inputs", outputs=sizes, is_final=final, runs_once=True)
+    ports = [_ports(made, buffers, wholes) for made in nodes.values()]
+    place = {buffer.name: (0, port) for port, buffer in enumerate(inputs)}
+    for op, each in enumerate(ports, start=first):
+        place.update({port.name: (op, at) for at, port in enumerate(each)})
+    maker = {buffer: op for op, made in enumerate(nodes.values(), start=first) for buffer in made}
+    number = {node: op for op, node in enumerate(nodes, start=first)}
+    readers: defaultdict[str, list[int]] = defaultdict(list)
+    for op, ((node, made), own) in enumerate(zip(nodes.items(), ports, strict=True), start=first):
+        needed = [buffer for buffer in buffers[made[0]].reads if buffer not in made]
+        views = [port.view_of for port in own if port.view_of]
+        reads = views + [buffer for buffer in needed if not buffers[buffer].is_whole]
+        control = {maker[buffer] for buffer in needed if buffers[buffer].is_whole}
+        control -= {place[view][0] for view in views}
+        if after is not None:
+            control.update(number[earlier] for earlier in after[node])
+        elif any(buffers[buffer].is_renamed for buffer in made):
+            control.update(reader for buffer in needed for reader in readers[buffer])
+        if inputs and not reads and not control:
+            control.add(0)
+        builder.add_op(
+            node,
+            inputs=[place[buffer] for buffer in reads],
+            control=sorted(control),
+            outputs=[port.size for port in own],
+            aliases=[views.index(port.view_of) if port.view_of else -1 for port in own],
+            is_final=[port.is_final for port in own],
+            runs_once=True,  # the file does not say which kernels draw random numbers or write in place
+        )
+        for buffer in needed:
+            readers[buffer].append(op)
+    return builder.build()
+
+
+class _Port(NamedTuple):
+    name: str
+    size: int
+    is_final: bool = False
+    view_of: str = ""
+
+
+def _ports(made: list[str], buffers: Mapping[str, _Buffer], wholes: Mapping[str, str]) -> list[_Port]:
+    """Return the ports of the op that makes some buffers; those for parts that other ops unpack have names of both."""
+    ports = []
+    for name in made:
+        buffer = buffers[name]
+        if buffer.is_whole:
+            parts = [part for part, whole in wholes.items() if whole == name and part not in made]
+            ports += [_Port(f"{name}/{part}", buffers[part].freed) for part in parts]
+        else:
+            is_unpacked = name in wholes and wholes[name] not in made
+            view_of = f"{wholes[name]}/{name}" if is_unpacked else ""
+            ports.append(_Port(name, buffer.freed, buffer.is_output, view_of))
+    return ports
+
+
+def _wholes(nodes: Mapping[str, list[str]], buffers: Mapping[str, _Buffer], where: str) -> dict[str, str]:
+    """Return for each part what it is a part of."""
+    made_with = {buffer: made for made in nodes.values() for buffer in made}
+    wholes: dict[str, str] = {}
+    sizes: defaultdict[str, int] = defaultdict(int)
+    for name, buffer in buffers.items():
+        if not buffer.is_part:
+            continue
+        candidates = [other for other in {*buffer.reads, *made_with.get(name, ())} if buffers[other].is_whole]
+        if len(candidates) != 1:
+            raise FormatError(
+                f"{where}: buffer '{name}' is freed but never allocated, and is a part of {len(candidates)} buffers"
+            )
+        wholes[name] = candidates[0]
+        sizes[candidates[0]] += buffer.freed
+    for name, buffer in buffers.items():
+        if buffer.is_whole and sizes[name] != buffer.allocated:
+            raise FormatError(
+                f"{where}: buffer '{name}' allocates {buffer.allocated} bytes, but its parts free {sizes[name]}"
+            )
+        if not (buffer.is_whole or buffer.is_part) and buffer.allocated != buffer.freed:
+            raise FormatError(f"{where}: buffer '{name}' allocates {buffer.allocated} bytes but frees {buffer.freed}")
+    return wholes
+
+
+def _of_type(kind: type[_Value], entry: dict[str, Any], field: str) -> _Value:
+    """Return a field of a buffer: no number for a truth, no infinity for a size."""
+    value = entry[field]
+    if type(value) is not kind:
+        raise ValueError(f"{field} is {shown(value)}")
+    return value
+
+
+def _parsed(document: Any, where: str) -> tuple[dict[str, list[str]], dict[str, _Buffer]]:
+    """Return the buffers that each node makes, by its name in the given order, and the buffers by name."""
+    try:
+        buffers = {
+            str(entry["name"]): _Buffer(
+                str(entry["name"]),
+                _of_type(int, entry, "size_alloc"),
+                _of_type(int, entry, "size_free"),
+                _of_type(bool, entry, "is_input"),
+                _of_type(bool, entry, "is_output"),
+                tuple(map(str, _of_type(list, entry, "deps"))),
+            )
+            for entry in document["buffers"]
+        }
+        nodes = {
+            str(entry["name"]): [name for name in map(str, entry["buffer_names"]) if name in buffers]
+            for entry in document["nodes"]
+        }
+        is_unique = len(nodes) == len(document["nodes"]) and len(buffers) == len(document["buffers"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise FormatError(f"{where}: not a buffer graph of Inductor, or of another version: {reason}") from error
+    made = [buffer for each in nodes.values() for buffer in each]
+    made_once = set(made)
+    if not is_unique or len(made) != len(made_once):
+        raise FormatError(f"{where}: a node or a buffer is there twice")
+    for node, names in nodes.items():
+        if not names:
+            raise FormatError(f"{where}: node '{node}' has no buffers, so the file does not say what it needs")
+    for name, buffer in buffers.items():
+        if not buffer.is_input and name not in made_once:
+            raise FormatError(f"{where}: no node makes the buffer '{name}'")
+        for needed in buffer.reads:
+            if needed not in buffers:
+                raise FormatError(f"{where}: buffer '{name}' needs '{needed}', which is not in the file")
+    return nodes, buffers

@@ -1,0 +1,260 @@
+"""An execution trace as a graph: storages become tensors, so any eager program is a graph, without its model.
+
+An op of the graph is an op of PyTorch that is not made of others (`aten::linear` is, `aten::addmm` is not), as in an
+exported program. What runs inside it, and the memory that it takes there, is its workspace. Views make nothing and
+are left out: what reads one reads its storage.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from ...graph.annotations import Annotations, Resident
+from ...base.errors import FormatError
+from ...files.costgraph import graph_name
+from ...graph.graph import CostGraph
+from ...graph.builder import GraphBuilder
+from ...base.units import format_bytes
+from ..accesses import StorageAccesses
+from ..options import ImportOptions
+from ..roofline import Roofline
+from . import operators
+from .nodes import Tensor, TraceNode, read_roots, tensors_in
+
+_PHASES = {"autograd::engine::evaluate_function": "backward", "Optimizer.step": "update"}
+_COLLECTIVES = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
+
+
+def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
+    """Import an execution trace, plain or gzip.
+
+    Every order of the graph keeps what its ops do to memory in the order of the trace: reads, writes in place, random
+    numbers, and collectives among each other.
+
+    Raises
+    ------
+    FormatError
+        If the file is no execution trace, or damaged, or has no op with a tensor.
+    """
+    roots = read_roots(model)
+    imported = _Import(Roofline(options.flops, options.memory_bandwidth))
+    for root in roots:
+        imported.walk(root, "forward")
+    if not imported.ops:
+        raise FormatError(f"{model}: no op in the trace reads or makes a tensor; was the observer started?")
+    return imported.graph(graph_name(re.sub(r"\.json(\.gz)?$", "", model)), model, note)
+
+
+@dataclass
+class _Storage:
+    """Memory from its first tensor to its last: an address may hold several, one after the other."""
+
+    device: str
+    size: int
+    producer: int | None
+    place: tuple[int, int] | None = None
+    """The op and port through which it is read; None while the program holds it."""
+    readers: list[int] = field(default_factory=list)
+    writers: list[int] = field(default_factory=list)
+    is_replaced: bool = False
+    """Whether another storage has its address later, so it was dropped before."""
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether nothing reads it after it was written last."""
+        return max(self.readers, default=-1) <= max(self.writers, default=self.producer or 0)
+
+
+@dataclass
+class _Op:
+    node: TraceNode
+    phase: str
+    inputs: list[tuple[int, int]]
+    control: set[int]
+    made: list[_Storage]
+    rewritten: list[tuple[_Storage, int]]
+    """Storages written in place, and the index into `inputs` of each."""
+    workspace: int
+    microseconds: float
+    runs_once: bool
+    persistent: int = 0
+
+
+class _Import:
+    """One walk over the trace in the order in which nodes began."""
+
+    def __init__(self, roofline: Roofline) -> None:
+        self.roofline = roofline
+        self.ops: list[_Op] = []
+        self.storages: list[_Storage] = []
+        self.current: dict[int, _Storage] = {}
+        self.accesses = StorageAccesses()
+        self.last: dict[str, int] = {}
+        self.handed = 0
+
+    def walk(self, node: TraceNode, phase: str) -> None:
+        """Import what ran in a node, which is an op or something around ops."""
+        stack = [(node, phase)]
+        while stack:
+            node, phase = stack.pop()
+            if node.children and (not node.schema or operators.is_composite(node.schema)):
+                is_collective = node.name.startswith(_COLLECTIVES)
+                phase = next((late for start, late in _PHASES.items() if node.name.startswith(start)), phase)
+                if not is_collective:
+                    stack.extend((child, phase) for child in reversed(node.children))
+                    continue
+            if node.schema or node.is_kernel or node.name.startswith(_COLLECTIVES):
+                self._add(node, phase)
+
+    def _add(self, node: TraceNode, phase: str) -> None:
+        """Add an op, unless it makes and changes nothing and tells nothing: a view, or a question about settings."""
+        is_trusted = bool(node.schema) and not node.name.startswith(_COLLECTIVES)
+        written_at = operators.written_arguments(node.schema) if is_trusted else None
+        reads: dict[int, _Storage] = {}
+        writes: set[int] = set()
+        for place, value in enumerate(node.inputs):
+            is_written = written_at is None or place in written_at
+            for tensor in tensors_in([value]):
+                if not tensor.elements or (not is_written and self._is_number(tensor)):
+                    continue
+                reads[tensor.storage] = self._given(tensor)
+                if is_written:
+                    writes.add(tensor.storage)
+        made = {tensor.storage: tensor for tensor in node.outputs if tensor.elements and tensor.storage not in reads}
+        if not made and not writes and (node.outputs or not reads):
+            return
+        op = len(self.ops)
+        sizes, workspace = _inner_memory(node, made)
+        control = self.accesses.add(op, [id(s) for s in reads.values()], {id(reads[at]) for at in writes})
+        ordered = list(_ordered_kinds(node))
+        for kind in ordered:
+            control |= {self.last[kind]} if kind in self.last else set()
+            self.last[kind] = op
+        inputs = [storage.place for storage in reads.values() if storage.place is not None]
+        rewritten = [(reads[at], inputs.index(found)) for at in writes if (found := reads[at].place) is not None]
+        for at, storage in reads.items():
+            (storage.writers if at in writes else storage.readers).append(op)
+        for port, (storage, _) in enumerate(rewritten, start=len(made)):
+            storage.place = (op, port)
+        made_storages = [self._made(tensor, sizes[at], op, port) for port, (at, tensor) in enumerate(made.items())]
+        self.handed += not made and not writes
+        control -= {producer for producer, _ in inputs}
+        microseconds = operators.microseconds(node, self.roofline, {**reads, **self.current})
+        runs_once = bool(writes or ordered or not is_trusted)
+        self.ops.append(_Op(node, phase, inputs, control, made_storages, rewritten, workspace, microseconds, runs_once))
+
+    def _is_number(self, tensor: Tensor) -> bool:
+        """Whether an argument is a number of Python that PyTorch made a tensor of: nothing ever made its storage."""
+        if tensor.shape or tensor.device != "cpu" or tensor.elements > 1:
+            return False
+        held = self.current.get(tensor.storage)
+        return held is None or held.size != tensor.item or held.producer is None
+
+    def _given(self, tensor: Tensor) -> _Storage:
+        """Return the storage of an argument; one that nothing made is the program's own."""
+        storage = self.current.get(tensor.storage)
+        if storage is None:
+            storage = self.current[tensor.storage] = _Storage(tensor.device, 0, None)
+            self.storages.append(storage)
+        if storage.producer is None and not tensor.is_expanded:
+            storage.size = max(storage.size, tensor.extent)
+        return storage
+
+    def _made(self, tensor: Tensor, size: int, op: int, port: int) -> _Storage:
+        if tensor.storage in self.current:
+            self.current[tensor.storage].is_replaced = True
+        storage = self.current[tensor.storage] = _Storage(tensor.device, size, op, (op, port))
+        self.storages.append(storage)
+        return storage
+
+    def graph(self, name: str, where: str, note: Callable[[str], None]) -> CostGraph:
+        """Return the graph, and say what a trace cannot tell."""
+        bytes_on = Counter[str]()
+        for storage in self.storages:
+            bytes_on[storage.device] += storage.size
+        device = bytes_on.most_common(1)[0][0]
+        kept = [s for s in self.storages if s.producer is not None and s.is_unread and not s.is_replaced]
+        residents = list(self._residents(device))
+        for resident in residents:
+            self.ops[resident.op].persistent += resident.size
+        builder = GraphBuilder(name, where)
+        final = set(map(id, kept))
+        for number, op in enumerate(self.ops):
+            outputs = [*op.made, *(storage for storage, _ in op.rewritten)]
+            builder.add_op(
+                op.node.name.removeprefix("aten::"),
+                op_id=number,
+                inputs=op.inputs,
+                control=sorted(op.control),
+                outputs=[s.size if s.device == device else 0 for s in outputs],
+                aliases=[-1] * len(op.made) + [at for _, at in op.rewritten],
+                is_final=[id(s) in final and s.place == (number, port) for port, s in enumerate(outputs)],
+                runtime=op.microseconds,
+                workspace=op.workspace,
+                persistent=op.persistent,
+                runs_once=op.runs_once,
+            )
+        held = format_bytes(sum(storage.size for storage in kept))
+        note(
+            f"{where}: a trace does not say how long a program holds what it made: what is read is dropped after its "
+            f"last reader; {len(kept):,} results that nothing reads, {held}, are kept"
+        )
+        others = sum(bytes_on.values()) - bytes_on[device]
+        if others:
+            note(f"{where}: the memory is that of {device}; {format_bytes(others)} on other devices are not counted")
+        if self.handed:
+            note(f"{where}: {self.handed:,} ops hand values to Python; what it did with them is not in the trace")
+        phases = tuple(op.phase for op in self.ops)
+        return builder.build(Annotations(phases=phases, residents=tuple(residents)))
+
+    def _residents(self, device: str) -> Iterator[Resident]:
+        """Yield the storages on a device that no op made."""
+        held = [s for s in self.storages if s.producer is None and s.device == device]
+        for number, storage in enumerate(held):
+            ops = sorted({*storage.readers, *storage.writers})
+            yield Resident(
+                f"storage {number}", "input", storage.size, ops[0], tuple(storage.readers), tuple(storage.writers)
+            )
+
+
+def _ordered_kinds(node: TraceNode) -> Iterator[str]:
+    """Yield the kinds of ops to which an op belongs that keep the order of the trace among each other."""
+    if operators.is_random(node):
+        yield "random"
+    if node.name.startswith(_COLLECTIVES):
+        yield "collective"
+
+
+def _inner_memory(node: TraceNode, made: dict[int, Tensor]) -> tuple[dict[int, int], int]:
+    """Return the bytes of each storage that an op made, and the most that it held beside them and its arguments.
+
+    Of several storages at one address inside the op the last one is what it returned.
+    """
+    given = {tensor.storage for tensor in node.tensors}
+    spans: list[list[int]] = []
+    current: dict[int, int] = {}
+    last = 0
+    for last, inner in enumerate(node.subtree()):
+        taken = {tensor.storage for tensor in inner.tensors}
+        for tensor in (*inner.tensors, *inner.outputs):
+            at = tensor.storage
+            if at in given or not tensor.elements or (at in taken and at not in current):
+                continue
+            if at not in taken and not inner.children and inner.schema:
+                current[at] = len(spans)
+                spans.append([last, last, 0])
+            if at in current:
+                span = spans[current[at]]
+                span[1], span[2] = last, max(span[2], 0 if tensor.is_expanded else tensor.extent)
+    sizes = {at: max(tensor.extent, spans[current[at]][2] if at in current else 0) for at, tensor in made.items()}
+    returned = {current[at] for at in made if at in current}
+    changes = [0] * (last + 2)
+    for place, (start, end, size) in enumerate(spans):
+        if place not in returned:
+            changes[start] += size
+            changes[end + 1] -= size
+    return sizes, max(accumulate(changes))

@@ -1,0 +1,1 @@
+"""Results, explanations, differences, and their tables."""

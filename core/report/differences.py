@@ -1,0 +1,379 @@
+"""What two schedules of a graph, or two graphs, differ in: which tensors are held at one peak and not at the other."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .memory_by_role import UNNAMED, memory_shares
+from .peak_holders import Holder, Peak, alive_at_peak
+from ..graph.graph import CostGraph
+from ..problem.problem import Problem
+from ..problem.schedule import Schedule
+from ..base.units import Written, bytes_alike, times_alike
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+DEFAULT_TOP = 20
+_NUMBER = re.compile(r"_\d+$")
+_BytesRow: TypeAlias = "tuple[str, int | None, int | None]"
+"""A name, and bytes before and after."""
+
+
+class _Difference(ABC):
+    """What both kinds of difference can do."""
+
+    @abstractmethod
+    def title(self) -> str:
+        """Return the lines above the table."""
+
+    @abstractmethod
+    def table(self, top: int = DEFAULT_TOP) -> Table:
+        """Return the table of `schedopt diff`, for Rich to print, with the `top` largest tensors."""
+
+    @abstractmethod
+    def document(self) -> dict[str, Any]:
+        """Return everything as plain Python values, bytes as whole numbers."""
+
+    def json(self) -> str:
+        """Return everything as JSON."""
+        return json.dumps(self.document())
+
+    def summary(self) -> str:
+        """Return what `schedopt diff` prints, as text."""
+        from rich.text import Text
+
+        from ..base.tables import text_of
+
+        return text_of(Text(self.title()), self.table())
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        from rich.text import Text
+
+        from ..base.tables import html_of
+
+        return html_of(Text(self.title(), style="bold"), self.table())
+
+
+@dataclass(frozen=True, repr=False)
+class ScheduleDifference(_Difference):
+    """Which tensors make the difference between the peaks of two schedules of a graph.
+
+    Parameters
+    ----------
+    graph
+        The graph's name.
+    names
+        What the schedules are called.
+    peaks
+        What is alive at the peak of each.
+    """
+
+    graph: str
+    names: tuple[str, str]
+    peaks: tuple[Peak, Peak]
+
+    @property
+    def held_by_one(self) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
+        """The tensors that are held at the first peak alone, and those at the second alone, largest first."""
+        first, second = ({holder.name for holder in peak.holders} for peak in self.peaks)
+        a, b = (peak.holders for peak in self.peaks)
+        alone = tuple(held for held in a if held.size and held.name not in second)
+        return alone, tuple(held for held in b if held.size and held.name not in first)
+
+    @property
+    def shared(self) -> int:
+        """Bytes of the tensors that are held at both peaks."""
+        one, _ = self.held_by_one
+        return sum(holder.size for holder in self.peaks[0].holders) - sum(holder.size for holder in one)
+
+    def title(self) -> str:
+        """Return the lines above the table."""
+        memory = self._memory(DEFAULT_TOP)
+        lines = [
+            f"{name}: peak {memory(peak.memory)} at step {peak.step + 1:,}, {peak.runs}"
+            for name, peak in zip(self.names, self.peaks, strict=True)
+        ]
+        return "\n".join((self.graph, *lines))
+
+    def _memory(self, top: int) -> Written:
+        """Return how the bytes of the table are written."""
+        listed = [holder.size for side in self.held_by_one for holder in side[:top]]
+        rest = [sum(holder.size for holder in side[top:]) for side in self.held_by_one]
+        parts = [part for peak in self.peaks for part in (peak.memory, peak.workspace, peak.persistent)]
+        return bytes_alike((peak.memory for peak in self.peaks), also=(*listed, *rest, self.shared, *parts))
+
+    def table(self, top: int = DEFAULT_TOP) -> Table:
+        """Return the table of `schedopt diff`, for Rich to print, with the `top` largest tensors of each."""
+        from rich.markup import escape
+        from rich.table import Table
+
+        a, b = self.peaks
+        memory = self._memory(top)
+        has_sources = any(holder.source for side in self.held_by_one for holder in side)
+        table = Table("held at one peak")
+        for name in self.names:
+            table.add_column(escape(name), justify="right", no_wrap=True)
+        if has_sources:
+            table.add_column("made at")
+        for side, holders in enumerate(self.held_by_one):
+            for holder in holders[:top]:
+                cells = _sided(memory(holder.size), side)
+                table.add_row(escape(holder.name), *cells, *((escape(holder.source),) * has_sources))
+            if rest := holders[top:]:
+                table.add_row(f"{len(rest)} more", *_sided(memory(sum(holder.size for holder in rest)), side))
+        table.add_section()
+        table.add_row("tensors held at both", memory(self.shared), memory(self.shared))
+        for what, first, second in (
+            ("workspace", a.workspace, b.workspace),
+            ("persistent bytes", a.persistent, b.persistent),
+        ):
+            if first or second:
+                table.add_row(what, memory(first), memory(second))
+        table.add_row("[bold]peak[/]", *(f"[bold]{memory(peak.memory)}[/]" for peak in self.peaks))
+        return table
+
+    def document(self) -> dict[str, Any]:
+        """Return everything as plain Python values, bytes as whole numbers."""
+        schedules = [
+            {
+                "schedule": name,
+                **{field: getattr(peak, field) for field in ("memory", "device", "step", "runs", "source")},
+                **{"workspace": peak.workspace, "persistent": peak.persistent},
+                "held_alone": [asdict(holder) for holder in alone],
+            }
+            for name, peak, alone in zip(self.names, self.peaks, self.held_by_one, strict=True)
+        ]
+        return {"graph": self.graph, "held_by_both": self.shared, "schedules": schedules}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A tensor, or what is resident, whose bytes differ in two graphs; None in the graph that does not have it."""
+
+    name: str
+    source: str
+    before: int | None
+    after: int | None
+
+    @property
+    def change(self) -> int:
+        """How many bytes more it has in the second graph."""
+        return (self.after or 0) - (self.before or 0)
+
+
+@dataclass(frozen=True, repr=False)
+class GraphDifference(_Difference):
+    """What two graphs differ in: their totals, ops added and removed, and tensors of other sizes.
+
+    Ops are the same if they have the same name; where both graphs know the modules of their ops, if they are of one
+    kind and the same in number in a module, so that a layer put in between does not rename all that follow.
+
+    Parameters
+    ----------
+    names
+        What the graphs are called.
+    totals
+        Per graph the counts and sums: `ops`, `tensors`, `tensor_bytes`, `persistent_bytes`, `input_peak` (bytes of
+        program order on one device), `runtime_us`.
+    roles
+        Per graph the bytes at program order's peak by role; their sum is the peak.
+    phases
+        Per graph the peak within each phase, bytes.
+    added, removed
+        Ops that the second graph alone has, and those that the first alone has.
+    changes
+        Tensors and residents whose bytes differ, the largest change first.
+    """
+
+    names: tuple[str, str]
+    totals: tuple[dict[str, float], dict[str, float]]
+    roles: tuple[dict[str, int], dict[str, int]]
+    phases: tuple[dict[str, int], dict[str, int]]
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changes: tuple[Change, ...]
+
+    def title(self) -> str:
+        """Return the line above the table."""
+        return f"{self.names[0]} and {self.names[1]}: {len(self.added):,} ops added, {len(self.removed):,} removed"
+
+    def table(self, top: int = DEFAULT_TOP) -> Table:
+        """Return the table of `schedopt diff`, for Rich to print, with the `top` largest changes of tensors."""
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table("")
+        for name in (*self.names, "change"):
+            table.add_column(escape(name), justify="right", no_wrap=True)
+        a, b = self.totals
+        for key in ("ops", "tensors"):
+            table.add_row(key, f"{a[key]:,}", f"{b[key]:,}", f"{b[key] - a[key]:+,}" if b[key] != a[key] else "")
+        sizes, shares, changes = self._totals(), self._shares(), self._changes(top)
+        pairs = [(before or 0, after or 0) for _, before, after in (*sizes, *shares, *changes)]
+        memory = bytes_alike(*(pair for pair in pairs if pair[0] != pair[1]), also=chain(*pairs))
+        for what, *both in sizes:
+            table.add_row(what, *_bytes_row(memory, *both))
+        times = [total["runtime_us"] for total in self.totals]
+        table.add_row("sum of runtimes", *map(times_alike(times), times), "")
+        for rows in (shares, changes):
+            table.add_section()
+            for what, *both in rows:
+                table.add_row(what if rows is shares else escape(what), *_bytes_row(memory, *both))
+        return table
+
+    def _totals(self) -> list[_BytesRow]:
+        sizes = {"tensor_bytes": "bytes in tensors", "persistent_bytes": "persistent bytes"}
+        a, b = self.totals
+        return [(what, int(a[key]), int(b[key])) for key, what in sizes.items()]
+
+    def _shares(self) -> list[_BytesRow]:
+        a, b = self.totals
+        rows: list[_BytesRow] = [("[bold]peak in program order[/]", int(a["input_peak"]), int(b["input_peak"]))]
+        for words, shares in (("  ", self.roles), ("peak of the ", self.phases)):
+            before, after = shares
+            rows += [(f"{words}{key}", before.get(key, 0), after.get(key, 0)) for key in {**before, **after}]
+        return rows
+
+    def _changes(self, top: int) -> list[_BytesRow]:
+        """Return the `top` largest changes of tensors, and the sums of the others."""
+        rows: list[_BytesRow] = []
+        for change in self.changes[:top]:
+            source = f" [{change.source}]" if change.source else ""
+            rows.append((f"{change.name}{source}", change.before, change.after))
+        if rest := self.changes[top:]:
+            before, after = (sum(filter(None, (getattr(c, side) for c in rest))) for side in ("before", "after"))
+            rows.append((f"{len(rest):,} more", before, after))
+        return rows
+
+    def document(self) -> dict[str, Any]:
+        """Return everything as plain Python values, bytes as whole numbers."""
+        graphs = [
+            {"graph": name, **totals, "roles_at_peak": roles, "peak_of_phase": phases}
+            for name, totals, roles, phases in zip(self.names, self.totals, self.roles, self.phases, strict=True)
+        ]
+        changes = [{**asdict(change), "change": change.change} for change in self.changes]
+        return {"graphs": graphs, "added": list(self.added), "removed": list(self.removed), "changes": changes}
+
+
+def schedule_difference(
+    names: tuple[str, str], first: tuple[Problem, Schedule], second: tuple[Problem, Schedule]
+) -> ScheduleDifference:
+    """Compare what is alive at the peaks of two valid schedules of one graph."""
+    return ScheduleDifference(first[0].graph.name, names, (alive_at_peak(*first), alive_at_peak(*second)))
+
+
+def graph_difference(names: tuple[str, str], first: CostGraph, second: CostGraph) -> GraphDifference:
+    """Compare two graphs, and the peaks of their program orders on one device."""
+    totals, roles, phases = zip(*(_measured(graph) for graph in (first, second)), strict=True)
+    by_module = bool(first.annotations.modules and second.annotations.modules)
+    before, after = (_ops(graph, by_module) for graph in (first, second))
+    changes = [*_tensor_changes(first, second, before, after), *_resident_changes(first, second, before, after)]
+    return GraphDifference(
+        names=names,
+        totals=totals,
+        roles=roles,
+        phases=phases,
+        added=tuple(second.op_names[op] for key, op in after.items() if key not in before),
+        removed=tuple(first.op_names[op] for key, op in before.items() if key not in after),
+        changes=tuple(sorted(changes, key=lambda change: -abs(change.change))),
+    )
+
+
+def _measured(graph: CostGraph) -> tuple[dict[str, float], dict[str, int], dict[str, int]]:
+    """Return the totals of a graph, and its program order's peak by role and by phase."""
+    problem, schedule = Problem(graph), Schedule.single_device(graph.input_order)
+    shares = memory_shares(problem, schedule)
+    totals = {
+        "ops": graph.num_ops,
+        "tensors": graph.num_data_tensors,
+        "tensor_bytes": int(graph.tensor_size[graph.alias_of < 0].sum()),
+        "persistent_bytes": int(graph.persistent.sum()),
+        "input_peak": sum(shares.roles.values()),
+        "runtime_us": float(graph.runtime.sum()),
+    }
+    names = {} if graph.annotations.residents else {UNNAMED: "persistent bytes"}
+    roles = {names.get(role, role): size for role, size in shares.roles.items()}
+    return totals, roles, {peak.phase: peak.memory for peak in shares.phases}
+
+
+def _ops(graph: CostGraph, by_module: bool) -> dict[Hashable, int]:
+    """Return each op by what tells which op of another graph it is."""
+    if not by_module:
+        return {name: op for op, name in enumerate(graph.op_names)}
+    found: dict[Hashable, int] = {}
+    seen: Counter[tuple[str, str]] = Counter()
+    for op in graph.input_order.tolist():
+        kind = (graph.annotations.modules[op], _NUMBER.sub("", graph.op_names[op]))
+        found[(*kind, seen[kind])] = op
+        seen[kind] += 1
+    return found
+
+
+def _tensor_changes(
+    first: CostGraph, second: CostGraph, before: dict[Hashable, int], after: dict[Hashable, int]
+) -> list[Change]:
+    """Return the tensors that take other bytes; views take none."""
+
+    def sizes(graph: CostGraph, ops: dict[Hashable, int]) -> dict[tuple[Hashable, int], tuple[int, int]]:
+        made = (graph.alias_of < 0) & ~graph.is_control
+        return {
+            (key, port): (tensor, int(graph.tensor_size[tensor]))
+            for key, op in ops.items()
+            for port, tensor in enumerate(graph.outputs(op))
+            if made[tensor] and graph.tensor_size[tensor]
+        }
+
+    old, new = sizes(first, before), sizes(second, after)
+    changes = []
+    for key in dict.fromkeys((*old, *new)):
+        tensor, size = old.get(key, (-1, None))
+        later, now = new.get(key, (-1, None))
+        if size != now:
+            graph, named = (second, later) if later >= 0 else (first, tensor)
+            source = graph.annotations.source_of(int(graph.tensor_producer[named]))
+            changes.append(Change(graph.tensor_name(named), source, size, now))
+    return changes
+
+
+def _resident_changes(
+    first: CostGraph, second: CostGraph, before: dict[Hashable, int], after: dict[Hashable, int]
+) -> list[Change]:
+    """Return what is resident and takes other bytes, by its name; by op, where a graph does not name it."""
+
+    def sizes(graph: CostGraph, ops: dict[Hashable, int]) -> dict[str, int]:
+        if first.annotations.residents and second.annotations.residents:
+            return {f"{held.role} {held.name}": held.size for held in graph.annotations.residents if held.op >= 0}
+        return {
+            f"persistent bytes of {graph.op_names[op]}": int(graph.persistent[op])
+            for op in ops.values()
+            if graph.persistent[op]
+        }
+
+    old, new = sizes(first, before), sizes(second, after)
+    return [
+        Change(name, "", old.get(name), new.get(name))
+        for name in dict.fromkeys((*old, *new))
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _sided(text: str, side: int) -> tuple[str, str]:
+    return (text, "") if side == 0 else ("", text)
+
+
+def _bytes_row(memory: Written, before: int | None, after: int | None) -> tuple[str, str, str]:
+    """Return the cells of bytes before and after, and the change."""
+    texts = ["" if value is None else memory(value) for value in (before, after)]
+    change = (after or 0) - (before or 0)
+    return texts[0], texts[1], f"{'+' if change > 0 else '-'}{memory(abs(change))}" if change else ""

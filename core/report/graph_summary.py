@@ -1,0 +1,112 @@
+"""A graph in numbers: counts, bytes, depth, width, bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..graph.graph import CostGraph
+from ..problem.problem import Problem
+from ..problem.schedule import Schedule
+from ..bounds.bounds import critical_path, memory_bound, min_cut_bound
+from ..model.simulator import simulate
+
+
+@dataclass(frozen=True)
+class GraphSummary:
+    """A graph in numbers.
+
+    Parameters
+    ----------
+    name, ops, tensors, edges
+        Its name; counts of ops, of data tensors, and of distinct op pairs with an edge.
+    tensor_bytes, persistent_bytes, total_runtime
+        Sums: bytes, bytes, microseconds.
+    depth, width
+        Ops on the longest path; the most ops of which none depends on another (largest antichain).
+    input_peak, memory_bound
+        Peak bytes of the input order on one device, and what no order can beat there.
+    critical_path
+        Microseconds that no schedule can beat.
+    """
+
+    name: str
+    ops: int
+    tensors: int
+    edges: int
+    tensor_bytes: int
+    persistent_bytes: int
+    total_runtime: float
+    depth: int
+    width: int
+    input_peak: int
+    memory_bound: int
+    critical_path: float
+
+
+def summarise(graph: CostGraph) -> GraphSummary:
+    """Return the graph in numbers."""
+    problem = Problem(graph)
+    simulation = simulate(problem, Schedule.single_device(graph.input_order))
+    bound = min_cut_bound(problem, graph.input_order, memory_bound(problem))
+    return GraphSummary(
+        name=graph.name,
+        ops=graph.num_ops,
+        tensors=graph.num_data_tensors,
+        edges=len(graph.edges[0]),
+        tensor_bytes=int(graph.tensor_size[graph.alias_of < 0].sum()),
+        persistent_bytes=int(graph.persistent.sum()),
+        total_runtime=float(graph.runtime.sum()),
+        depth=depth(graph),
+        width=width(graph),
+        input_peak=simulation.peak,
+        memory_bound=bound,
+        critical_path=critical_path(graph),
+    )
+
+
+def depth(graph: CostGraph) -> int:
+    """Return the number of ops on the longest path."""
+    return max(levels(graph))
+
+
+def levels(graph: CostGraph) -> list[int]:
+    """Return per op the number of ops on the longest path that ends in it."""
+    level = [1] * graph.num_ops
+    pointers, predecessors = (a.tolist() for a in graph.predecessors)
+    for op in graph.input_order.tolist():
+        for before in predecessors[pointers[op] : pointers[op + 1]]:
+            level[op] = max(level[op], level[before] + 1)
+    return level
+
+
+def width(graph: CostGraph) -> int:
+    """Return the size of the largest antichain (Dilworth: ops less a maximum matching of the closure).
+
+    The matching is a flow on the edges alone: passing through an op stands for the closure's longer pairs.
+    """
+    from ortools.graph.python.max_flow import SimpleMaxFlow
+
+    ops = np.arange(graph.num_ops)
+    leaving, entering = ops, ops + graph.num_ops
+    source, sink = 2 * graph.num_ops, 2 * graph.num_ops + 1
+    sources, targets = graph.edges
+    tails = np.concatenate((np.full(graph.num_ops, source), entering, sources, entering))
+    heads = np.concatenate((leaving, np.full(graph.num_ops, sink), targets + graph.num_ops, leaving))
+    many = graph.num_ops
+    capacities = np.concatenate((np.ones(2 * graph.num_ops, np.int64), np.full(len(sources) + graph.num_ops, many)))
+    flow = SimpleMaxFlow()
+    flow.add_arcs_with_capacity(tails, heads, capacities)
+    flow.solve(source, sink)
+    return graph.num_ops - int(flow.optimal_flow())
+
+
+def log_histogram(values: list[int]) -> list[tuple[int, int, int]]:
+    """Count whole numbers in bins that double: `(first, last, count)` per bin, empty ones at the ends left out."""
+    bins = [max(0, value).bit_length() for value in values]
+    rows = []
+    for bits in range(min(bins), max(bins) + 1):
+        low = 0 if bits == 0 else 2 ** (bits - 1)
+        rows.append((low, 2**bits - 1, bins.count(bits)))
+    return rows

@@ -1,0 +1,198 @@
+"""What a schedule's peak consists of by role, by phase and by module, as far as the importer noted them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..graph.annotations import Resident
+from ..graph.graph import CostGraph
+from ..problem.residents import holders
+from ..problem.problem import Problem
+from ..problem.schedule import Schedule
+from ..model.timeline import Timeline, timeline_of
+
+RESIDENT_ROLES = {
+    "parameter": "parameters",
+    "buffer": "buffers",
+    "constant": "constants",
+    "input": "inputs",
+    "state": "optimizer state",
+    "gradient": "gradients",
+}
+TENSOR_ROLES = {"forward": "activations", "backward": "gradients", "update": "temporaries of the update", "": "tensors"}
+SAVED = "saved activations"
+WORKSPACE = "workspace"
+UNNAMED = "other persistent bytes"
+
+
+@dataclass(frozen=True)
+class PhasePeak:
+    """The step with the most memory of those that run ops of one phase.
+
+    Parameters
+    ----------
+    phase
+        `forward`, `backward` or `update`.
+    memory, step, runs, source
+        Bytes on the device that runs it; its place in the schedule; the op; its module and line.
+    """
+
+    phase: str
+    memory: int
+    step: int
+    runs: str
+    source: str
+
+
+@dataclass(frozen=True)
+class MemoryShares:
+    """The bytes on the fullest device at a schedule's peak, split in three ways.
+
+    Parameters
+    ----------
+    roles
+        Bytes by role, most first: what is resident (`parameters`, `buffers`, `constants`, `inputs`, `optimizer state`,
+        `gradients`), `saved activations` made in the forward and read in the backward, `activations` of the forward
+        alone, `gradients` made in the backward, `temporaries of the update`, and `workspace`. Their sum is the peak.
+    modules
+        Bytes by the path of the module whose parameters, tensors or workspace they are, most first; what belongs to
+        none has an empty path. Their sum is the peak.
+    phases
+        The peak within each phase, in the order in which phases begin.
+    """
+
+    roles: Mapping[str, int]
+    modules: Mapping[str, int]
+    phases: tuple[PhasePeak, ...]
+
+
+def memory_shares(problem: Problem, schedule: Schedule) -> MemoryShares:
+    """Split the memory at a schedule's peak by role and by module, and find the peak of each phase.
+
+    Raises
+    ------
+    ScheduleError
+        If the schedule breaks a rule of the cost model.
+    """
+    timeline = timeline_of(problem.graph.name, problem, schedule)
+    graph, schedule = timeline.problem.graph, timeline.schedule  # of the runs, where ops run several times
+    step, device = timeline.peak_step, timeline.fullest_device
+    roles: Counter[str] = Counter()
+    modules: Counter[str] = Counter()
+
+    def add(role: str, module: str, size: int) -> None:
+        roles[role] += size
+        modules[module] += size
+
+    module_of = _module_paths(graph)
+    role_of = tensor_roles(graph)
+    for holding in timeline.alive(step, device):
+        add(role_of[holding.tensor], module_of[int(graph.tensor_producer[holding.tensor])], holding.size)
+    placement = schedule.placement(graph)
+    unnamed = int(timeline.persistent[device])
+    for resident, op in zip(graph.annotations.residents, holders(graph), strict=True):
+        if op >= 0 and placement[op] == device:
+            add(RESIDENT_ROLES[resident.role], _module_of(resident), resident.size)
+            unnamed -= resident.size
+    add(UNNAMED, "", unnamed)
+    item = int(schedule.items[step])
+    if item >= 0:
+        add(WORKSPACE, module_of[item], int(graph.workspace[item]))
+    return MemoryShares(_most_first(roles), _most_first(modules), _phase_peaks(timeline))
+
+
+def resident_roles(graph: CostGraph) -> dict[str, int]:
+    """Return the persistent bytes of a graph by role, most first; what has no name is `other persistent bytes`."""
+    roles: Counter[str] = Counter()
+    for resident in graph.annotations.residents:
+        if resident.op >= 0:
+            roles[RESIDENT_ROLES[resident.role]] += resident.size
+    roles[UNNAMED] = int(graph.persistent.sum()) - roles.total()
+    return _most_first(roles)
+
+
+def tensor_roles(graph: CostGraph) -> list[str]:
+    """Return the role of each tensor, which follows from the phases of the op that makes it and those that read it."""
+    phases = graph.annotations.phases or ("",) * graph.num_ops
+    is_backward = np.array([phase == "backward" for phase in phases], bool)
+    pointers, consumers = graph.consumers
+    readers = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
+    is_saved = np.zeros(graph.num_tensors, bool)
+    is_saved[graph.root[readers[is_backward[consumers] & ~graph.is_control[readers]]]] = True
+    roles = []
+    for root in graph.root.tolist():
+        phase = phases[int(graph.tensor_producer[root])]
+        roles.append(SAVED if phase == "forward" and is_saved[root] else TENSOR_ROLES[phase])
+    return roles
+
+
+def largest_modules(modules: Mapping[str, int], share: float = 0.25) -> dict[str, int]:
+    """Return bytes by module at the depth that tells most: one with a larger share of all is split into its own.
+
+    Parameters
+    ----------
+    modules
+        Bytes by path, as in `MemoryShares`.
+    share
+        Which part of all bytes a module may have and still be one row; 0.25 by default.
+    """
+    opened = {""}
+    total = sum(modules.values())
+    while True:
+        groups: Counter[str] = Counter()
+        deeper: set[str] = set()
+        for path, size in modules.items():
+            group = _group_of(path, opened)
+            groups[group] += size
+            if group != path:
+                deeper.add(group)
+        too_large = {group for group in deeper if groups[group] > share * total}
+        if not too_large:
+            return _most_first(groups)
+        opened |= too_large
+
+
+def _group_of(path: str, opened: set[str]) -> str:
+    """Return the outermost module around a path that is not opened, or the path itself."""
+    group, rest = "", path
+    while group in opened and rest:
+        name, _, rest = rest.partition(".")
+        group = f"{group}.{name}" if group else name
+    return group
+
+
+def _module_paths(graph: CostGraph) -> list[str]:
+    """Return the module of each op; an update's is that of the parameter which it is named after."""
+    parameters = {resident.name for resident in graph.annotations.residents if resident.role == "parameter"}
+    modules = graph.annotations.modules or ("",) * graph.num_ops
+    return [module.rpartition(".")[0] if module in parameters else module for module in modules]
+
+
+def _module_of(resident: Resident) -> str:
+    """Return the path of the module that has a tensor; of optimizer state and gradients, the parameter is before it."""
+    if resident.role in ("input", "constant"):
+        return ""
+    path = resident.name.rpartition(".")[0]
+    return path.rpartition(".")[0] if resident.role in ("state", "gradient") else path
+
+
+def _phase_peaks(timeline: Timeline) -> tuple[PhasePeak, ...]:
+    known, items = timeline.problem.graph.annotations, timeline.schedule.items.tolist()
+    phases = known.phases
+    fullest: dict[str, int] = {}
+    memory = timeline.simulation.step_memory.tolist()
+    for step, item in enumerate(items):
+        if phases and item >= 0 and phases[item] and memory[step] > memory[fullest.setdefault(phases[item], step)]:
+            fullest[phases[item]] = step
+    return tuple(
+        PhasePeak(phase, memory[step], step, timeline.step_name(step), known.source_of(items[step]))
+        for phase, step in fullest.items()
+    )
+
+
+def _most_first(sizes: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(((name, size) for name, size in sizes.items() if size), key=lambda pair: (-pair[1], pair[0])))

@@ -1,0 +1,85 @@
+"""From schedules to the bytes of a picture, a page or a trace, by the ending of the file's name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+from ...model.timeline import Timeline
+from ...base.errors import UsageError
+from ...files.atomic import check_writable
+from ...base.names import unknown
+
+Kind = Literal["memory", "gantt", "arena"]
+ENDINGS = {
+    ".png": "a picture",
+    ".svg": "a picture",
+    ".pdf": "a picture",
+    ".html": "an interactive page",
+    ".json": "a Chrome or Perfetto trace",
+}
+PICTURES = {ending: what for ending, what in ENDINGS.items() if what == "a picture"}
+
+
+def check_target(path: str, endings: dict[str, str] = ENDINGS) -> None:
+    """Check the name of a file to draw to, before anything is computed.
+
+    Raises
+    ------
+    UsageError
+        If its ending is none of those known.
+    FormatError
+        If it is a folder, or its folder does not exist.
+    """
+    if Path(path).suffix not in endings:
+        known = ", ".join(f"{ending} ({what})" for ending, what in endings.items())
+        raise UsageError(f"{path}: the name must end in one of {known}")
+    check_writable(path)
+
+
+def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> bytes:
+    """Draw schedules of one graph.
+
+    Parameters
+    ----------
+    timelines
+        The schedules, in the order of their colors.
+    path
+        The file that it is for, whose ending chooses what is drawn.
+    kind
+        The picture: memory over steps, a Gantt chart, or the arenas of schedules with addresses; by default a Gantt
+        chart if there are several devices, else memory.
+
+    Raises
+    ------
+    UsageError
+        If the kind is unknown, or given for what is no picture, or no schedule has the addresses for it.
+    """
+    if kind is not None and kind not in get_args(Kind):
+        raise unknown("kind", kind, get_args(Kind))
+    suffix = Path(path).suffix
+    if kind is not None and suffix in (".html", ".json"):
+        raise UsageError(f"--kind is for pictures (.png, .svg, .pdf); {path} shows memory and devices anyway")
+    if suffix == ".html":
+        from .page import page
+
+        return page(timelines).encode()
+    if suffix == ".json":
+        from .trace import trace
+
+        return trace(timelines).encode()
+    from .figures import render
+
+    if kind == "arena":
+        from .arena_chart import arena_figure
+
+        return render(arena_figure(timelines), suffix)
+    several = any(timeline.problem.devices > 1 for timeline in timelines)
+    if (kind or ("gantt" if several else "memory")) == "gantt":
+        from .gantt import gantt_figure
+
+        return render(gantt_figure(timelines), suffix)
+    from .memory_chart import memory_figure
+
+    return render(memory_figure(timelines), suffix)

@@ -1,0 +1,272 @@
+"""What solving a problem gives: a verified schedule, how good it is, and how to read, save and draw it."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ...version import VERSION
+from ..problem.addresses import Addresses
+from ..bounds.bounds import memory_bound
+from ..model.simulator import Simulation
+from ..files.schedule_addresses import add_offsets, address_fields
+from ..files.schedule_json import FORMAT, format_document, steps_document
+from ..files.graph_hash import structure_hash
+from ..problem.residents import first_home, model_of
+from ..problem.problem import Problem
+from .reference import reference_value
+from ..problem.schedule import Schedule
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from rich.table import Table
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """A verified schedule and how good it is; printed, it is the table of `schedopt solve`.
+
+    Parameters
+    ----------
+    problem, schedule, simulation
+        What was solved, the best schedule found, and what it costs.
+    method, found_by
+        What was asked for, and what produced the schedule.
+    status
+        `optimal` (value equals the bound), `feasible`, `infeasible` (it is proven that no schedule keeps the limit),
+        `limit-not-met` (none was found that does) or `interrupted`. Above the limit, it is the schedule of least
+        excess.
+    lower_bound
+        Bytes or microseconds that no schedule can beat.
+    evaluations
+        Complete schedules priced.
+    seconds
+        Wall time from the graph loaded and the kernels compiled.
+    seed
+        Of every random choice.
+    is_repeatable
+        Whether the same call gives the same schedule: not if time ended or steered the search.
+    notes
+        What there is to say about the run, a sentence each.
+    is_proven_infeasible
+        Whether it is proven that no schedule keeps the memory limit, with recomputation however much runs again; the
+        last note says why.
+    addresses
+        Where each step puts what it makes, and the arenas that this takes; None if that was not asked for.
+
+    Examples
+    --------
+    >>> builder = schedopt.GraphBuilder("chain")
+    >>> source = builder.add_op("source", outputs=[1024])
+    >>> sink = builder.add_op("sink", inputs=[(source, 0)], outputs=[2048])
+    >>> result = schedopt.solve(builder.build(), "input")
+    >>> result.peak_memory, result.lower_bound, result.status
+    (3072, 3072, 'optimal')
+    >>> result.order
+    ('source', 'sink')
+    """
+
+    problem: Problem
+    schedule: Schedule
+    simulation: Simulation
+    method: str
+    found_by: str
+    status: str
+    lower_bound: float
+    evaluations: float
+    seconds: float
+    seed: int
+    is_repeatable: bool
+    notes: tuple[str, ...] = ()
+    is_proven_infeasible: bool = False
+    addresses: Addresses | None = None
+
+    @property
+    def value(self) -> float:
+        """What the task minimises: peak bytes or makespan in microseconds; runs where every run counts alike."""
+        return self.problem.value(self.simulation.peak, self._time)
+
+    @property
+    def _time(self) -> float:
+        return self.problem.time_of(len(self.schedule), self.simulation.runtime)
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes on the fullest device."""
+        return self.simulation.peak
+
+    @property
+    def runtime(self) -> float:
+        """Makespan in microseconds."""
+        return self.simulation.runtime
+
+    @property
+    def gap(self) -> float:
+        """Relative distance from the lower bound: 0 is optimal."""
+        return self.value / self.lower_bound - 1 if self.lower_bound else math.inf if self.value else 0.0
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether the schedule keeps the memory limit, and that of the time."""
+        return self.problem.keeps_limits(self.simulation.peak_per_device.tolist(), self._time)
+
+    @property
+    def added_share(self) -> float:
+        """What runs again, as a share of the time of all ops once; of their number where no op has a runtime."""
+        total = float(self.problem.op_times.sum())
+        return self._time / total - 1 if len(self.schedule) > self.problem.graph.num_ops else 0.0
+
+    @cached_property
+    def input_value(self) -> float:
+        """Value of the input order with all ops on device 0."""
+        return reference_value(self.problem)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names of the ops in the order they run, on whatever device."""
+        names, own = self.problem.graph.op_names, first_home(self.problem.graph)
+        return tuple(names[op] for op in self.schedule.op_order().tolist() if op < own)
+
+    @property
+    def placement(self) -> dict[str, int]:
+        """The device of each op, by its name, in the order of the graph; then that of each resident with a home."""
+        graph = self.problem.graph
+        return dict(zip(graph.op_names, self.schedule.placement(graph).tolist(), strict=True))
+
+    def table(self) -> Table:
+        """Return the table of `schedopt solve`, for Rich to print."""
+        from .result_tables import recompute_table, result_table
+
+        return recompute_table(self) if self.problem.recompute else result_table(self)
+
+    def title(self) -> str:
+        """Return the line above the table: what graph it is."""
+        graph = model_of(self.problem.graph)
+        return f"{graph.name}: {graph.num_ops:,} ops, {graph.num_data_tensors:,} tensors"
+
+    def summary(self) -> str:
+        """Return what `schedopt solve` prints, as text."""
+        from rich.text import Text
+
+        from ..base.tables import text_of
+
+        return text_of(Text(self.title()), self.table())
+
+    def explain(self) -> str:
+        """Return what the memory is about, a sentence a line, as `schedopt solve` prints it below its table.
+
+        What is proven of the order, which tensors hold its peak and where they are made, and what no schedule is below
+        even with recomputation. Where ops may run again: which of them do, and what each of them adds. Empty for
+        several devices, and for the makespan.
+        """
+        from .explanation import explain, runs_again
+
+        if self.problem.recompute:
+            return runs_again(self.problem, self.schedule)
+        if self.problem.task != "memory" or self.problem.devices > 1:
+            return ""
+
+        bound = self.lower_bound
+        limit = self.problem.memory_limits[0]
+        if not self.is_feasible and limit is not None:  # what is proven of orders that keep it; all others are above it
+            bound = max(memory_bound(self.problem), min(bound, limit + 1))
+        found = explain(self.problem, self.schedule, int(self.input_value), min(int(bound), self.peak_memory))
+        return "\n".join(found.sentences()[1 if self.is_proven_infeasible else 0 :])  # the last note says more
+
+    def document(self) -> dict[str, Any]:
+        """Return the schedule file as plain Python values; `docs/concepts/formats.md` says what they mean."""
+        problem, graph = self.problem, self.problem.graph
+        peaks = self.simulation.peak_per_device.tolist()
+        evaluations = round(self.evaluations, 3)
+        return {
+            "schedopt": VERSION,
+            "format": FORMAT,
+            "graph": graph.name,
+            **({"imported": dict(graph.annotations.imported)} if graph.annotations.imported else {}),
+            "graph_sha256": structure_hash(model_of(graph)),
+            "task": problem.task,
+            "method": self.method,
+            "status": self.status,
+            "devices": problem.devices,
+            "memory_limit": problem.memory_limit,
+            "bandwidth": problem.bandwidth,
+            "latency_us": problem.latency,
+            **({"machine": problem.machine.document()} if problem.machine else {}),
+            **({"replicate": True} if problem.replicate else {}),
+            **({"recompute": True, "runtime_limit_us": problem.runtime_limit} if problem.recompute else {}),
+            "seed": self.seed,
+            "repeatable": self.is_repeatable,
+            "peak_memory": max(peaks),
+            "peak_memory_per_device": peaks,
+            "runtime_us": self.simulation.runtime,
+            "lower_bound": _written_bound(self),
+            **address_fields(self.addresses),
+            "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
+            "seconds": round(self.seconds, 3),
+            "found_by": self.found_by,
+            "steps": self._steps(),
+        }
+
+    def _steps(self) -> list[dict[str, Any]]:
+        steps = steps_document(self.problem, self.schedule, self.simulation)
+        if self.addresses is not None:
+            add_offsets(steps, self.problem.graph, self.schedule, self.addresses)
+        return steps
+
+    def json(self) -> str:
+        """Return the schedule file, with one step a line."""
+        return format_document(self.document())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the schedule file, as `schedopt solve --output` does.
+
+        Raises
+        ------
+        FormatError
+            If the file cannot be written.
+        """
+        from ..files.atomic import write_atomically
+
+        write_atomically(path, self.json())
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the schedule: its memory over the steps on one device, a Gantt chart on several.
+
+        In a notebook the chart shows itself, without `%matplotlib inline`. `plot().figure.savefig("plan.svg")` writes
+        it to a file.
+
+        Parameters
+        ----------
+        ax
+            Matplotlib axes to draw on; by default those of a new figure, which on several devices has the memory of
+            each below.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            What was drawn on.
+        """
+        from ..model.timeline import timeline_of
+        from .plots.schedule_plot import plot_schedule
+
+        return plot_schedule(timeline_of(self.method, self.problem, self.schedule, self.addresses), ax)
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        from rich.text import Text
+
+        from ..base.tables import html_of
+
+        return html_of(Text(self.title(), style="bold"), self.table())
+
+
+def _written_bound(result: Result) -> float:
+    """Return the lower bound in the units of a schedule file, which knows bytes and microseconds."""
+    if result.problem.task == "memory":
+        return int(result.lower_bound)
+    return 0.0 if result.problem.counts_runs else result.lower_bound

@@ -1,0 +1,1 @@
+"""A problem and a method in, a verified result out."""

@@ -1,1 +1,0 @@
-"""Methods on machines: list schedulers of the field, and annealing over plans."""

@@ -1,0 +1,194 @@
+"""Approximate dynamic programming over executed-op sets (Topoformer C.3), peak memory on one device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...base.arrays import IndexArray
+from ...graph.buffers import Buffers
+from ...graph.graph import CostGraph
+from ...kernels.orders.set_beam import backward_walk, expand, first_level, forward_walk, materialise, new_candidates
+from ...search import parameters as base
+from ...search.parameters import parameter
+from ...search.search import Search
+
+UNLIMITED = 2**62
+WIDE, MOST_READY = 5_000, 20_000_000
+"""Ready ops of a state from which on all states of a level have no more than so many: nothing interrupts a level."""
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """K of the paper, which takes 100,000."""
+
+    beam_size: int = parameter(10_000, "states kept per step, K", low=1, high=10_000_000)
+
+
+@dataclass
+class _Backpointers:
+    """How each state of each level was reached; levels that all survivors share shrink to one entry."""
+
+    parents: list[IndexArray] = field(default_factory=list)
+    ops: list[IndexArray] = field(default_factory=list)
+    entries: int = 0
+
+    def add(self, parents: IndexArray, ops: IndexArray) -> None:
+        self.parents.append(parents.copy())
+        self.ops.append(ops.copy())
+        self.entries += len(ops)
+
+    def prune(self) -> None:
+        """Drop the states that no state of the last level descends from."""
+        used = np.arange(len(self.ops[-1]))
+        for level in range(len(self.ops) - 1, -1, -1):
+            if len(used) == len(self.ops[level]) == 1:
+                break
+            self.ops[level] = self.ops[level][used]
+            used, renumbered = np.unique(self.parents[level][used], return_inverse=True)
+            self.parents[level] = renumbered.astype(np.int32)
+        self.entries = sum(len(ops) for ops in self.ops)
+
+    def order(self, state: int) -> IndexArray:
+        """Return the ops that lead to a state of the last level."""
+        order = np.empty(len(self.ops), np.int32)
+        for level in range(len(self.ops) - 1, -1, -1):
+            order[level] = self.ops[level][state]
+            state = int(self.parents[level][state])
+        return order
+
+
+class Beam(NamedTuple):
+    """How a beam ended.
+
+    Parameters
+    ----------
+    chosen
+        The ops chosen, the last first if backward, or None if every state reached the limit.
+    is_complete
+        Whether these are all ops, or there is no way to choose all.
+    is_exact
+        Whether no state was cut for want of room.
+    priced
+        Successor states looked at, to which the time is about proportional.
+    """
+
+    chosen: IndexArray | None
+    is_complete: bool
+    is_exact: bool
+    priced: int
+
+
+@dataclass(frozen=True)
+class BeamResult:
+    """What a beam found.
+
+    Parameters
+    ----------
+    order
+        A complete order, or None if every state reached the cutoff.
+    is_exact
+        Whether no state was cut for want of room: then nothing below the cutoff was missed.
+    """
+
+    order: IndexArray | None
+    is_exact: bool
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Offer the best order in the beam; if none was cut it is optimal, and the lower bound says so.
+
+    A schedule known before cuts what cannot be better.
+    """
+    cutoff = None if search.best is None else int(search.best_value)
+    result = beam_search(search, parameters.beam_size, cutoff=cutoff)
+    if result.order is not None:
+        search.offer_order(result.order)
+    if result.is_exact:
+        search.raise_lower_bound(search.best_value)
+
+
+def beam_search(search: Search, beam_size: int, cutoff: int | None = None) -> BeamResult:
+    """Run the beam over the levels of executed-op sets of the whole graph, from the first op on.
+
+    Parameters
+    ----------
+    search, beam_size
+        As for `run_beam`; a stopped beam returns its best state completed in input order.
+    cutoff
+        Orders whose peak reaches these bytes are not wanted.
+    """
+    graph = search.problem.graph
+    limit = UNLIMITED if cutoff is None else cutoff - int(graph.persistent.sum())
+    beam = run_beam(search, graph.buffers, beam_size, limit)
+    if beam.chosen is None:
+        return BeamResult(None, beam.is_exact)
+    return BeamResult(_complete(graph, beam.chosen), beam.is_exact and beam.is_complete)
+
+
+def run_beam(
+    search: Search, b: Buffers, beam_size: int, limit: int, is_backward: bool = False, floor: int = -1
+) -> Beam:
+    """Run the beam over the levels of executed-op sets of any buffers, which may be a part of the graph's.
+
+    The state after a set of ops is the set alone: of equal states the one of least peak is kept (state
+    collapsing), of the others the `beam_size` of least peak, ties at random; fewer where thousands of ops are ready.
+    Sets are told apart by a 64-bit Zobrist hash.
+
+    Parameters
+    ----------
+    search
+        Gives the random numbers, counts expanded states as 1 / ops of the graph evaluations each, and says when
+        to stop.
+    b
+        What to order.
+    beam_size
+        K.
+    limit
+        Orders whose peak, persistent bytes left out, reaches these bytes are not wanted.
+    is_backward
+        Whether to build the order from its end.
+    floor
+        Bytes that any order reaches: then an op that cannot do harm joins a set at once (safe moves).
+        Negative, as in the paper, there are none.
+    """
+    ops = len(b.own)
+    walk = backward_walk(b) if is_backward else forward_walk(b)
+    zobrist = search.rng.integers(0, 2**64, ops, dtype=np.uint64)
+    level = first_level(walk)
+    back = _Backpointers()
+    is_exact, priced = True, 0
+    for _ in range(ops):
+        cost = len(level.hash) / search.problem.graph.num_ops
+        if search.must_stop() or search.evaluations_left < cost + 1:  # the order found is priced too
+            chosen = back.order(int(np.argmin(level.peak))) if back.ops else np.empty(0, np.int32)
+            return Beam(chosen, False, is_exact, priced)
+        salt = search.rng.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+        size = _states(beam_size, len(level.ready) // len(level.hash))
+        candidates = new_candidates(size, len(level.ready))
+        count, truncated = expand(level, b, walk, candidates, zobrist, size, limit, salt)
+        search.evaluations += cost
+        priced += len(level.ready)
+        is_exact = is_exact and not truncated
+        if count == 0:
+            return Beam(None, True, is_exact, priced)
+        level = materialise(level, b, walk, candidates, count, floor)
+        back.add(candidates.parent[:count], candidates.op[:count])
+        if back.entries > 64 * beam_size + 10_000_000:
+            back.prune()
+    return Beam(back.order(0), True, is_exact, priced)
+
+
+def _states(beam_size: int, ready: int) -> int:
+    """Return how many states a level may keep whose states have so many ready ops."""
+    return beam_size if ready <= WIDE else max(1, min(beam_size, MOST_READY // ready))
+
+
+def _complete(graph: CostGraph, chosen: NDArray[np.int32]) -> IndexArray:
+    """Return the ops chosen so far, then the others in input order."""
+    missing = np.ones(graph.num_ops, bool)
+    missing[chosen] = False
+    return np.concatenate((chosen, graph.input_order[missing[graph.input_order]])).astype(np.int32)

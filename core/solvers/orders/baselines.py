@@ -1,0 +1,87 @@
+"""Orders that need no search: the file's own, depth first, breadth first (Topoformer 5)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+import numpy as np
+
+from ...base.arrays import IndexArray, frozen
+from ...graph.graph import CostGraph
+from ...search.parameters import Parameters
+from ...search.search import Search, Stopped
+
+Heed = Callable[[Iterable[int]], Iterator[int]]
+"""What goes through the ops and may raise `Stopped`: a search's `heeding`."""
+
+
+def input_order(search: Search, parameters: Parameters) -> None:
+    """Offer the file's own order: for a real graph the program order."""
+    search.offer_order(search.problem.graph.input_order)
+
+
+def dfs(search: Search, parameters: Parameters) -> None:
+    """Offer the depth-first sequence."""
+    with suppress(Stopped):
+        search.offer_order(kahn_order(search.problem.graph, last_in_first_out=True, heed=search.heeding))
+
+
+def bfs(search: Search, parameters: Parameters) -> None:
+    """Offer the breadth-first sequence."""
+    with suppress(Stopped):
+        search.offer_order(kahn_order(search.problem.graph, last_in_first_out=False, heed=search.heeding))
+
+
+def dfs_postorder(search: Search, parameters: Parameters) -> None:
+    """Offer the reverse postorder of a depth-first search."""
+    with suppress(Stopped):
+        search.offer_order(reverse_postorder(search.problem.graph, heed=search.heeding))
+
+
+def kahn_order(graph: CostGraph, *, last_in_first_out: bool, heed: Heed = iter) -> IndexArray:
+    """Return Kahn's order with a stack (depth first) or a queue (breadth first).
+
+    Of ops that become ready together the one of smallest index comes first. The paper takes both orders
+    from a drawing of the graph; this reading comes closest to its numbers.
+    """
+    pointers, successors = (a.tolist() for a in graph.successors)
+    waiting = np.diff(graph.predecessors[0]).tolist()
+    ready: deque[int] = deque()
+    became_ready = [op for op in range(graph.num_ops) if waiting[op] == 0]
+    order = []
+    for _ in heed(range(graph.num_ops)):
+        ready.extend(reversed(became_ready) if last_in_first_out else became_ready)
+        op = ready.pop() if last_in_first_out else ready.popleft()
+        order.append(op)
+        became_ready = []
+        for successor in successors[pointers[op] : pointers[op + 1]]:
+            waiting[successor] -= 1
+            if waiting[successor] == 0:
+                became_ready.append(successor)
+    return frozen(order, np.int32)
+
+
+def reverse_postorder(graph: CostGraph, *, heed: Heed = iter) -> IndexArray:
+    """Return the reverse postorder of a depth-first search that visits sources and successors by index."""
+    pointers, successors = (a.tolist() for a in graph.successors)
+    visited = bytearray(graph.num_ops)
+    postorder: list[int] = []
+    steps = heed(range(2 * graph.num_ops))  # an op is on top of the stack when it is entered and after each child
+    for source in np.flatnonzero(np.diff(graph.predecessors[0]) == 0).tolist():
+        stack = [(source, pointers[source])]
+        visited[source] = 1
+        while stack:
+            next(steps)
+            op, at = stack.pop()
+            while at < pointers[op + 1] and visited[successors[at]]:
+                at += 1
+            if at == pointers[op + 1]:
+                postorder.append(op)
+            else:
+                successor = successors[at]
+                visited[successor] = 1
+                stack.append((op, at + 1))
+                stack.append((successor, pointers[successor]))
+    return frozen(postorder[::-1], np.int32)

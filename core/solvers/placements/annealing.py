@@ -1,0 +1,181 @@
+"""Simulated annealing on several devices: of the makespan by `makespan_annealing`, of the peak by `peak_annealing`.
+
+Kirkpatrick, Gelatt and Vecchi 1983 (Metropolis steps, geometric cooling); here is which parts have which share of the
+budget. What each part is worth: `docs/methods/several-devices.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ...problem.problem import Problem
+from ...problem.schedule import Schedule
+from ...search import parameters as base
+from ...search.parameters import parameter
+from ...search.search import Search, Watcher
+from .plan_annealing import anneal
+from ..orders import order_search
+from . import peak_annealing
+from .lazy_keys import start_keys
+from .list_schedule import list_schedule
+from .makespan_annealing import LONGER, MOVES_PER_OP, MakespanAnnealing
+from .peak_annealing import POWER, LeastPeak
+
+LARGEST_IMPATIENT = 10_000
+"""Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
+SHARE_WITHOUT_LIMIT = 0.2
+"""Of the budget, where transfers take time: for a schedule that may exceed the memory limit."""
+HOTTER_WITHIN = 4.0
+"""How much hotter the annealing of a schedule that keeps a limit begins: what once exceeded it is far from the best."""
+LARGEST_IN_CYCLES = 64
+HOTTER_PEAK = 20.0
+"""How much hotter the cycles of a small graph's peak are, but for the first, than the annealing of a larger one's."""
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """Temperatures are relative: at 0.001 a schedule 0.1% worse is accepted with probability 1/e."""
+
+    keys: float = parameter(
+        0.2, "share of the budget spent on the lazy decoder's keys, for the runtime task", low=0.0, high=1.0
+    )
+    fitting: float = parameter(
+        0.7, "largest share of the budget spent to keep the memory limit, for the runtime task", low=0.0, high=1.0
+    )
+    hot: float = parameter(
+        5e-4,
+        "first temperature, for the runtime task; at 0.001 a schedule 0.1% worse is taken with probability 1/e",
+        low=1e-9,
+        high=1.0,
+    )
+    cold: float = parameter(5e-5, "last temperature, for the runtime task, likewise", low=1e-9, high=1.0)
+    memory_hot: float = parameter(1e-3, "first temperature, for the memory task, likewise", low=1e-9, high=1.0)
+    memory_cold: float = parameter(
+        3e-5,
+        "last temperature, for the memory task, likewise; graphs of fewer than 1,000 ops end warmer, in proportion",
+        low=1e-9,
+        high=1.0,
+    )
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Anneal until the budget ends; the best schedule known is one of the starts.
+
+    Makespan: keys, then, if the best exceeds the memory limit, the search for the least peak until a schedule
+    fits, then sequences. Where transfers take time, the limit is ignored first. Temperatures fall with the evaluations
+    spent if these are limited, else with the time. Where a small graph's transfers are free and time alone is limited,
+    they fall with the evaluations of cycles, of which there are more in more time: a search that goes on afterwards, as
+    `auto` does, misses only the last of them.
+    """
+    p = parameters
+    problem = search.problem
+    if not problem.is_plain:
+        anneal(search, p.hot if problem.task == "runtime" else p.memory_hot)
+        return
+    if search.best is None:
+        search.offer_order(problem.graph.input_order)
+    for_peak = p.memory_hot, p.memory_cold
+    if problem.task == "memory":
+        if _is_in_cycles(search):
+            _minimise_peak_in_cycles(search, *for_peak)
+        else:
+            LeastPeak(search, int(search.lower_bound)).run(*for_peak)
+    elif problem.memory_limit is not None and problem.transfers_take_time:
+        _minimise_within_limit(search, p, for_peak)
+    else:
+        _minimise_makespan(search, p, for_peak)
+    search.must_stop()  # a clock of its own may have seen first that time is up
+
+
+def warm_up(tiny: Problem) -> Problem:
+    """Compile what the search on one device needs, too; more is done under a limit that cannot be kept."""
+    if not tiny.is_plain:
+        return tiny
+    order_search.warm_up(tiny)
+    list_schedule(tiny)
+    peak_annealing.warm_up(tiny)
+    return tiny if tiny.memory_limit is None else replace(tiny, memory_limit=1)
+
+
+def _is_in_cycles(search: Search) -> bool:
+    """Whether a small graph is annealed in cycles: transfers are free, and time alone is limited."""
+    problem, is_counted = search.problem, search.evaluations_left < math.inf
+    is_free = problem.task == "memory" or (problem.memory_limit is None and not problem.transfers_take_time)
+    is_small = problem.devices > 1 and problem.graph.num_ops <= LARGEST_IN_CYCLES
+    return is_small and is_free and search.is_timed and not is_counted
+
+
+def _minimise_peak_in_cycles(search: Search, hot: float, cold: float) -> None:
+    """Search for the least peak, then anneal it anew, for longer each time, until time ends."""
+    moves = float(MOVES_PER_OP * search.problem.graph.num_ops)
+    with search.limited(int(moves)):
+        LeastPeak(search, int(search.lower_bound)).run(hot, cold)
+    while not search.must_stop():
+        moves *= LONGER
+        with search.limited(int(moves)):
+            LeastPeak(search, int(search.lower_bound)).anneal(HOTTER_PEAK * hot * POWER, HOTTER_PEAK * cold * POWER)
+
+
+def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
+    if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT:
+        schedule = list_schedule(search.problem, search.must_stop)  # where there may be no time to decode any keys
+        if schedule is not None:
+            search.evaluations += 1
+            search.offer(schedule)
+    if search.must_stop():
+        return
+    annealing = MakespanAnnealing(search)
+    starts = start_keys(search.problem)
+    if search.problem.graph.num_ops > LARGEST_IMPATIENT:
+        annealing.price_starts(starts[:-1])
+    elif annealing.price_starts(starts):
+        annealing.over_cuts()
+        if _is_in_cycles(search):
+            annealing.over_cycles(p.hot, p.cold)
+            return
+        annealing.over_keys(p.keys, p.hot, p.cold)
+    if search.best_fitness[0] > 0:
+        assert search.problem.memory_limit is not None
+        LeastPeak(search, search.problem.memory_limit, p.fitting).run(*for_peak)
+        annealing.start_from_best()
+    annealing.over_sequences(p.hot, p.cold)
+
+
+def _minimise_within_limit(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
+    """Anneal a fast schedule that ignores the memory limit while its excess weighs more and more.
+
+    Before that, the search for the least peak runs until a schedule fits, so that there is one.
+    """
+    if search.must_stop():
+        return
+    fast = _without_limit(search, p, for_peak)
+    if search.must_stop():
+        return
+    if search.best_fitness[0] > 0:
+        assert search.problem.memory_limit is not None
+        LeastPeak(search, search.problem.memory_limit, p.fitting).run(*for_peak)
+    annealing = MakespanAnnealing(search)
+    annealing.over_excess(fast, p.hot, p.cold)
+    annealing.start_from_best()
+    annealing.over_sequences(HOTTER_WITHIN * p.hot, p.cold)
+
+
+def _without_limit(search: Search, p: Parameters, for_peak: tuple[float, float]) -> Schedule:
+    """Return the fastest schedule that a share of the budget finds, whatever its peak; it is offered, too."""
+    assert search.best is not None
+    alone = Search(
+        replace(search.problem, memory_limit=None),
+        seed=int(search.rng.integers(2**31)),
+        max_evaluations=max(1.0, SHARE_WITHOUT_LIMIT * search.evaluations_left),
+        deadline=search.share_of_time(SHARE_WITHOUT_LIMIT),
+        watcher=Watcher(search.interrupt),
+        lower_bound=search.lower_bound,
+    )
+    alone.offer(search.best)
+    _minimise_makespan(alone, p, for_peak)
+    search.evaluations += alone.evaluations
+    search.depends_on_time |= alone.timed_out or alone.depends_on_time
+    assert alone.best is not None
+    search.offer(alone.best)
+    return alone.best

@@ -1,0 +1,261 @@
+"""Biased random-key genetic algorithm with beta mutants (REGAL 3.2 and A.5; Gonçalves and Resende 2011)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...base.arrays import FloatArray
+from ...base.errors import UsageError
+from ...kernels.placements.random_keys import cross, look_up
+from ...search import parameters as base
+from ...search.parameters import parameter
+from ...search.search import Search
+from .machine_chromosomes import LazyMachineChromosomes, MachineChromosomes
+from .beta_quantiles import quantile_tables
+from .lazy_keys import LONGEST_DECODING, LazyChromosomes, seconds_to_decode, start_keys
+from .random_keys import Chromosomes, Population, has_time_for_one, ranked
+
+Decoder = Literal["queue", "lazy"]
+DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": LazyChromosomes}
+ON_MACHINES: dict[Decoder, type[Chromosomes]] = {"queue": MachineChromosomes, "lazy": LazyMachineChromosomes}
+MOST_KEYS, LEAST_CHROMOSOMES = 2**27, 3
+"""Genes of all populations together: half a gibibyte, and as much again for a generation's offspring."""
+MOST_DRAWN = 2**24
+"""Genes that are drawn between two looks at the clock, some hundredths of a second."""
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """Symbols of REGAL 3.2 in brackets; the defaults give the paper's improvement from 1K to 10K evaluations."""
+
+    chromosomes: int = parameter(100, "chromosomes per population [pi]", low=2, high=10**6)
+    elites: int = parameter(20, "best chromosomes, copied unchanged [pi_e]", low=1)
+    mutants: int = parameter(10, "new random chromosomes per generation [pi - pi_e - pi_c]", low=0)
+    bias: float = parameter(0.7, "probability to take a gene from the elite parent [rho]", low=0.5, high=1.0)
+    populations: int = parameter(1, "populations evolved side by side", low=1)
+    exchange: int = parameter(15, "generations between exchanges of the populations' best", low=1)
+    alpha: float = parameter(1.0, "first parameter of the mutants' beta distribution", low=1e-3)
+    beta: float = parameter(1.0, "second parameter of the mutants' beta distribution", low=1e-3)
+    decoder: Decoder = parameter("queue", "queue: the paper's; lazy: one key per op, placed while decoding")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.elites + self.mutants >= self.chromosomes:
+            raise UsageError(
+                f"elites and mutants ({self.elites} + {self.mutants}) must be fewer than "
+                f"chromosomes ({self.chromosomes})"
+            )
+
+
+@dataclass(frozen=True)
+class GeneDistribution:
+    """What each gene of a mutant is drawn from, and how it is inherited: the part REGAL predicts.
+
+    Parameters
+    ----------
+    alpha, beta
+        Of the gene's beta distribution; for all genes, or shape `(genes,)`.
+    bias
+        Probability that a child takes the gene from its elite parent; for all genes, or shape `(genes,)`.
+    """
+
+    alpha: float | FloatArray = 1.0
+    beta: float | FloatArray = 1.0
+    bias: float | FloatArray = 0.7
+
+    @cached_property
+    def _tables(self) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+        alpha, beta = np.broadcast_arrays(np.float64(self.alpha), np.float64(self.beta))
+        return quantile_tables(alpha, beta)
+
+    def sample(self, rng: np.random.Generator, count: int, genes: int) -> Population:
+        """Draw mutants, shape `(count, genes)`."""
+        mutants = np.empty((count, genes), np.float32)
+        self.fill(rng, mutants)
+        return mutants
+
+    def fill(self, rng: np.random.Generator, mutants: Population) -> None:
+        """Draw mutants into their rows: uniform draws, passed through the quantiles of each gene's beta."""
+        rng.random(dtype=np.float32, out=mutants)
+        tables, rows = self._tables
+        if len(tables):
+            look_up(tables, np.ascontiguousarray(np.broadcast_to(rows, mutants.shape[1])), mutants)
+
+
+class Evolved:
+    """Chromosomes with their fitness, best first."""
+
+    def __init__(self, size: int, genes: int) -> None:
+        self.keys: Population = np.empty((size, genes), np.float32)
+        self.fitness = np.full((size, 2), np.inf)
+
+    def sort(self) -> None:
+        """Put the best first."""
+        order = ranked(self.fitness)
+        self.keys, self.fitness = self.keys[order], self.fitness[order]
+
+    def priced(self) -> Population:
+        """Return the keys that the budget was enough for, best first."""
+        rows = ranked(self.fitness)
+        keys: Population = self.keys[rows[np.isfinite(self.fitness[rows]).all(1)]]
+        return keys
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Evolve uniform or beta mutants until the budget ends; lazy keys start from bottom levels.
+
+    Where these take too long to decode, the queue takes their place, with a note.
+    """
+    problem = search.problem
+    known = start_keys(problem) if parameters.decoder == "lazy" else None
+    if known is not None and problem.is_plain and seconds_to_decode(problem) > LONGEST_DECODING:
+        search.notes.append(f"{problem.graph.name}: decoder=lazy would take too long; decoder=queue was used")
+        parameters, known = replace(parameters, decoder="queue"), None
+    if search.must_stop() or (known is None and problem.is_plain and not has_time_for_one(search)):
+        return
+    evolve(search, parameters, GeneDistribution(parameters.alpha, parameters.beta, parameters.bias), known)
+
+
+def evolve(
+    search: Search,
+    parameters: Parameters,
+    distribution: GeneDistribution,
+    warm_start: Population | None = None,
+) -> list[Evolved]:
+    """Run the genetic algorithm and return the final populations.
+
+    Elites are not priced again, and the last generation is cut to the budget.
+
+    Parameters
+    ----------
+    search
+        Budget, random numbers, incumbent; `search.initial` joins the first population.
+    parameters
+        Sizes.
+    distribution
+        Per gene: the mutants' beta distribution and the crossover bias.
+    warm_start
+        Chromosomes that join the first population, shape `(rows, genes)`.
+    """
+    decoders = DECODERS if search.problem.is_plain else ON_MACHINES
+    with decoders[parameters.decoder](search) as chromosomes:
+        p = _fitting(search, parameters, chromosomes.genes)
+        bias = np.ascontiguousarray(distribution.bias, np.float64)
+        known = [] if warm_start is None else list(warm_start)
+        if search.initial is not None:
+            known.append(chromosomes.encode(search.initial))
+        populations = [Evolved(p.chromosomes, chromosomes.genes) for _ in range(p.populations)]
+        for population in populations:
+            _begin(search, chromosomes, population, distribution, known)
+        generation = 0
+        while not search.must_stop():
+            for population in populations:
+                if not search.must_stop():
+                    _next_generation(search, chromosomes, population, p, distribution, bias)
+            generation += 1
+            if generation % p.exchange == 0 and len(populations) > 1:
+                _exchange(populations)
+        return populations
+
+
+def _fitting(search: Search, p: Parameters, genes: int) -> Parameters:
+    """Return parameters with as many chromosomes as have room, in the same proportions; with a note if these are fewer.
+
+    Large graphs on many devices have tens of millions of genes.
+    """
+    most = max(LEAST_CHROMOSOMES, MOST_KEYS // (genes * p.populations))
+    if p.chromosomes <= most:
+        return p
+    search.notes.append(
+        f"{search.problem.graph.name}: brkga goes on with {most} chromosomes, not {p.chromosomes}, because each has "
+        f"{genes:,} genes"
+    )
+    elites = max(1, p.elites * most // p.chromosomes)
+    mutants = min(p.mutants * most // p.chromosomes, most - elites - 1)
+    return replace(p, chromosomes=most, elites=elites, mutants=mutants)
+
+
+def _begin(
+    search: Search,
+    chromosomes: Chromosomes,
+    population: Evolved,
+    distribution: GeneDistribution,
+    known: Sequence[NDArray[np.float32]],
+) -> None:
+    """Draw and price the first generation, the chromosomes that are known among it."""
+
+    def draw(first: int, last: int) -> None:
+        distribution.fill(search.rng, population.keys[first:last])
+        for row, chromosome in enumerate(known[first:last], start=first):
+            population.keys[row] = chromosome
+
+    if _draw_and_price(search, chromosomes, population.keys, population.fitness, draw) == len(population.keys):
+        population.sort()
+
+
+def _next_generation(
+    search: Search,
+    chromosomes: Chromosomes,
+    population: Evolved,
+    p: Parameters,
+    distribution: GeneDistribution,
+    bias: FloatArray,
+) -> None:
+    """Keep the elites, fill the rest with children of an elite and a non-elite, then with mutants."""
+    children = p.chromosomes - p.elites - p.mutants
+    offspring = np.empty((children + p.mutants, chromosomes.genes), np.float32)
+    elites = search.rng.integers(0, p.elites, children)
+    others = search.rng.integers(p.elites, p.chromosomes, children)
+
+    def draw(first: int, last: int) -> None:
+        if first < children:
+            rows = slice(first, min(last, children))
+            search.rng.random(dtype=np.float32, out=offspring[rows])
+            cross(population.keys, elites[rows], others[rows], bias, offspring[rows])
+        if last > children:
+            distribution.fill(search.rng, offspring[max(first, children) : last])
+
+    drawn = _draw_and_price(search, chromosomes, offspring, population.fitness[p.elites :], draw)
+    population.keys[p.elites : p.elites + drawn] = offspring[:drawn]
+    if drawn == len(offspring):
+        population.sort()
+
+
+def _draw_and_price(
+    search: Search,
+    chromosomes: Chromosomes,
+    keys: Population,
+    fitness: FloatArray,
+    draw: Callable[[int, int], None],
+) -> int:
+    """Draw rows of keys, some at a time, and price them as far as the budget goes; unpriced rows rank last.
+
+    Returns how many were drawn: all, unless the search had to stop before their evaluations were spent.
+    """
+    fitness[:] = np.inf
+    priced = int(min(len(keys), search.evaluations_left))
+    rows = max(1, min(chromosomes.rows_at_once, MOST_DRAWN // chromosomes.genes))
+    for first in range(0, len(keys), rows):
+        if 0 < first < priced and search.must_stop():
+            return first
+        draw(first, min(first + rows, len(keys)))
+        last = min(first + rows, priced)
+        if last > first:
+            fitness[first:last] = chromosomes.price(keys[first:last])
+    return len(keys)
+
+
+def _exchange(populations: list[Evolved]) -> None:
+    """Replace the worst of each population by the best of each other one."""
+    best = [(population.keys[0].copy(), population.fitness[0].copy()) for population in populations]
+    for at, population in enumerate(populations):
+        guests = [guest for other, guest in enumerate(best) if other != at]
+        for row, (keys, fitness) in enumerate(guests[: len(population.keys) - 1], start=1):
+            population.keys[-row], population.fitness[-row] = keys, fitness
+        population.sort()

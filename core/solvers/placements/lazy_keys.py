@@ -1,0 +1,163 @@
+"""Chromosomes of one key per op, decoded lazily: the placement is chosen while decoding.
+
+Why that is worth more than a longer search: `docs/methods/several-devices.md`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...base.arrays import FloatArray, IndexArray
+from ...graph.graph import CostGraph
+from ...kernels.cost_model import new_steps
+from ...kernels.paths import path_ends
+from ...kernels.placements.lazy_decoder import new_lazy
+from ...kernels.placements.lazy_keys import price_keys
+from ...kernels.placements.random_keys import Prices, new_prices
+from ...kernels.placements.sequences import Aim, run_sequence
+from ...problem.problem import Problem
+from ...problem.schedule import Schedule
+from ...search.search import Search
+from .random_keys import Chromosomes, Population
+
+NO_LIMIT = 2**62
+EXCESS_WEIGHT = 10.0
+LONGEST_DECODING = 0.5
+"""Seconds that keys of a makespan may take to decode, as nothing stops that; `list_schedule` is for larger graphs."""
+LONGEST_UNSEEN = 0.05
+"""Seconds that keys may take to decode between two looks at the clock, about, unless one row takes longer."""
+_SECONDS_PER_LOOK, _SECONDS_PER_READ, _SECONDS_PER_TRY, _SECONDS_PER_OP = 2e-9, 4e-9, 2.5e-9, 2e-6
+_SECONDS_PER_STEP = 1e-7
+"""Of an op and a device, to run what was decoded."""
+
+
+def aim_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Aim:
+    """Return what the kernels minimise for a problem, with the transfers that suit it.
+
+    Parameters
+    ----------
+    problem
+        Its task and memory limit.
+    size
+        Bytes that count as 1 in the penalty of the memory task.
+    scale
+        What a microsecond of makespan counts in the runtime task.
+    """
+    limit = problem.memory_limit
+    is_peak = problem.task == "memory"
+    return Aim(
+        is_peak=is_peak,
+        size=float(size if is_peak or limit is None else limit),
+        scale=0.0 if is_peak else float(scale),
+        weight=0.0 if limit is None else EXCESS_WEIGHT,
+        memory=is_peak or limit is not None,
+        together=not is_peak,
+        limit=NO_LIMIT if limit is None else min(limit, NO_LIMIT),
+    )
+
+
+def bottom_levels(graph: CostGraph) -> FloatArray:
+    """Return each op's longest path to a sink, its own runtime included, microseconds; shape `(ops,)`."""
+    return path_ends(graph.input_order[::-1], *graph.successors, graph.runtime)
+
+
+def _waits(graph: CostGraph) -> float:
+    """Return for how many steps all ops together are ready and wait, in the input order."""
+    place = np.argsort(graph.input_order)
+    pointers, predecessors = graph.predecessors
+    ready = np.full(graph.num_ops, -1)
+    np.maximum.at(ready, np.repeat(np.arange(graph.num_ops), np.diff(pointers)), place[predecessors])
+    return float((place - ready - 1).sum())
+
+
+def seconds_to_decode(problem: Problem) -> float:
+    """Return about how long keys of a makespan take to decode.
+
+    Every op that waits is looked at in each step, for as many steps as it does, ready, in the input order. Devices meet
+    where no op has its inputs at hand, about once per level and device, and then each input of each op that waits is
+    looked for on every device.
+    """
+    graph, devices = problem.graph, problem.devices
+    ops, reads = graph.num_ops, len(graph.inputs[1])
+    levels = path_ends(graph.input_order, *graph.predecessors, np.ones(ops)).max()
+    share_of_meetings = min(1.0, levels * devices / ops)
+    looks = _waits(graph) * (1 + share_of_meetings * devices * (1 + reads / ops))
+    return float(_SECONDS_PER_LOOK * looks + _SECONDS_PER_READ * reads * devices)
+
+
+def seconds_to_spread(problem: Problem) -> float:
+    """Return about how long keys of a peak take to decode: in each step each op that waits is tried on each device."""
+    graph, devices = problem.graph, problem.devices
+    tried = (_waits(graph) + graph.num_ops) * devices * (1 + len(graph.inputs[1]) / graph.num_ops)
+    return _SECONDS_PER_TRY * tried + _SECONDS_PER_OP * graph.num_ops
+
+
+def has_time_to_decode(search: Search, seconds: float) -> bool:
+    """Whether keys of a makespan, which take so long to decode, can be decoded, and their schedule be offered."""
+    return seconds <= LONGEST_DECODING and search.has_time_for(seconds + _SECONDS_PER_OP * search.problem.graph.num_ops)
+
+
+def keys_along(order: IndexArray) -> NDArray[np.float32]:
+    """Return keys that fall along an order, shape `(ops + 1,)`."""
+    keys = np.ones(len(order) + 1, np.float32)
+    keys[order] = 1 - (np.arange(len(order)) + 0.5) / len(order)
+    return keys
+
+
+def start_keys(problem: Problem) -> Population:
+    """Return good keys to start from, shape `(4, ops + 1)`: bottom levels, with four values of the last key."""
+    level = bottom_levels(problem.graph)
+    keys = np.empty((4, len(level) + 1), np.float32)
+    keys[:, :-1] = level / max(level.max(), 1e-300)
+    keys[:, -1] = (1.0, 0.5, 0.25, 0.0)
+    return keys
+
+
+def as_schedule(producer: IndexArray, placement: Any, items: Any, targets: Any) -> Schedule:
+    """Build a schedule from recorded steps."""
+    sources = targets.copy()
+    sent = items < 0
+    sources[sent] = placement[producer[~items[sent]]]
+    return Schedule.from_steps(items, sources, targets)
+
+
+class LazyChromosomes(Chromosomes):
+    """Keys of shape `(ops + 1,)`: one per op, and one that tunes the decoder.
+
+    For the runtime task the last key is the patience of `arrange`, for the memory task the noise of `spread`.
+    """
+
+    def __init__(self, search: Search) -> None:
+        super().__init__(search)
+        self.genes = self.graph.num_ops + 1
+        self.aim = aim_of(self.problem)
+        seconds = seconds_to_spread if self.aim.is_peak else seconds_to_decode
+        self._seconds = seconds(self.problem) + _SECONDS_PER_STEP * self.graph.num_ops * self.devices
+
+    @property
+    def rows_per_look(self) -> int:
+        """How many rows are priced between two looks at the clock, on all threads."""
+        return min(self.rows_at_once, self.search.jobs * max(1, int(LONGEST_UNSEEN / self._seconds)))
+
+    def _new_scratch(self) -> tuple[Any, Any]:
+        state, _ = super()._new_scratch()
+        return state, new_lazy(self.arrays, self.devices)
+
+    def _price_part(self, worker: int, part: Population, prices: Prices) -> None:
+        state, lazy = self._scratch[worker]
+        price_keys(self.arrays, state, lazy, part, self.aim, self.links, prices)
+
+    def decode(self, chromosome: NDArray[np.float32]) -> Schedule:
+        """Return the schedule that the keys stand for."""
+        self._price_part(0, np.ascontiguousarray(chromosome)[None], new_prices(1))
+        state, lazy = self._scratch[0]
+        steps = new_steps(self.arrays, self.devices)
+        count, *_ = run_sequence(self.arrays, state, lazy.due, lazy.order, self.aim, self.links, np.inf, steps)
+        return as_schedule(self.arrays.producer, state.placement, steps.items[:count], steps.targets[:count])
+
+    def encode(self, schedule: Schedule) -> NDArray[np.float32]:
+        """Return keys that fall along the schedule; the decoder need not give it back."""
+        return keys_along(schedule.op_order())

@@ -1,0 +1,138 @@
+"""HEFT, CPOP and PEFT: the field's list schedulers for different devices.
+
+Topcuoglu, Hariri and Wu 2002 (HEFT with insertion, CPOP) and Arabnejad and Barbosa 2014 (PEFT). As in the papers an op
+is put where transfers run beside work and are not contended; what they find is then priced by the machine's own rules.
+Differences: residents have their home where they are first read, and a device is left out that has no room for what
+stays there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from ...base.arrays import FloatArray, IndexArray
+from ...bounds.machine_bounds import EdgeCosts, optimistic_costs, possible_times
+from ...problem.residents import first_home
+from ...problem.problem import Problem
+from ...search.parameters import Parameters
+from ...search.plans import Plans
+from ...search.search import Search, Stopped
+from .insertion import InsertionSchedule
+from .ranks import downward_ranks, upward_ranks
+
+MOST_CELLS = 10_000_000
+"""Ops times devices, if these are identical: more take seconds that nothing interrupts, and a list schedule will do."""
+
+
+def heft(search: Search, parameters: Parameters) -> None:
+    """Offer what HEFT finds: by upward rank, each op where it ends first, in gaps, too."""
+    if not _can_begin(search):
+        return
+    problem, edges = search.problem, EdgeCosts(search.problem)
+    with suppress(Stopped):
+        ranks = upward_ranks(problem, edges, search.heeding)
+        _offer(search, edges, ranks, np.zeros((problem.graph.num_ops, problem.devices)))
+
+
+def peft(search: Search, parameters: Parameters) -> None:
+    """Offer what PEFT finds: by mean optimistic cost, each op where its end and that cost are least together."""
+    if not _can_begin(search):
+        return
+    problem, edges = search.problem, EdgeCosts(search.problem)
+    with suppress(Stopped):
+        ahead = optimistic_costs(problem, edges, mean=True, heed=search.heeding)
+        _offer(search, edges, ahead.mean(axis=1), ahead)
+
+
+def cpop(search: Search, parameters: Parameters) -> None:
+    """Offer what CPOP finds: the critical path on the device that is fastest for it, others where they end first."""
+    if not _can_begin(search):
+        return
+    problem, edges = search.problem, EdgeCosts(search.problem)
+    with suppress(Stopped):
+        priority = upward_ranks(problem, edges, search.heeding) + downward_ranks(problem, edges, search.heeding)
+        path = _critical_path(problem, edges, priority)
+        total = possible_times(problem)[path].sum(axis=0)
+        ahead = np.zeros((problem.graph.num_ops, problem.devices))
+        if np.isfinite(total).any():
+            ahead[path] = np.inf
+            ahead[path, int(total.argmin())] = 0.0
+        _offer(search, edges, priority, ahead)
+
+
+def _can_begin(search: Search) -> bool:
+    """Whether there is time, and the table of what each op takes on each device is not too large."""
+    problem = search.problem
+    return not search.must_stop() and not (problem.is_plain and problem.graph.num_ops * problem.devices > MOST_CELLS)
+
+
+def _critical_path(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> list[int]:
+    """Return the ops of one longest path: from the most urgent first op on, the most urgent that waits for it."""
+    own = first_home(problem.graph)
+    leaving = edges.grouped(edges.sources, own)
+    waits = np.zeros(own, bool)
+    waits[edges.targets] = True
+    at = int(np.where(waits, -np.inf, priority[:own]).argmax())
+    path = [at]
+    while leaving[at]:
+        at = max((int(edges.targets[e]) for e in leaving[at]), key=lambda op: (priority[op], -op))
+        path.append(at)
+    return path
+
+
+def _offer(search: Search, edges: EdgeCosts, priority: FloatArray, ahead: FloatArray) -> None:
+    """Offer two schedules: by the machine's own rules, which takes little time, then with insertion, as the papers."""
+    plans = Plans(search.problem)
+    order = _by_priority(search, edges, priority)
+    _offer_plan(search, plans, order, plans.place_along(order, _finite(ahead)))
+    made = InsertionSchedule(search.problem, edges)
+    if _insert(made, search.heeding(order), ahead):
+        _offer_plan(search, plans, made.order(), plans.place_homes(made.device))
+    if search.best is None:
+        search.offer_order(search.problem.graph.input_order)
+
+
+def _offer_plan(search: Search, plans: Plans, order: Any, placement: IndexArray | None) -> None:
+    schedule = None if placement is None else plans.schedule(plans.plan(order), placement)
+    search.evaluations += 1
+    if schedule is not None:
+        search.offer(schedule)
+
+
+def _finite(ahead: FloatArray) -> FloatArray:
+    return np.where(np.isfinite(ahead), ahead, 1e300)
+
+
+def _by_priority(search: Search, edges: EdgeCosts, priority: FloatArray) -> list[int]:
+    """Return the model's own ops, of those whose inputs are made the most urgent first; of equals, the first."""
+    own = first_home(search.problem.graph)
+    waiting, leaving = np.bincount(edges.targets, minlength=own), edges.grouped(edges.sources, own)
+    ready = [(-priority[op], op) for op in range(own) if not waiting[op]]
+    heapq.heapify(ready)
+    order = []
+    for _ in search.heeding(range(own)):
+        _, op = heapq.heappop(ready)
+        order.append(op)
+        for e in leaving[op]:
+            target = int(edges.targets[e])
+            waiting[target] -= 1
+            if not waiting[target]:
+                heapq.heappush(ready, (-priority[target], target))
+    return order
+
+
+def _insert(made: InsertionSchedule, order: Iterable[int], ahead: FloatArray) -> bool:
+    """Put each op where its end and `ahead` are least together; False if one can be nowhere."""
+    for op in order:
+        start, end = made.earliest(op)
+        wanted = end + ahead[op]
+        device = int((wanted if np.isfinite(wanted).any() else end).argmin())
+        if not np.isfinite(end[device]):
+            return False
+        made.put(op, device, float(start[device]))
+    return True

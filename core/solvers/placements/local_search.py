@@ -1,0 +1,183 @@
+"""Local search with random restarts (REGAL A.10): an op changes its device, or its place in the order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...base.arrays import IndexArray
+from ...graph.graph import CostGraph
+from ...kernels.cost_model import new_state, new_steps
+from ...kernels.graph_arrays import graph_arrays
+from ...kernels.links import links_of
+from ...kernels.orders.priority_orders import greedy
+from ...kernels.placements.sequences import new_due, run_sequence
+from ...problem.schedule import Schedule
+from ...search import parameters as base
+from ...search.parameters import parameter
+from ...search.plans import Plans
+from ...search.search import Search
+from ...search.tuned import shipped
+from .lazy_keys import aim_of, as_schedule
+
+Fitness = tuple[int, float]
+SECONDS_PER_OP = 1e-6
+"""To price a start and to offer it."""
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """When to restart; the paper found its restarts by grid search, as ours are, and does not name them."""
+
+    patience: int = parameter(0, "moves without a better schedule before a restart; 0: as grid search chose", low=0)
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Walk from random schedules, by moves that do not worsen them, until the budget ends.
+
+    A start is a random topological order (one random priority per op, then Kahn) and a device per op,
+    uniformly at random; the first is the schedule given, if there is one, its transfers sent just before
+    their first readers. A move draws an op, then with equal chance another device for it or another place
+    between the ops that it waits for and those that wait for it; on one device, always a place. It is taken
+    unless the schedule becomes worse: excess over the memory limit first, then the task's value. Every
+    schedule is priced whole and counts one evaluation; a draw that leaves nothing to move counts none, but
+    counts as a move without success.
+    """
+    patience = parameters.patience or shipped("local-search", Parameters).parameters(search.problem.task).patience
+    walk = _Walk(search) if search.problem.is_plain else _MachineWalk(search)
+    start = search.initial
+    while not search.must_stop():
+        if start is None:
+            walk.restart()
+        else:
+            walk.start_from(start)
+            start = None
+        if search.must_stop() or (search.best is None and not search.has_time_for(SECONDS_PER_OP * walk.ops)):
+            return
+        current, failures = walk.price(), 0
+        while failures < patience and not search.must_stop():
+            undo = walk.move()
+            failures += 1
+            if undo is None:
+                continue
+            fitness = walk.price()
+            if fitness < current:
+                failures = 0
+            if fitness <= current:
+                current = fitness
+            else:
+                undo()
+
+
+class _Walk:
+    """The schedule that moves change: a topological order and a placement."""
+
+    def __init__(self, search: Search) -> None:
+        self.search, self.problem = search, search.problem
+        graph = self.problem.graph
+        self.ops, self.devices = graph.num_ops, self.problem.devices
+        self.predecessors, self.successors = graph.predecessors, graph.successors
+        self.aim = aim_of(self.problem)._replace(together=False)
+        self.arrays = graph_arrays(graph, self.devices)
+        self.state, self.due = new_state(self.arrays, self.devices, self.aim.memory), new_due(self.arrays, self.devices)
+        self.placement = self.state.placement
+        self.order = np.empty(self.ops, np.int32)
+        self.place = np.empty(self.ops, np.int32)
+        self.links, self.steps = links_of(self.problem), new_steps(self.arrays, self.devices)
+
+    def restart(self) -> None:
+        """Draw an order and a placement."""
+        graph, rng = self.problem.graph, self.search.rng
+        self._set(random_order(graph, rng), rng.integers(0, self.devices, self.ops))
+
+    def start_from(self, schedule: Schedule) -> None:
+        """Take over the order and the placement of a schedule."""
+        self._set(schedule.op_order(), schedule.placement(self.problem.graph))
+
+    def _set(self, order: IndexArray, placement: NDArray[Any]) -> None:
+        self.order[:] = order
+        self.place[order] = np.arange(self.ops, dtype=np.int32)
+        self.placement[:] = placement
+
+    def price(self) -> Fitness:
+        """Price the schedule, count the evaluation, and offer it if it is the best so far."""
+        steps, _, peak, runtime = run_sequence(
+            self.arrays, self.state, self.due, self.order, self.aim, self.links, np.inf, self.steps
+        )
+        self.search.evaluations += 1
+        fitness = self.problem.fitness(peak, runtime)
+        if fitness < self.search.best_fitness:
+            items, targets = self.steps.items[:steps], self.steps.targets[:steps]
+            self.search.offer(as_schedule(self.arrays.producer, self.placement, items, targets))
+        return fitness
+
+    def move(self) -> Callable[[], None] | None:
+        """Make a random move; returns what takes it back, or None if the op drawn cannot move that way."""
+        rng = self.search.rng
+        op = int(rng.integers(self.ops))
+        if self.devices > 1 and rng.integers(2):
+            before = int(self.placement[op])
+            self._put_on(op, (before + int(rng.integers(1, self.devices))) % self.devices)
+            return lambda: self._put_on(op, before)
+        here = int(self.place[op])
+        first, last = self._window(op)
+        if first == last:
+            return None
+        there = int(rng.integers(first, last))
+        self._shift(here, there + (there >= here))
+        return lambda: self._shift(int(self.place[op]), here)
+
+    def _window(self, op: int) -> tuple[int, int]:
+        """Return the first and the last place at which an op keeps the order topological."""
+        (before_ptr, before), (after_ptr, after) = self.predecessors, self.successors
+        waits_for = self.place[before[before_ptr[op] : before_ptr[op + 1]]]
+        waiting = self.place[after[after_ptr[op] : after_ptr[op + 1]]]
+        return int(waits_for.max(initial=-1)) + 1, int(waiting.min(initial=self.ops)) - 1
+
+    def _put_on(self, op: int, device: int) -> None:
+        self.placement[op] = device
+
+    def _shift(self, here: int, there: int) -> None:
+        """Move the op at one place to another; those between close up."""
+        low, high = min(here, there), max(here, there) + 1
+        self.order[low:high] = np.roll(self.order[low:high], 1 if there < here else -1)
+        self.place[self.order[low:high]] = np.arange(low, high, dtype=np.int32)
+
+
+class _MachineWalk(_Walk):
+    """The same on a machine: a device is drawn from those where an op, and all that is with it, may be."""
+
+    def __init__(self, search: Search) -> None:
+        super().__init__(search)
+        self.plans, self.rules = Plans(search.problem), search.problem.rules
+
+    def restart(self) -> None:
+        """Draw an order and a placement."""
+        draws = np.where(self.rules.allowed, self.search.rng.random(self.rules.allowed.shape), -1.0)
+        order = random_order(self.problem.graph, self.search.rng)
+        self._set(order, draws.argmax(axis=1)[self.rules.group])
+
+    def price(self) -> Fitness:
+        """Price the schedule, count the evaluation, and offer it if it is the best so far."""
+        _, cost = self.plans.price(self.plans.plan(self.order), self.placement)
+        self.search.evaluations += 1
+        fitness = cost.excess, self.problem.value(cost.peak, cost.runtime)
+        if fitness < self.search.best_fitness and np.isfinite(cost.runtime):
+            schedule = self.plans.schedule(self.plans.plan(self.order), self.placement)
+            assert schedule is not None
+            self.search.offer(schedule)
+        return fitness
+
+    def _put_on(self, op: int, device: int) -> None:
+        if self.rules.allowed[op, device]:
+            self.placement[self.rules.group == self.rules.group[op]] = device
+
+
+def random_order(graph: CostGraph, rng: np.random.Generator) -> IndexArray:
+    """Return the topological order that always takes the ready op of least random priority."""
+    (order,) = greedy(graph.buffers, -rng.random(graph.num_ops))
+    return cast(IndexArray, order)

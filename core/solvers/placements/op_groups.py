@@ -1,0 +1,173 @@
+"""Groups of ops that had better be on one device: a hierarchy, those first that exchange most for what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ...base.arrays import FloatArray, IndexArray, IntArray
+from ...kernels.placements.group_moves import Groups, no_groups
+from ...problem.problem import Problem
+from ...search.search import Search
+
+LARGEST_GROUP = 0.6
+"""Of all ops: larger groups are no use elsewhere."""
+SHARE_OF_GROUPS = 0.2
+"""Of the time: more than that is not spent on which ops move together."""
+MOST_READS = 500_000
+"""Of more, a single round of merging takes half a second."""
+SECONDS_PER_ROUND = 1e-6  # and read
+MOST_ROUNDS = 1_000
+"""A tensor with thousands of readers would ask for as many: of those that exchange alike one is merged in a round."""
+
+
+class Hierarchy(NamedTuple):
+    """Groups of ops, single ones first, each of which is a stretch of `ops`; of any two one holds the other, or none.
+
+    Ops that share a device by the problem's rules are in a group together or not at all.
+
+    Parameters
+    ----------
+    ops
+        Shape `(ops,)`.
+    first, last
+        Shape `(groups,)`: where a group begins, and the place after its end.
+    exchange
+        Shape `(groups,)`: what its transfers from and to all other ops would cost.
+    """
+
+    ops: IndexArray
+    first: IndexArray
+    last: IndexArray
+    exchange: FloatArray
+
+
+def hierarchy(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Hierarchy:
+    """Merge ops, then groups, two at a time, in rounds: wherever each is that with which the other exchanges most.
+
+    That is for the ops of the smaller one. An exchange is what the transfers between two groups would cost, on a
+    machine over the mean of its links: microseconds or, where they are free, bytes. What a tensor costs is shared out
+    among its readers. Once `stop` says so, or after `MOST_ROUNDS`, no more are merged. Of more than `MOST_READS` none
+    are.
+    """
+    parent, children, exchange = _merged(problem, stop)
+    ops = problem.graph.num_ops
+    is_whole = np.ones(len(parent), bool)
+    is_whole[[op for members in _tied(problem) for op in members]] = False
+    roots = [group for group in range(len(parent)) if parent[group] < 0]
+    order: list[int] = []
+    first, last = [0] * len(parent), [0] * len(parent)
+    stack = [(group, False) for group in reversed(roots)]
+    while stack:
+        group, is_done = stack.pop()
+        if is_done:
+            last[group] = len(order)
+            continue
+        first[group] = len(order)
+        if group < ops:
+            order.append(group)
+            last[group] = len(order)
+            continue
+        stack += [(group, True), *((child, False) for child in children[group - ops])]
+    begin, beyond = np.array(first, np.int32)[is_whole], np.array(last, np.int32)[is_whole]
+    return Hierarchy(np.array(order, np.int32), begin, beyond, np.array(exchange)[is_whole])
+
+
+def hierarchy_in_time(search: Search) -> Hierarchy | None:
+    """Return the hierarchy found in a fifth of the time; None on one device, or if a single round takes longer."""
+    a_round = SECONDS_PER_ROUND * len(search.problem.graph.inputs[1])
+    if search.problem.devices == 1 or not search.has_time_for(a_round / SHARE_OF_GROUPS):
+        return None
+    enough = search.share_of_time(SHARE_OF_GROUPS)
+    return hierarchy(search.problem, lambda: search.must_stop() or search.is_past(enough))
+
+
+def groups_in_time(search: Search) -> Groups:
+    """Return the groups of the hierarchy found in time; none where transfers cost neither time nor room."""
+    found = hierarchy_in_time(search) if search.problem.transfers_cost else None
+    return no_groups() if found is None else moving_groups(found)
+
+
+def moving_groups(groups: Hierarchy) -> Groups:
+    """Return those of two ops up to `LARGEST_GROUP` of all."""
+    sizes = groups.last - groups.first
+    wide = (sizes > 1) & (sizes <= LARGEST_GROUP * len(groups.ops))
+    return Groups(groups.ops, groups.first[wide], groups.last[wide])
+
+
+def _exchanges(problem: Problem) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return what each maker and reader of a tensor exchange by it."""
+    graph = problem.graph
+    latency, per_byte = (
+        (problem.latency, problem.microseconds_per_byte) if problem.machine is None else problem.machine.mean_link
+    )
+    cost = latency + graph.tensor_size * per_byte
+    if not cost.any():
+        cost = graph.tensor_size.astype(np.float64)
+    pointers, readers = graph.consumers
+    count = np.diff(pointers)
+    makers = np.repeat(graph.tensor_producer, count).astype(np.int64)
+    shares: FloatArray = np.repeat(cost / np.maximum(count, 1), count)
+    return makers, readers.astype(np.int64), shares
+
+
+def _together(one: IntArray, other: IntArray, price: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return pairs of two groups, each once, and what they exchange in all."""
+    low, high = np.minimum(one, other), np.maximum(one, other)
+    apart = low != high
+    width = int(high.max(initial=0)) + 1
+    pairs, which = np.unique(low[apart] * width + high[apart], return_inverse=True)
+    return pairs // width, pairs % width, np.bincount(which, price[apart], len(pairs)).astype(np.float64)
+
+
+def _tied(problem: Problem) -> list[tuple[int, ...]]:
+    """Return the ops that share a device by the problem's rules; equal devices without homes have none."""
+    return [] if problem.is_plain else [tuple(members) for members in problem.rules.groups.values()]
+
+
+def _merged(problem: Problem, stop: Callable[[], bool]) -> tuple[list[int], list[tuple[int, ...]], list[float]]:
+    """Return each group's parent, -1 for none, ops first, the children of each group made, and all exchanges.
+
+    The first groups made are those of the problem's rules; all others have two children.
+    """
+    ops = problem.graph.num_ops
+    parent, size, exchange = np.full(2 * ops, -1), np.ones(2 * ops, np.int64), np.zeros(2 * ops)
+    children: list[tuple[int, ...]] = _tied(problem)
+    for group, members in enumerate(children, ops):
+        parent[list(members)], size[group] = group, len(members)
+    count = ops + len(children)
+    if len(problem.graph.inputs[1]) > MOST_READS:
+        return parent[:count].tolist(), children, exchange[:count].tolist()
+    top = np.where(parent[:ops] < 0, np.arange(ops), parent[:ops])
+    makers, readers, shares = _exchanges(problem)
+    one, other, price = _together(top[makers], top[readers], shares)
+    exchange[:count] = np.bincount(one, price, count) + np.bincount(other, price, count)
+    for _ in range(MOST_ROUNDS):
+        if not len(one) or stop():
+            break
+        count = ops + len(children)
+        first, second = _best_of_both(one, other, price / np.minimum(size[one], size[other]), count)
+        new = count + np.arange(len(first))
+        parent[first] = parent[second] = new
+        size[new] = size[first] + size[second]
+        children += zip(first.tolist(), second.tolist(), strict=True)
+        count += len(new)
+        now = np.where(parent[:count] < 0, np.arange(count), parent[:count])
+        one, other, price = _together(now[one], now[other], price)
+        exchange[new] = (np.bincount(one, price, count) + np.bincount(other, price, count))[new]
+    count = ops + len(children)
+    return parent[:count].tolist(), children, exchange[:count].tolist()
+
+
+def _best_of_both(one: IntArray, other: IntArray, value: FloatArray, count: int) -> tuple[IntArray, IntArray]:
+    """Return the pairs of groups each of which is the most valuable pair of both, the most valuable first."""
+    order = np.lexsort((other, one, -value))
+    one, other = one[order], other[order]
+    rank = np.arange(len(order))
+    best = np.full(count, len(order))
+    np.minimum.at(best, one, rank)
+    np.minimum.at(best, other, rank)
+    chosen = (best[one] == rank) & (best[other] == rank)
+    return one[chosen], other[chosen]

@@ -1,0 +1,378 @@
+"""Least peak memory on several devices: an order for one device, its placement by beams, then annealing.
+
+An order of low peak on one device keeps the fewest bytes alive at any time; a beam over placements shares
+them out. Annealing then moves ops and transfers, by their tensors' lifetimes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...base.arrays import IndexArray
+from ...bounds.bounds import MIN_CUT_WORK_SHARED, lower_bound, min_cuts
+from ...bounds.split_buffers import split_buffers
+from ...kernels.cost_model import new_steps
+from ...kernels.graph_arrays import graph_arrays, most_transfers
+from ...kernels.orders.order_memory import memory_of_steps
+from ...kernels.placements.incremental_peak_moves import MOST_MOVES, PeakWalk, anneal_lifetimes
+from ...kernels.placements.incremental_peak import (
+    Scale,
+    Sequence,
+    new_lifetimes,
+    price_lifetimes,
+    read_transfers,
+    write_transfers,
+)
+from ...kernels.placements.placement_beam import extend_beam, new_choices, new_states, start_beam, trace_beam
+from ...kernels.placements.placing import Limits
+from ...kernels.placements.routes import new_route
+from ...bounds.order_proofs import Precedences
+from ...bounds.refutations import Refutations
+from ...problem.problem import Problem
+from ...problem.schedule import Schedule
+from ...search.search import Search, Stopped, Watcher
+from ..orders import order_search
+from ..orders.order_search import LARGEST_RELATED, SECONDS_TO_RELATE
+from ..orders.baselines import kahn_order
+from .cooling import Cooling
+from .lazy_keys import LazyChromosomes, as_schedule, seconds_to_spread, start_keys
+from .move_draws import PeakDraws
+
+SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_SPREADS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.1, 0.05, 0.1
+LEAST_PROOFS, MOST_PROOFS, PROOF_OPS_PER_SECOND = 0.05, 0.3, 60
+"""Shares of the time for proofs: the larger the graph, the more moves it needs, and the less its proofs reach. More
+than two devices, of which each has its share of what they raise, and graphs whose buffers are split have the least."""
+LEAST_SAVED = 0.5
+"""Of what several devices may save of the peak on one: an order along which beams save less is one of bad luck."""
+COLD_OPS, WARMEST = 1000, 10.0
+"""Graphs of fewer ops end warmer, in proportion, by at most so much: of what is full a move changes a larger part."""
+FIRST_BEAM, LARGEST_BEAM, LEAST_DROP = 8, 1024, 200
+CELLS_PER_CALL = 1_000_000
+MOST_CELLS = 2**23
+PLACES_AGAIN, USES_AGAIN = 0.05, 2.0
+"""Of all places those that are priced again after a move, about, and how often the uses of what it touches are read."""
+POWER, STEEPER = 16, (1, 2, 4, 8)
+"""Penalties grow with this power of the bytes, and are so much steeper near the peak, one after the other; so must what
+is accepted. A sum over thousands of places says little of the largest before it is steep."""
+AIMED = 0.8
+"""Of the moves of the annealing, at first, those of ops that fill the fullest places; fewer and fewer, none at last."""
+
+
+class LeastPeak:
+    """Search for schedules of low peak, whatever the task; each is offered to the search.
+
+    Parameters
+    ----------
+    search
+        What is searched; under the runtime task, with a memory limit, the excess falls with the peak.
+    goal
+        Bytes at which to stop.
+    share
+        Of the budget left, what may be spent.
+    """
+
+    def __init__(self, search: Search, goal: int, share: float = 1.0) -> None:
+        self.search, self.problem, self.goal = search, search.problem, goal
+        self.graph, self.devices = self.problem.graph, self.problem.devices
+        self.arrays = graph_arrays(self.graph, self.devices)
+        self.lifetimes = new_lifetimes(self.arrays, self.devices)
+        self.cooling = Cooling(search, share)
+        assert search.best is not None and search.best_simulation is not None
+        self.best, self.peak = search.best, search.best_simulation.peak
+        self.buffers, self.bound = split_buffers(self.graph), self.devices * int(search.lower_bound)
+
+    def run(self, hot: float, cold: float) -> None:
+        """Search until the goal is met or the budget spent; temperatures are those of the peak."""
+        if self.must_stop():
+            return
+        first = self.best.op_order()
+        one = self.search_orders(first, SHARE_OF_ORDERS)
+        assert one.best is not None
+        self.search_placements(one.best.op_order())
+        self.spread()
+        if self.peak >= one.best_value:
+            self.deal(one.best.op_order())
+        self.prove(one.best.op_order())
+        least = max(self.goal, one.best_value / self.devices)
+        if one.best_value - self.peak < LEAST_SAVED * (one.best_value - least):
+            with suppress(Stopped):
+                self.try_others([first, one.best.op_order()])
+        warmer = min(WARMEST, max(1.0, COLD_OPS / self.graph.num_ops))
+        self.anneal(hot * POWER, max(cold, min(hot, warmer * cold)) * POWER)
+
+    def progress(self) -> float:
+        """Return the share of the budget spent."""
+        return self.cooling.progress()
+
+    def must_stop(self) -> bool:
+        """Whether the goal is met or the budget spent."""
+        return self.search.must_stop() or self.peak <= self.goal or self.progress() >= 1.0
+
+    def try_others(self, tried: list[IndexArray]) -> None:
+        """Send beams along orders found from the input order and from the breadth-first one, if not among the tried.
+
+        Of orders with the same peak on one device one may share its bytes out evenly, and another not at all.
+        """
+        breadth_first = kahn_order(self.graph, last_in_first_out=False, heed=self.search.heeding)
+        for start in (self.graph.input_order, breadth_first):
+            if self.must_stop() or any(np.array_equal(start, order) for order in tried):
+                continue
+            found = self.search_orders(start, SHARE_OF_OTHERS).best
+            assert found is not None
+            order = found.op_order()
+            if not any(np.array_equal(order, other) for other in tried):
+                self.follow(order)
+            tried += [start, order]
+
+    def search_orders(self, start: IndexArray, share: float) -> Search:
+        """Return a search that has found an order of low peak on one device; its bound, shared evenly, holds here too.
+
+        At any time the bytes alive on all devices together are at least those alive on one after the same ops.
+
+        Parameters
+        ----------
+        start
+            The order from which it begins.
+        share
+            Of the budget, what it may spend.
+        """
+        search = self.search
+        problem = replace(self.problem, task="memory", devices=1, memory_limit=None)
+        one = Search(
+            problem,
+            seed=int(search.rng.integers(2**31)),
+            max_evaluations=max(1.0, share * self.cooling.evaluations),
+            deadline=min(search.deadline, time.monotonic() + share * self.cooling.seconds),
+            watcher=Watcher(search.interrupt),
+            lower_bound=lower_bound(problem),
+        )
+        one.offer_order(start)
+        order_search.solve(one, order_search.Parameters())
+        search.evaluations += one.evaluations
+        search.depends_on_time |= one.timed_out or one.depends_on_time
+        if self.buffers is self.graph.buffers:
+            self._share_bound(int(one.lower_bound))
+        return one
+
+    def _share_bound(self, total: int) -> None:
+        """Raise the bound to an even share of what no order is below on one device."""
+        if self.problem.task == "memory":
+            self.search.raise_lower_bound(-(-total // self.devices))
+            self.goal = max(self.goal, int(self.search.lower_bound))
+            self.bound = max(self.bound, total)
+
+    def prove(self, order: IndexArray) -> None:
+        """Raise the bound, given an order of low peak on one device: by minimum cuts, then by refuting peaks there.
+
+        What one device needs is needed here too, shared evenly, but for views that may be sent alone: see
+        `split_buffers`. Cuts were found by the search on one device if those change nothing.
+        """
+        search, ops = self.search, self.graph.num_ops
+        if self.must_stop() or self.problem.task != "memory":
+            return
+        present = int(self.graph.persistent.sum())
+        memory = memory_of_steps(self.buffers, order)
+        if self.buffers is not self.graph.buffers:
+            stop, has_time_for = self._stop_after(SHARE_OF_CUTS), search.has_time_for
+            limits: Any = {"work": MIN_CUT_WORK_SHARED, "stop": stop, "has_time_for": has_time_for}
+            cuts = min_cuts(self.buffers, order, memory, self.bound - present, **limits)
+            for term, _ in cuts:
+                self._share_bound(term + present)
+        share = LEAST_PROOFS
+        if self.devices == 2 and self.buffers is self.graph.buffers:
+            share = min(MOST_PROOFS, max(LEAST_PROOFS, PROOF_OPS_PER_SECOND * self.cooling.seconds / ops))
+        if self.must_stop() or ops > LARGEST_RELATED or not search.has_time_for(ops**3 * SECONDS_TO_RELATE / share):
+            return
+        precedences = Precedences(self.buffers, order, memory)
+        stop = self._stop_after(share, lambda: precedences.flows >= self.cooling.evaluations)  # take about as long each
+        high = min(int(memory.max()), self.devices * self.peak - present)
+        for bound in Refutations(precedences).bounds(self.bound - present, high, stop):
+            self._share_bound(bound + present)
+
+    def _stop_after(self, share: float, is_enough: Callable[[], bool] = lambda: False) -> Callable[[], bool]:
+        """Return what says whether to stop: after a share of the time from now on, or if something is enough."""
+        latest = min(self.search.deadline, time.monotonic() + share * self.cooling.seconds)
+        return lambda: self.must_stop() or is_enough() or self.search.is_past(latest)
+
+    def search_placements(self, order: Any, share: float = SHARE_OF_BEAMS) -> None:
+        """Send beams along an order under falling limits: farther down after a success, wider after failures.
+
+        Stops when a share of the budget is spent on it; a beam is given up when as much again is, if by time.
+        """
+        until = self.progress() + share
+        beams = _Beams(self, order, until + share)
+        largest = beams.largest
+        size, drop = int(min(FIRST_BEAM, largest, self.search.evaluations_left)), max(1, (self.peak - self.goal) // 4)
+        while not self.must_stop() and self.progress() < until and size <= min(largest, self.search.evaluations_left):
+            limit = max(self.goal, self.peak - drop)
+            affordable = (share for share in beams.shares if size <= self.search.evaluations_left)
+            if any(beams.send(size, limit, share) for share in affordable):
+                drop = min(2 * drop, max(1, (self.peak - self.goal) // 2))
+            elif drop > max(1, self.peak // LEAST_DROP):
+                drop //= 2
+            else:
+                size *= 2
+
+    def spread(self) -> None:
+        """Offer schedules of a few keys, which put each op where it needs least, as far as that takes little time."""
+        search, until = self.search, self.progress() + SHARE_OF_SPREADS
+        if self.problem.task != "memory":
+            return
+        seconds = seconds_to_spread(self.problem) / SHARE_OF_SPREADS
+        with LazyChromosomes(search) as chromosomes:
+            for keys in start_keys(self.problem):
+                if self.must_stop() or self.progress() >= until or not search.has_time_for(seconds):
+                    return
+                search.evaluations += 1
+                self.offer(chromosomes.decode(keys))
+
+    def deal(self, order: IndexArray) -> None:
+        """Offer a schedule whose ops are dealt out at random: where no beam ends in time, or none saves a byte.
+
+        Annealing from there is worth about what it is from a beam's placement, and far more than from one device.
+        """
+        if self.must_stop():
+            return
+        self.search.evaluations += 1
+        cells = self.graph.num_tensors * self.devices
+        placement = self.search.rng.integers(0, self.devices, self.graph.num_ops, np.int32)
+        position = np.empty(self.graph.num_ops, np.int32)
+        self._offer_sequence(Sequence(order.copy(), position, placement, np.ones(cells, np.bool_)))
+
+    def follow(self, order: IndexArray) -> None:
+        """Send narrow beams along an order, as long as each finds a lower peak."""
+        beams, drop = _Beams(self, order), max(1, self.peak // LEAST_DROP)
+        size = min(FIRST_BEAM, beams.largest)
+        while not self.must_stop() and size <= self.search.evaluations_left:
+            limit = max(self.goal, self.peak - drop)
+            if not any(beams.send(size, limit, share) for share in beams.shares):
+                return
+            drop = min(2 * drop, max(1, (self.peak - self.goal) // 2))
+
+    def anneal(self, hot: float, cold: float) -> None:
+        """Anneal the best sequence, the temperature falling with what is left of the budget, penalties ever steeper."""
+        search, ops = self.search, self.graph.num_ops
+        if self.must_stop():
+            return
+        present, found = self._best_sequence(), self._best_sequence()
+        start, work, least = self.progress(), self._work_per_move(), self.peak
+        steeper, priced, offered, scale = 0, -math.inf, search.evaluations, Scale(0.0, 1.0)
+        aimed = PeakDraws(self.problem.graph, self.arrays, self.lifetimes, present)
+        while not self.must_stop():
+            part = (self.progress() - start) / (1.0 - start)
+            stage = STEEPER[min(len(STEEPER) - 1, int(part * len(STEEPER)))]
+            if stage != steeper or search.evaluations - priced > MOST_MOVES:
+                steeper, scale = stage, Scale((1.0 - 1.0 / stage) * least, max(1.0, float(least)))
+                price_lifetimes(self.arrays, self.lifetimes, present, scale)
+                search.evaluations += 1
+                priced = search.evaluations
+            temperature = steeper * hot * (cold / hot) ** part
+            moves = self.cooling.moves(work)
+            draws = search.rng.random((moves, 6))
+            aimed.rewrite(draws, AIMED * (1.0 - part))
+            walk = PeakWalk(scale, temperature, draws)
+            least = anneal_lifetimes(self.arrays, self.lifetimes, present, walk, least, found)
+            search.evaluations += moves
+            if least < self.peak and (least <= self.goal or search.evaluations - offered >= ops):
+                offered = search.evaluations
+                self._offer_sequence(found)
+        if least < self.peak:
+            self._offer_sequence(found)
+
+    def _work_per_move(self) -> int:
+        """Return what a move costs, about, in ops priced: some places, and all uses of what its op makes or reads."""
+        ops, uses = max(1, self.graph.num_ops), np.diff(self.arrays.consumer_ptr) + 1.0
+        return int(PLACES_AGAIN * ops + USES_AGAIN * (uses**2).sum() / ops)
+
+    def offer(self, schedule: Schedule) -> None:
+        """Offer a schedule, and remember the one of least peak."""
+        peak = self.search.offer(schedule).peak
+        if peak < self.peak:
+            self.best, self.peak = schedule, peak
+
+    def _offer_sequence(self, sequence: Sequence) -> None:
+        """Build a sequence's schedule: of the transfers in one place, those that leave the fullest device first."""
+        ops, devices = self.graph.num_ops, self.devices
+        order, position, placement, _ = sequence
+        position[order] = np.arange(ops)
+        most = most_transfers(self.arrays, devices)
+        cells, after = np.empty(most, np.int32), np.empty(most, np.int32)
+        count = write_transfers(self.arrays, self.lifetimes, sequence, cells, after)
+        tensors, targets = np.divmod(cells[:count], devices)
+        items = np.concatenate((order, ~tensors))
+        to = np.concatenate((placement[order], targets))
+        source = np.concatenate((placement[order], placement[self.arrays.producer[tensors]]))
+        steps = np.argsort(np.concatenate((2 * np.arange(ops), 2 * after[:count] + 1)), kind="stable")
+        self.offer(Schedule.from_steps(items[steps], source[steps], to[steps]))
+
+    def _best_sequence(self) -> Sequence:
+        """Return the best schedule as a sequence, its transfers early or late, whichever is nearer."""
+        ops, cells = self.graph.num_ops, self.graph.num_tensors * self.devices
+        order, placement = self.best.op_order().copy(), self.best.placement(self.graph).copy()
+        sequence = Sequence(order, np.empty(ops, np.int32), placement, np.empty(cells, np.bool_))
+        sequence.position[order] = np.arange(ops)
+        after = np.zeros(cells, np.int32)
+        items, sent = self.best.items, self.best.items < 0
+        place = np.cumsum(~sent) - 1
+        after[~items[sent] * self.devices + self.best.targets[sent]] = place[sent]
+        read_transfers(self.arrays, self.lifetimes, sequence, after)
+        return sequence
+
+
+def warm_up(tiny: Problem) -> None:
+    """Compile what runs once a better placement or sequence is found: on a tiny graph on two devices, if at all."""
+    search = Search(replace(tiny, task="memory", devices=2), max_evaluations=20, lower_bound=-1.0)
+    search.offer_order(tiny.graph.input_order)
+    peaks = LeastPeak(search, -1)
+    peaks.search_placements(tiny.graph.input_order, share=1.0)
+    peaks._offer_sequence(peaks._best_sequence())
+
+
+class _Beams:
+    """Beams along one order, given up where time alone is limited and more of it is spent than a share."""
+
+    def __init__(self, peaks: LeastPeak, order: Any, share: float = 1.0) -> None:
+        self.peaks, self.share = peaks, share
+        self.route, slots = new_route(peaks.arrays, order)
+        self.slots = slots
+        graph, devices = peaks.graph, peaks.devices
+        self.steps = new_steps(peaks.arrays, devices)
+        self.shares = list({int(graph.persistent.sum()) // devices: None, 0: None})
+        self.largest = max(1, min(LARGEST_BEAM, MOST_CELLS // (self.slots + graph.num_ops)))
+        self.size = 0
+
+    def send(self, size: int, limit: int, share: int) -> bool:
+        """Look for a placement under a limit, a share of it set aside; offer it if there is one."""
+        peaks, search = self.peaks, self.peaks.search
+        graph, devices = peaks.graph, peaks.devices
+        if size > self.size:
+            self.size = size
+            self.states = new_states(size, self.slots, devices)
+            self.choices = new_choices(size, graph.num_ops, devices)
+        beam, limits = (peaks.arrays, self.route, self.states), Limits(size, limit, share)
+        self.choices.numbers[:] = search.rng.integers(0, 2**63, 8, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+        stretch = max(1, CELLS_PER_CALL // (size * self.slots))
+        start_beam(*beam)
+        count = 1
+        is_timed = math.isinf(peaks.cooling.evaluations)
+        for first in range(0, graph.num_ops, stretch):
+            if search.must_stop() or (is_timed and peaks.progress() >= self.share):
+                return False
+            last = min(graph.num_ops, first + stretch)
+            count, expanded = extend_beam(*beam, self.choices, limits, first, last, count)
+            search.evaluations += expanded / graph.num_ops
+            if count == 0:
+                return False
+        steps = trace_beam(*beam, self.choices, limits, count, self.steps)
+        items, targets = self.steps.items[:steps], self.steps.targets[:steps]
+        placement = np.empty(graph.num_ops, np.int32)
+        placement[items[items >= 0]] = targets[items >= 0]
+        peaks.offer(as_schedule(peaks.arrays.producer, placement, items, targets))
+        return True

@@ -1,0 +1,28 @@
+"""Random schedules, of which the best is kept (Topoformer 5 and C: 100 random topological orders)."""
+
+from __future__ import annotations
+
+from ...search.parameters import Parameters
+from ...search.search import Search
+from .machine_chromosomes import MachineChromosomes
+from .random_keys import Chromosomes, has_time_for_one
+
+_BATCH, _MOST_GENES = 64, 10**7
+"""Schedules drawn at once, and the random numbers that they may take together."""
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Offer random schedules until the budget ends.
+
+    One random priority per op, drawn once per order, then Kahn: this, not a uniform choice among the ready
+    ops, gives the paper's numbers (`docs/methods/one-device.md`). On several devices placement and transfers are
+    random too.
+    """
+    if search.problem.is_plain and not has_time_for_one(search):
+        return
+    kind = Chromosomes if search.problem.is_plain else MachineChromosomes
+    with kind(search) as chromosomes:
+        while not search.must_stop():
+            rows = max(1, min(_BATCH, _MOST_GENES // chromosomes.genes))
+            count = int(min(rows, search.evaluations_left))
+            chromosomes.price(search.rng.random((count, chromosomes.genes), dtype="float32"))

@@ -1,0 +1,156 @@
+"""Annealing of whole schedules on several devices, each transfer a step of its own, in cycles that grow longer.
+
+Keys and sequences find good schedules of large graphs at once, but some plans they cannot write: those that send a
+tensor early, or in another order. Here every plan can be reached, at the price of more moves to get there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...kernels.cost_model import new_state
+from ...kernels.graph_arrays import graph_arrays
+from ...kernels.links import links_of
+from ...kernels.placements.step_moves import DRAWS, Edit, Scene, StepWalk, anneal_steps, new_plan, run_plan
+from ...search import parameters as base
+from ...search.parameters import parameter
+from ...search.search import Search
+from .cooling import Cooling
+from .excess_weights import at_once
+from .filled_devices import filled_placements
+from .lazy_keys import aim_of, as_schedule, bottom_levels
+from .op_groups import groups_in_time
+from .peak_annealing import POWER
+
+NO_EDIT = Edit(np.int64(-1), -1)
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """Temperatures are relative: at 0.01 a schedule 1% worse is accepted with probability 1/e."""
+
+    hot: float = parameter(
+        5e-3,
+        "first temperature of a cycle; at 0.01 a schedule 1% worse is taken with probability 1/e",
+        low=1e-9,
+        high=1.0,
+    )
+    cold: float = parameter(2e-4, "last temperature of a cycle, likewise", low=1e-9, high=1.0)
+    cycle: int = parameter(200, "moves of the first cycle, times the ops", low=1)
+    growth: float = parameter(1.5, "how much longer each next cycle is", low=1.0, high=100.0)
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Anneal from the best schedule known, again and again, until the budget ends.
+
+    Every second cycle goes on from where the last one ended, the others from the best schedule. The evaluations of
+    a cycle are fixed, so that a run which ends by itself does not depend on time.
+    """
+    if search.best is None:
+        search.offer_order(search.problem.graph.input_order)
+    if search.must_stop():
+        return
+    walk = _Walk(search)
+    if search.problem.task == "runtime" and search.problem.memory_limit is not None:
+        walk.fill_devices()
+    moves: float = min(parameters.cycle * search.problem.graph.num_ops, search.evaluations_left)
+    number = 0
+    while not search.must_stop():
+        if number % 2 == 0:
+            walk.start_from_best()
+        walk.cool(int(moves), parameters.hot, parameters.cold)
+        moves *= parameters.growth
+        number += 1
+
+
+class _Walk:
+    """The present plan, the kernels' scratch, and what is minimised."""
+
+    def __init__(self, search: Search) -> None:
+        self.search, self.problem = search, search.problem
+        self.graph, self.ops = self.problem.graph, self.problem.graph.num_ops
+        devices = self.problem.devices
+        self.arrays = graph_arrays(self.graph, devices)
+        assert search.best_simulation is not None
+        is_peak = self.problem.task == "memory"
+        self.aim = aim_of(
+            self.problem, max(1.0, float(search.best_simulation.peak)), 1.0 / max(search.lower_bound, 1e-9)
+        )
+        self.power = POWER if is_peak else 1
+        self.state = new_state(self.arrays, devices, self.aim.memory)
+        sent = np.empty(self.graph.num_tensors, np.uint64)
+        tail, work = bottom_levels(self.graph) - self.graph.runtime, float(self.graph.runtime.sum())
+        self.scene = Scene(self.arrays, self.state, sent, links_of(self.problem), tail, work)
+        self.present, self.other, self.best = (new_plan(self.arrays, devices) for _ in range(3))
+        self.groups = groups_in_time(search)
+        self.best_placement = np.empty(self.ops, np.int32)
+        self.changed, self.before = np.empty(self.ops + 1, np.int32), np.empty(self.ops + 1, np.int32)
+        self.count, self.energy = 0, math.inf
+
+    def start_from_best(self) -> None:
+        """Take the best schedule known for the present plan."""
+        best = self.search.best
+        assert best is not None
+        self.count = len(best)
+        self.present.items[: self.count], self.present.targets[: self.count] = best.items, best.targets
+        self.state.placement[:] = best.placement(self.graph)
+        self._price()
+
+    def fill_devices(self) -> None:
+        """Offer the schedules that fill one device after another, in the input order."""
+        order = self.problem.graph.input_order
+        for placement in filled_placements(self.problem):
+            if self.search.must_stop():
+                return
+            self.count = self.ops
+            self.present.items[: self.ops], self.state.placement[:] = order, placement
+            self._price()
+            items, targets = self.present.items[: self.count], self.present.targets[: self.count]
+            self.search.offer(as_schedule(self.arrays.producer, placement, items, targets))
+
+    def cool(self, moves: int, hot: float, cold: float) -> None:
+        """Make so many moves, or as many as the budget allows, while the temperature falls; offer what is better."""
+        search, done = self.search, 0
+        cooling = Cooling(search)
+        while done < moves and not search.must_stop():
+            spent = max(done / moves, cooling.progress())
+            temperature = hot * (cold / hot) ** spent * self.power
+            batch = min(moves - done, cooling.moves(self.ops))
+            self._anneal(temperature, batch)
+            done += batch
+            if self.aim.memory and not self.aim.is_peak and not search.must_stop():
+                self._reweigh()
+
+    def _anneal(self, temperature: float, moves: int) -> None:
+        search = self.search
+        excess, value = search.best_fitness
+        found = np.array([min(excess, 2**62), value], np.float64)
+        before = found.copy()
+        draws = search.rng.random((moves, DRAWS))
+        walk = StepWalk(
+            temperature, draws, self.groups, self.changed, self.before, found, self.best, self.best_placement
+        )
+        start = self.count, self.energy, 0
+        self.count, self.energy, count = anneal_steps(self.scene, (self.present, self.other), start, self.aim, walk)
+        search.evaluations += moves
+        if tuple(found) < tuple(before):
+            items, targets = self.best.items[:count], self.best.targets[:count]
+            search.offer(as_schedule(self.arrays.producer, self.best_placement, items, targets))
+
+    def _price(self) -> int:
+        """Price the present plan, and normalise it; return its peak."""
+        self.search.evaluations += 1
+        count, energy, peak, _ = run_plan(self.scene, self.present, self.count, NO_EDIT, self.aim, np.inf, self.other)
+        self.present, self.other = self.other, self.present
+        self.count, self.energy = count, energy
+        return int(peak)
+
+    def _reweigh(self) -> None:
+        """Weigh the excess over the memory limit more while the present plan has any, else less."""
+        weight = at_once(self.aim.weight, self._price() > self.aim.limit)
+        if weight != self.aim.weight:
+            self.aim = self.aim._replace(weight=weight)
+            self._price()

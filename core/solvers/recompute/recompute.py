@@ -1,0 +1,241 @@
+"""Order and recomputation decided together, on one device: what runs again, when, and in which order.
+
+Each search starts from a known order, most often that of `order-search`, and anneals sequences with repeated runs
+(`core.kernels.runs.recompute`). What an order alone can keep is never paid for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...base.arrays import IndexArray, frozen
+from ...kernels.runs.recompute import anneal_runs
+from ...kernels.runs.run_bytes import new_sequence
+from ...kernels.runs.run_edits import set_sequence
+from ...kernels.runs.run_moves import Aim, new_annealing
+from ...kernels.runs.runs import run_graph
+from ...kernels.runs.tensor_groups import groups_of
+from ...problem.problem import Problem
+from ...problem.schedule import Schedule
+from ...search import parameters as base
+from ...search.registry import load, parameters_class
+from ...search.search import Search, Watcher
+
+ORDER_SHARE = 0.25
+MOST_TRIES, LEAST_BATCHES = 1000, 50  # between two temperatures
+MOST_STEPS = 1_000_000  # tries times ops, so that time limits are kept
+LEAST_TRIES = 150  # per op, to cool once more
+FIRST_WEIGHT = 1e-3
+UNLIMITED = 1e6
+LEAST_PRICED = 0.01  # of the tries, counted where hardly any move is possible
+FIRST_STEP, TARGET_SHARE = 0.3, 0.15
+MOST_RUNS = 3  # times the ops, of a sequence
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """How the annealing cools."""
+
+    hot: float = base.parameter(1e-3, "first temperature, as a share of the time of all ops", low=0.0, high=1.0)
+    cold: float = base.parameter(1e-4, "last temperature, likewise", low=0.0, high=1.0)
+    rounds: int = base.parameter(3, "how often to cool at most, each time from the best so far", low=1)
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Look for an order that needs nothing to run again, then anneal runs from the best one."""
+    problem = search.problem
+    search.offer_order(problem.graph.input_order)
+    if not search.must_stop():
+        _search_order(search)
+    anneal(search, parameters, moves_first=True)
+
+
+def warm_up(tiny: Problem) -> Problem:
+    """Return a problem whose orders do not keep the limit, so that runs are annealed."""
+    return replace(tiny, task="runtime", memory_limit=1, runtime_limit=None)
+
+
+def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
+    """Return the methods used for a problem."""
+    return ["order-search", "recompute"]
+
+
+def anneal(search: Search, parameters: Parameters, *, moves_first: bool) -> None:
+    """Anneal runs from the best schedule known, for least time or for least peak.
+
+    Parameters
+    ----------
+    search
+        The run, with a schedule to start from.
+    parameters
+        How to cool.
+    moves_first
+        Whether the first run of an op may move; else the order of the first runs stays as it is.
+    """
+    if search.must_stop() or math.isinf(search.lower_bound):
+        return
+    runs = AnnealedRuns(search, moves_first)
+    if search.problem.task == "memory":
+        _least_peak(runs, parameters)
+    else:
+        _least_time(runs, parameters)
+
+
+def _search_order(search: Search) -> None:
+    """Offer an order of little memory, without repeated runs: the first that keeps the limit, if there is one."""
+    problem = search.problem
+    assert search.best is not None
+
+    def report(_: Search) -> None:
+        if search.on_progress is not None:
+            search.on_progress(search)
+
+    inner = Search(
+        Problem(problem.graph),
+        seed=int(search.rng.integers(2**31)),
+        jobs=search.jobs,
+        max_evaluations=ORDER_SHARE * search.evaluations_left,
+        deadline=min(search.deadline, search.share_of_time(ORDER_SHARE)),
+        watcher=Watcher(search.interrupt, report),
+        lower_bound=0 if problem.memory_limit is None else problem.memory_limit,  # which is all that is wanted
+    )
+    inner.offer(Schedule.single_device(search.best.first_runs()))
+    load("order-search")(inner, parameters_class("order-search")())
+    assert inner.best is not None
+    search.evaluations += inner.evaluations
+    search.depends_on_time |= inner.depends_on_time or inner.timed_out
+    search.offer(inner.best)
+
+
+class AnnealedRuns:
+    """A sequence of runs that is annealed, and the best found so far.
+
+    Parameters
+    ----------
+    search
+        The run; it is offered what is found.
+    moves_first
+        Whether the first run of an op may move.
+    """
+
+    def __init__(self, search: Search, moves_first: bool) -> None:
+        problem = search.problem
+        self.search, self.moves_first = search, moves_first
+        self.total = float(problem.op_times.sum())
+        self.graph = run_graph(problem.graph)._replace(runtime=problem.op_times)
+        capacity = MOST_RUNS * problem.graph.num_ops + 64
+        self.groups = groups_of(problem.graph)
+        self.runs = new_sequence(self.graph, self.groups, capacity)
+        self.state = new_annealing(self.graph, capacity, int(search.rng.integers(2**31)))
+        self.aim = Aim(0, 0.0, 0.0, 0.0, moves_first)
+        self.most_tries = max(1, min(MOST_TRIES, MOST_STEPS // problem.graph.num_ops))
+
+    def start(self, order: IndexArray, limit: int, allowed: float) -> None:
+        """Begin at a sequence, under a limit of bytes and with so much time that costs nothing."""
+        runs, state = self.runs, self.state
+        order = frozen(order, np.int32)
+        if len(order) > len(runs.items) or not set_sequence(self.graph, self.groups, runs, order):
+            order = Schedule.single_device(order).first_runs()  # some op runs oftener than here is room for
+            set_sequence(self.graph, self.groups, runs, order)
+        excess = np.maximum(runs.memory[: len(order)] - limit, 0).sum(dtype=np.float64)
+        time_taken = self.search.problem.op_times[order].sum()
+        state.values[:] = [excess, time_taken, max(time_taken, allowed), excess]
+        state.best[: len(order)], state.best_length[0] = order, len(order)
+        # Of a limit that was not kept before, the weight has grown to what it takes by now.
+        is_known = limit == self.aim.limit and excess > 0
+        weight = self.aim.weight if is_known else FIRST_WEIGHT * self.total / limit
+        self.aim = Aim(limit, allowed, weight, 0.0, self.moves_first)
+
+    def best_order(self) -> IndexArray:
+        """Return the best sequence of the annealing, or that of the search before there is one."""
+        if self.state.best_length[0]:
+            return self.state.best[: self.state.best_length[0]].copy()
+        assert self.search.best is not None
+        return self.search.best.op_order()
+
+    @property
+    def keeps_both(self) -> bool:
+        """Whether the best keeps the limit within the time that costs nothing."""
+        return bool(self.state.values[3] == 0 and self.state.values[2] <= self.aim.allowed * (1 + 1e-12))
+
+    def cool(self, parameters: Parameters, budget: _Budget) -> bool:
+        """Anneal until the budget ends or both limits are kept, and offer the best; whether both are kept."""
+        search, hot, cold = self.search, parameters.hot, parameters.cold
+        while (spent := budget.spent()) < 1 and not self.keeps_both and not search.must_stop():
+            self.step(hot * (cold / hot) ** spent, budget)
+        search.offer(Schedule.single_device(self.best_order()))
+        return self.keeps_both
+
+    def step(self, temperature: float, budget: _Budget) -> None:
+        """Try some moves at a temperature, given as a share of the time of all ops."""
+        search = self.search
+        tries = int(min(self.most_tries, search.evaluations_left, 1 + budget.tries() / LEAST_BATCHES))
+        self.aim = self.aim._replace(temperature=self.total * temperature, weight=self._weight())
+        priced = anneal_runs(self.graph, self.groups, self.runs, self.state, self.aim, tries)
+        search.evaluations += max(priced, tries * LEAST_PRICED)
+        budget.tried += tries
+
+    def _weight(self) -> float:
+        """Return what a byte above the limit counts: more while there are any, less while there are none."""
+        unit = self.total / self.aim.limit
+        if self.state.values[0] > 0:
+            return min(self.aim.weight * 1.5, 1e3 * unit)
+        return max(self.aim.weight * 0.9, 1e-6 * unit)
+
+
+class _Budget:
+    """A share of the time and of the evaluations that a search has left."""
+
+    def __init__(self, search: Search, share: float) -> None:
+        self.search, self.start, self.evaluations = search, time.monotonic(), search.evaluations
+        self.seconds, self.most = share * search.seconds_left(), share * search.evaluations_left
+        self.tried = 0
+
+    def spent(self) -> float:
+        """Return how much of it is spent, 1 at its end."""
+        evaluations = (self.search.evaluations - self.evaluations) / self.most if self.most > 0 else 1.0
+        seconds = (time.monotonic() - self.start) / self.seconds if self.seconds > 0 else 1.0
+        if self.seconds < math.inf:
+            self.search.depends_on_time = True
+        return max(evaluations, seconds)
+
+    def tries(self) -> float:
+        """Return how many moves there is room for, by the evaluations and by how many were tried in the time spent."""
+        if not self.tried or self.seconds == math.inf:
+            return self.most
+        return min(self.most, self.seconds * self.tried / max(1e-6, time.monotonic() - self.start))
+
+
+def _least_time(runs: AnnealedRuns, parameters: Parameters) -> None:
+    """Cool several times, each from the best so far; less often where there is time for few moves of each op."""
+    search = runs.search
+    limit = search.problem.memory_limit
+    assert limit is not None
+    runs.start(runs.best_order(), limit, 0.0)
+    whole = _Budget(search, 1.0)
+    runs.step(parameters.hot, whole)  # says how many moves there is time for
+    rounds = whole.tries() / (LEAST_TRIES * search.problem.graph.num_ops)
+    for left in range(int(max(1, min(parameters.rounds, rounds))), 0, -1):
+        if search.must_stop():
+            return
+        runs.start(runs.best_order(), limit, 0.0)
+        runs.cool(parameters, _Budget(search, 1 / left))
+
+
+def _least_peak(runs: AnnealedRuns, parameters: Parameters) -> None:
+    """Cool towards one target after the other below the best peak, nearer to it each time that one is not reached."""
+    search, share = runs.search, FIRST_STEP
+    allowed = search.problem.runtime_limit
+    while not search.must_stop():
+        assert search.best is not None and search.best_simulation is not None
+        peak = search.best_simulation.peak
+        step = math.ceil(share * (peak - search.lower_bound))
+        runs.start(search.best.op_order(), peak - step, UNLIMITED * runs.total if allowed is None else allowed)
+        if not runs.cool(parameters, _Budget(search, TARGET_SHARE)):
+            if step <= 1:
+                return
+            share /= 2

@@ -1,0 +1,180 @@
+"""`schedopt.fit`: every way, proven or not, its texts, the largest batch, and what cannot be asked."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import schedopt
+from models.seeds import seeds
+from naive.graphs import random_graph
+from schedopt.core.model.simulator import input_peak
+from schedopt.core.experiments.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, LargestBatch, Way
+from schedopt.core.graph.builder import GraphBuilder
+
+
+def branches():
+    """Program order peaks at 26 bytes, the best at 19, no op needs more than 18, and two devices take 18."""
+    builder = GraphBuilder("branches")
+    builder.add_op("start", outputs=[10])
+    builder.add_op("wide1", inputs=[(0, 0)], outputs=[8])
+    builder.add_op("wide2", inputs=[(0, 0)], outputs=[8])
+    builder.add_op("narrow1", inputs=[(1, 0)], outputs=[1])
+    builder.add_op("narrow2", inputs=[(2, 0)], outputs=[1])
+    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[1], is_final=True)
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("memory", "verdicts", "sentence"),
+    [
+        (26, ["yes", "yes"], "It fits as it is: 26 B of 26 B."),
+        (25, ["no", "yes"], "It fits in another order: 19 B of 25 B."),
+        (18, ["no", "no", "no"], "Not on one device: no recomputation keeps 18 B (proven)."),
+        (17, ["no", "no", "no"], "Not on one device: even with recomputation nothing is below 18 B (proven)."),
+    ],
+)
+def test_each_way_is_tried(memory, verdicts, sentence):
+    fit = schedopt.fit(branches(), memory, time_limit="60s")
+    assert [way.verdict for way in fit.ways] == verdicts
+    assert [way.name for way in fit.ways] == [AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION][: len(verdicts)]
+    assert fit.sentence() == sentence
+    assert fit.fits == ("yes" in verdicts)
+    assert sentence in repr(fit)
+    assert fit.title() == f"branches: does it fit into {memory} B?"
+    document = json.loads(fit.json())
+    assert [way["verdict"] for way in document["ways"]] == verdicts
+    assert document["fits"] == fit.fits
+
+
+@pytest.mark.parametrize(("runtime", "words"), [(2.0, "time"), (0.0, "runs")])
+def test_it_fits_with_recomputation(runtime, words):
+    """Four layers and a loss keep 410 bytes in any order; one layer less while the loss is made is one run more."""
+    builder = GraphBuilder("training")
+    for k in range(4):
+        builder.add_op(f"layer{k}", inputs=[(k - 1, 0)] if k else [], outputs=[100], runtime=runtime)
+    builder.add_op("loss", inputs=[(3, 0)], outputs=[10], runtime=runtime)
+    for k in reversed(range(4)):
+        builder.add_op(f"back{k}", inputs=[(7 - k, 0), (k, 0)], outputs=[10], runtime=runtime)
+    fit = schedopt.fit(builder.build(), 330, time_limit="60s")
+    way = fit.ways[-1]
+    assert [each.verdict for each in fit.ways] == ["no", "no", "yes"]
+    assert fit.sentence() == f"It fits with recomputation: 320 B of 330 B, +11.11% {words}."
+    assert f"+11.11% {words}" in fit.summary().splitlines()[-3]
+    assert json.loads(fit.json())["ways"][-1]["added_share"] == pytest.approx(1 / 9)
+    assert schedopt.verify(way.result.problem, way.result).peak == way.peak <= 330
+
+
+def test_devices_are_tried_until_it_fits():
+    builder = GraphBuilder("pairs")
+    for pair in range(3):
+        builder.add_op(f"make{pair}", outputs=[100], is_final=True)
+    graph = builder.build()
+    fit = schedopt.fit(graph, 100, devices=8, time_limit=2)
+    assert [(way.name, way.verdict) for way in fit.ways[3:]] == [("on 2 devices", "no"), ("on 3 devices", "yes")]
+    assert fit.ways[3].peak is None, "the bound says that no schedule fits, so none was looked for"
+    assert fit.sentence() == "It fits on 3 devices: 100 B of 100 B."
+    assert schedopt.verify(fit.ways[-1].result.problem, fit.ways[-1].result).peak == 100
+    assert len(schedopt.fit(graph, 300, devices=8).ways) == 2
+    assert not schedopt.fit(graph, 99, devices=8).fits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(8, quick=3))
+def test_a_claim_of_no_is_never_beaten(seed):
+    import numpy as np
+
+    graph, _ = random_graph(np.random.default_rng(seed), 10)
+    best = schedopt.solve(graph).peak_memory
+    for memory in {best - 1, best, input_peak(graph) - 1, input_peak(graph)} - {0}:
+        fit = schedopt.fit(graph, memory)
+        orders = [way for way in fit.ways if way.name in (AS_IT_IS, IN_ANOTHER_ORDER)]
+        assert any(way.verdict == "yes" for way in orders) == (memory >= best)
+        for way in fit.ways:
+            assert way.peak is None or way.lower_bound <= way.peak
+            assert (way.verdict == "yes") == (way.peak is not None and way.peak <= memory)
+
+
+def test_what_is_not_proven_is_not_claimed():
+    way = Way(IN_ANOTHER_ORDER, memory=100, peak=120, lower_bound=90)
+    assert way.verdict == "not found"
+    again = Way(WITH_RECOMPUTATION, 100, 110, 80)
+    fit = Fit("net", 100, (Way(AS_IT_IS, 100, 150, 150), way, again))
+    assert fit.sentence() == "No way was found in which it fits; that none exists is not proven."
+    proven = replace(fit, ways=(fit.ways[0], replace(way, lower_bound=101), again))
+    assert proven.sentence() == (
+        "No order is below 101 B (proven), and no recomputation was found that fits; one may exist."
+    )
+    assert Way(AS_IT_IS, 100, 90, 90, measured=101).verdict == "no", "what was measured counts"
+
+
+def test_weights_that_do_not_fit_are_said_to():
+    builder = GraphBuilder("heavy")
+    builder.add_op("op", outputs=[10], persistent=1000)
+    fit = schedopt.fit(builder.build(), 500)
+    assert fit.sentence() == "Not on one device: weights and all else that stays take 1,000 B."
+    assert not fit.fits
+
+
+def test_the_batch_is_named_with_what_limits_it():
+    rows = (LargestBatch(AS_IT_IS, 8, 90, 101, True), LargestBatch(IN_ANOTHER_ORDER, 12, 99, 102, False))
+    fit = Fit("net", 100, (), "batch", rows)
+    assert fit.sentence() == "It fits with batch 12 in another order; as it is with 8."
+    assert "102 B (found)" in repr(fit)
+    assert "at least 101 B" in repr(
+        Fit("net", 100, (), "batch", (replace(rows[1], next_peak=101, next_is_proven=True),))
+    )
+    ended = Fit("net", 100, (), "n", (LargestBatch(AS_IT_IS, 64, 90, None, True, "size n=65 is not from 2 to 64"),))
+    assert ended.sentence() == "It fits with n 64 as it is. No larger one is possible: size n=65 is not from 2 to 64"
+    none = Fit("net", 100, (), "n", (LargestBatch(AS_IT_IS, 0, None, 200, True),))
+    assert (none.fits, none.sentence()) == (False, "It does not fit with any n.")
+
+
+MODEL = "models.torch_models:batched"
+
+
+@pytest.mark.slow
+def test_the_largest_batch_of_a_function():
+    pytest.importorskip("torch")
+    notes = []
+    fit = schedopt.fit(MODEL, "200KiB", batch="batch", note=notes.append)
+    for row in fit.batches:
+        here, following = (
+            input_peak(schedopt.import_model(MODEL, shapes={"batch": size})) for size in (row.batch, row.batch + 1)
+        )
+        assert here <= 200 * 1024 < following
+        assert row.peak <= here
+    assert len(notes) == len(set(notes)), "what there is to say of the model is said once"
+    narrow = schedopt.fit(MODEL, "200KiB", batch="batch", shapes={"width": 4})
+    assert narrow.batches[0].batch > fit.batches[0].batch
+
+
+def test_a_model_and_its_function_s_sizes_are_imported():
+    pytest.importorskip("torch")
+    wide = schedopt.fit(MODEL, "1MiB", shapes={"width": 16}).ways[0].peak
+    assert wide > schedopt.fit(MODEL, "1MiB").ways[0].peak
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((branches(), "8 bananas"), {}, "memory '8 bananas' has an unknown unit"),
+        ((branches(), None), {}, "memory must be a number, or a text like 16GiB"),
+        ((branches(), 0), {}, "the memory must be more than 0; write it like 8GiB"),
+        ((branches(), 10), {"devices": 65}, "devices must be from 1 to 64, not 65"),
+        ((branches(), 10), {"batch": "batch"}, "the largest batch is found for an .onnx or .pt2 file"),
+        ((branches(), 10), {"training": "sgd"}, "a graph has its sizes and costs; training is for a model"),
+        ((branches(), 10), {"confirm": True}, "a run in a new process needs a model in a file or as module:function"),
+        ((MODEL, 10), {"batch": "width", "shapes": {"width": 3}}, "the size 'width' is what is looked for"),
+        (("net.dot", 10), {"confirm": True}, "net.dot: not a program that can be run"),
+        ((42, 10), {}, "a model is a path, module:function, or a PyTorch module, not int"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_sentence(arguments, options, message):
+    with pytest.raises(schedopt.UsageError, match=message):
+        schedopt.fit(*arguments, **options)
+
+
+def test_a_batch_that_there_is_not_names_those_that_there_are():
+    pytest.importorskip("torch")
+    with pytest.raises(schedopt.UsageError, match=r"no keyword argument 'bach' for a size; it has batch, width"):
+        schedopt.fit(MODEL, "1MiB", batch="bach")

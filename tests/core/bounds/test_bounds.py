@@ -1,0 +1,220 @@
+"""Lower bounds: golden values by hand, and the minimum cut against enumeration of all closed sets."""
+
+import naive
+import numpy as np
+import pytest
+from models.seeds import seeds
+from schedopt.core.bounds.bounds import (
+    ArrivalCut,
+    critical_path,
+    is_met,
+    last_step_need,
+    lower_bound,
+    memory_bound,
+    min_cut_bound,
+    min_cuts,
+    op_needs,
+    runtime_bound,
+    smallest_along_chain,
+)
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.machine import Device, Machine
+from schedopt.core.problem.problem import Problem
+from schedopt.core.solve.solve import solve
+
+
+def views():
+    """a (100) -> v (30, view of a) -> w (60, view of v); r reads a, v and w; every op has weights."""
+    builder = GraphBuilder("views")
+    builder.add_op("a", outputs=[100], persistent=7)
+    builder.add_op("v", inputs=[(0, 0)], outputs=[30], aliases=[0])
+    builder.add_op("w", inputs=[(1, 0)], outputs=[60], aliases=[0], persistent=4)
+    builder.add_op("r", inputs=[(1, 0), (2, 0)], outputs=[5, 6], workspace=9, persistent=2)
+    return builder.build()
+
+
+def test_smallest_size_along_the_alias_chain():
+    assert smallest_along_chain(views()).tolist() == [100, 30, 30, 5, 6]
+
+
+def test_op_needs_by_hand():
+    """On one device each group of views takes its root's bytes; on several the least that can have been sent."""
+    assert op_needs(views(), 1).tolist() == [100, 100, 100, 120]
+    assert op_needs(views(), 2).tolist() == [100, 100, 30, 50]
+
+
+def test_memory_bound_by_hand():
+    graph = views()
+    assert memory_bound(Problem(graph)) == 13 + 120
+    assert memory_bound(Problem(graph, devices=2)) == 107  # op a with its own weights
+    assert lower_bound(Problem(graph, "memory", 2)) == 107
+
+
+def test_persistent_bytes_are_shared_by_the_devices_at_best_rounded_up():
+    builder = GraphBuilder("weights")
+    for name in "abc":
+        builder.add_op(name, persistent=5)
+    graph = builder.build()
+    assert [memory_bound(Problem(graph, devices=d)) for d in (1, 2, 3, 4)] == [15, 8, 5, 5]
+
+
+def test_runtime_bound_by_hand():
+    """A chain of 2 + 3 + 1 beside an op of 20, then six more of 4."""
+    builder = GraphBuilder("times")
+    builder.add_op("a", outputs=[1], runtime=2.0)
+    builder.add_op("b", inputs=[(0, 0)], runtime=3.0)
+    builder.add_op("c", control=[1], runtime=1.0)
+    builder.add_op("d", runtime=20.0)
+    for number in range(6):
+        builder.add_op(f"e{number}", runtime=4.0)
+    graph = builder.build()
+    assert critical_path(graph) == 20.0
+    assert [runtime_bound(Problem(graph, "runtime", d)) for d in (1, 2, 4)] == [50.0, 25.0, 20.0]
+
+
+@pytest.mark.parametrize("ops", [4, 2_400])
+@pytest.mark.parametrize("machine", [None, "equal", "one is slower"])
+def test_what_waits_for_an_op_shares_the_devices_after_it(ops, machine):
+    """An op of as long as all its readers together, which neither the path nor the work alone bounds; any size."""
+    builder = GraphBuilder("fan")
+    builder.add_op("first", outputs=[1], runtime=float(ops))
+    for reader in range(ops):
+        builder.add_op(f"reader{reader}", inputs=[(0, 0)], runtime=1.0)
+    is_slower = machine == "one is slower"
+    devices = Device("a"), Device("b", speed=1 / 3 if is_slower else 1.0)
+    where = {"machine": Machine(devices, np.inf, 0.0)} if machine else {"devices": 2}
+    bound = lower_bound(Problem(builder.build(), "runtime", **where))
+    assert bound == pytest.approx(ops * (1.75 if is_slower else 1.5), rel=1e-6)
+
+
+def test_runtime_bound_is_a_multiple_of_what_all_times_are_multiples_of():
+    """Three ops of 4 on two devices take 8, not 6; with transfers of 2 the unit is 2, and 0.5 makes it no unit."""
+    builder = GraphBuilder("equal")
+    for name in "abc":
+        builder.add_op(name, outputs=[8], runtime=4.0)
+    graph = builder.build()
+    assert runtime_bound(Problem(graph, "runtime", 2)) == 8.0
+    assert runtime_bound(Problem(graph, "runtime", 5)) == 4.0
+    assert runtime_bound(Problem(graph, "runtime", 2, latency=2.0)) == pytest.approx(6.0)
+    builder.add_op("d", runtime=0.5)
+    assert runtime_bound(Problem(builder.build(), "runtime", 2)) == 6.25
+
+
+@pytest.mark.parametrize("seed", seeds(40, quick=4))
+def test_critical_path_is_the_longest_path(seed):
+    rng = np.random.default_rng([20, seed])
+    graph, plain = naive.random_graph(rng, 10, edges=2.0)
+
+    def finish(op):
+        return plain.runtime[op] + max((finish(p) for p in plain.before[op]), default=0.0)
+
+    assert critical_path(graph) == pytest.approx(max(finish(op) for op in plain.ops))
+
+
+@pytest.mark.parametrize("seed", seeds(60, quick=4))
+def test_last_step_need_is_the_least_over_the_ops_that_can_be_last(seed):
+    rng = np.random.default_rng([24, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))
+    everything = frozenset(plain.ops)
+    steps = (
+        plain.resident(everything - {op}) + plain.own[op] + plain.workspace[op]
+        for op in plain.ops
+        if not plain.after[op]
+    )
+    assert last_step_need(graph, graph.buffers) == min(steps)
+
+
+def test_final_outputs_add_up():
+    """Three gradients of 10 bytes stay; the last op also reads 4 bytes, which are on one device."""
+    builder = GraphBuilder("gradients")
+    builder.add_op("a", outputs=[4])
+    for name in "bcd":
+        builder.add_op(name, inputs=[(0, 0)], outputs=[10], is_final=True)
+    graph = builder.build()
+    assert [memory_bound(Problem(graph, devices=d)) for d in (1, 2, 3)] == [34, 17, 14]
+
+
+@pytest.mark.parametrize("seed", seeds(60, quick=4))
+def test_arrival_cut_is_the_least_over_all_closed_sets(seed):
+    rng = np.random.default_rng([21, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))
+    cut = ArrivalCut(graph.buffers)
+    for op in plain.ops:
+        assert cut.least_resident(op) == naive.least_arrival(plain, op)
+
+
+@pytest.mark.parametrize("seed", seeds(60, quick=4))
+def test_min_cut_bound_is_the_largest_term_of_any_op(seed):
+    """Whatever order it is given, although it tries only the steps that can still raise the bound."""
+    rng = np.random.default_rng([22, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))
+    largest = sum(plain.persistent) + max(
+        naive.least_arrival(plain, op) + plain.own[op] + plain.workspace[op] for op in plain.ops
+    )
+    for _ in range(2):
+        order = np.array(naive.random_order(rng, plain))
+        assert min_cut_bound(Problem(graph), order) == largest
+        assert min_cut_bound(Problem(graph), order, known=largest + 3) == largest + 3
+
+
+@pytest.mark.parametrize("seed", seeds(40, quick=4))
+def test_min_cuts_name_the_set_of_least_memory(seed):
+    rng = np.random.default_rng([25, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))
+    order = np.array(naive.random_order(rng, plain))
+    memory = np.array(naive.order_step_memory(plain, order.tolist())) - sum(plain.persistent)
+    cuts = list(min_cuts(graph.buffers, order, memory, -1))
+    for op, (term, side) in zip(order[np.argsort(-memory, kind="stable")].tolist(), cuts, strict=False):
+        first = frozenset(np.flatnonzero(side).tolist())
+        assert op not in first
+        assert all(set(plain.before[other]) <= first for other in first | {op})
+        assert term == plain.resident(first) + plain.own[op] + plain.workspace[op]
+    assert cuts
+
+
+def test_min_cut_bound_keeps_its_allowance_of_work_and_stops_when_told():
+    graph, _ = naive.random_graph(np.random.default_rng(23), 12)
+    order = graph.input_order
+    full = min_cut_bound(Problem(graph), order)
+    assert min_cut_bound(Problem(graph), order, work=0) == 0
+    assert min_cut_bound(Problem(graph), order, known=2, stop=lambda: True) == 2
+    some = [min_cut_bound(Problem(graph), order, work=work) for work in range(0, 3000, 50)]
+    assert some == sorted(some)
+    assert some[-1] == full > 0
+
+
+def test_min_cut_sees_what_others_hold_while_an_op_runs():
+    """`between` reads nothing, but runs after two branches of 10 bytes and before the join that reads them."""
+    builder = GraphBuilder("join")
+    for branch in range(2):
+        builder.add_op(f"big{branch}", outputs=[50])
+        builder.add_op(f"small{branch}", inputs=[(2 * branch, 0)], outputs=[10])
+    builder.add_op("between", control=[1, 3], outputs=[45])
+    builder.add_op("join", inputs=[(1, 0), (3, 0)], control=[4], outputs=[1])
+    graph = builder.build()
+    assert memory_bound(Problem(graph)) == 60  # small0: 50 + 10
+    assert min_cut_bound(Problem(graph), graph.input_order) == 65  # between: 2 x 10 + 45
+
+
+@pytest.mark.filterwarnings("error")
+def test_bytes_up_to_the_largest_sum_do_not_overflow():
+    builder = GraphBuilder("huge")
+    builder.add_op("a", outputs=[2**62])
+    builder.add_op("b", inputs=[(0, 0)], outputs=[2**62 - 1])
+    graph = builder.build()
+    result = solve(Problem(graph), "input")
+    assert result.value == memory_bound(Problem(graph)) == 2**63 - 1
+    assert min_cut_bound(Problem(graph), graph.input_order) <= 2**63 - 1
+
+
+def test_a_bound_in_bytes_is_met_only_exactly():
+    """Bytes are whole numbers: one byte more is not the bound, however large both are."""
+    bound = 5 * 10**12
+    assert is_met(bound, bound)
+    assert not is_met(bound + 1, bound)
+
+
+def test_a_bound_in_microseconds_is_met_up_to_the_rounding_of_sums():
+    assert is_met(sum([0.1] * 10), 1.0)
+    assert is_met(1.0, sum([0.1] * 10))
+    assert not is_met(1.0 + 1e-9, 1.0)

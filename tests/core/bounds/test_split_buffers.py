@@ -1,0 +1,103 @@
+"""Buffers split where views may be sent alone: by hand, and against what schedules hold at every moment."""
+
+import naive
+import numpy as np
+import pytest
+from models.seeds import seeds
+from schedopt.core.bounds.bounds import memory_bound
+from schedopt.core.bounds.split_buffers import MOST_VIEWS, split_buffers
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.solve.solve import solve
+
+
+def pieces(graph):
+    """Return per buffer its bytes, maker, whether it is final, and users."""
+    b = split_buffers(graph)
+    users = [b.users[first:last] for first, last in zip(b.user_ptr[:-1], b.user_ptr[1:], strict=True)]
+    return [
+        (int(size), int(maker), bool(final), sorted(readers.tolist()))
+        for size, maker, final, readers in zip(b.size, b.producer, b.is_final, users, strict=True)
+    ]
+
+
+def qkv(views=(30, 20, 10), *, is_final=False):
+    """Op 0 makes 60 bytes, of which each next op makes a view; then an op reads each."""
+    builder = GraphBuilder("qkv")
+    builder.add_op("base", outputs=[60])
+    for at, size in enumerate(views):
+        builder.add_op(f"view{at}", inputs=[(0, 0)], outputs=[size], aliases=[0], is_final=is_final)
+    for at in range(len(views)):
+        builder.add_op(f"reader{at}", inputs=[(1 + at, 0)], outputs=[1])
+    return builder.build()
+
+
+def test_views_that_fit_beside_each_other_are_pieces_of_their_own():
+    assert pieces(qkv())[:3] == [
+        (30, 0, False, [1, 2, 3, 4]),
+        (20, 0, False, [1, 2, 3, 5]),
+        (10, 0, False, [1, 2, 3, 6]),
+    ]
+
+
+def test_views_that_do_not_fit_share_pieces():
+    """The third begins where the first does: 20 bytes are needed for both of them, 20 more for the first alone."""
+    assert pieces(qkv((40, 20, 20)))[:3] == [
+        (20, 0, False, [1, 2, 3, 4, 6]),
+        (20, 0, False, [1, 2, 3, 4]),
+        (20, 0, False, [1, 2, 3, 5]),
+    ]
+
+
+def test_what_no_view_covers_is_a_piece_that_ends_with_the_views_ops():
+    assert pieces(qkv((30, 0)))[:2] == [(30, 0, False, [1, 2, 3]), (30, 0, False, [1, 2])]
+
+
+def test_views_of_all_bytes_leave_the_buffers_as_they_are():
+    for views in ((), (60,), (60, 60), (70,)):
+        graph = qkv(views)
+        assert split_buffers(graph) is graph.buffers
+
+
+def test_of_many_views_some_are_pieces_of_their_own():
+    """Each piece is used by every op that makes a view, so that pairs of both grow with the square of the views."""
+    b = split_buffers(qkv((1,) * 60))
+    assert b.size[: MOST_VIEWS + 1].tolist() == [1] * MOST_VIEWS + [28]
+    assert len(b.users) <= 62 * (MOST_VIEWS + 1)
+
+
+def test_final_views_share_their_bytes_out():
+    """As several devices may each hold one of them."""
+    assert [piece[2] for piece in pieces(qkv(is_final=True))[:3]] == [True] * 3
+    assert memory_bound(Problem(qkv((30, 20), is_final=True), "memory", 2)) == 60  # base as a whole
+    assert memory_bound(Problem(qkv((30, 20), is_final=True), "memory", 3)) == 60
+    graph = qkv((60, 60, 60), is_final=True)
+    assert memory_bound(Problem(graph, "memory", 2)) == 61  # the last reader
+
+
+@pytest.mark.parametrize("seed", seeds(400, quick=4))
+def test_devices_together_hold_the_pieces_at_every_moment(seed):
+    rng = np.random.default_rng([131, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(2, 13)), edges=2.0)
+    devices = int(rng.integers(2, 5))
+    made = [(size, maker, final, set(users)) for size, maker, final, users in pieces(graph)]
+    for _ in range(6):
+        placement, steps = naive.random_steps(rng, plain, devices)
+        done = set()
+        alive = naive.costs.alive_on(plain, placement, done)
+        for step in steps:
+            done.add(step)
+            held = sum(size for size, maker, final, users in made if maker in done and (final or users - done))
+            assert sum(alive(device) for device in range(devices)) >= held
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(60, quick=4))
+def test_no_bound_is_above_the_optimum(seed):
+    """Where views are of any size, by trying everything; the bounds are raised by cuts and proofs."""
+    rng = np.random.default_rng([132, seed])
+    graph, plain = naive.random_graph(rng, 5, edges=2.0)
+    for devices in (2, 3):
+        optimum = naive.best_schedule(plain, devices, "memory")[1]
+        result = solve(Problem(graph, "memory", devices), "annealing", evaluations=600, seed=seed)
+        assert memory_bound(Problem(graph, "memory", devices)) <= result.lower_bound <= optimum

@@ -1,0 +1,151 @@
+"""Schedules that run ops several times: simulator against verifier, and every rule by hand."""
+
+import numpy as np
+import pytest
+import schedopt
+from models.repeated_runs import random_graph
+from models.seeds import seeds
+from schedopt.core.model.repeated_runs import replay_runs
+from schedopt.core.model.simulator import simulate
+from schedopt.core.model.unrolled import unrolled
+from schedopt.core.model.verifier import verify
+from schedopt.core.base.errors import ScheduleError
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
+
+
+def random_runs(graph, rng, more):
+    """A valid order with about `more` repeated runs."""
+    order = graph.input_order.tolist()
+    for _ in range(more):
+        longer = order.copy()
+        longer.insert(int(rng.integers(1, len(order) + 1)), int(rng.choice(order)))
+        try:
+            unrolled(graph, longer)
+        except ScheduleError:
+            continue
+        order = longer
+    return order
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(50, quick=1))
+def test_simulator_and_verifier_agree_on_every_step(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(200):
+        graph = random_graph(rng, int(rng.integers(1, 12)))
+        problem = Problem(graph, recompute=True)
+        order = random_runs(graph, rng, int(rng.integers(0, 8)))
+        schedule = Schedule.single_device(np.array(order))
+        simulation = simulate(problem, schedule)
+        assert replay_runs(graph, order).memory == simulation.step_memory.tolist()
+        totals = verify(problem, schedule, peak=simulation.peak, runtime=simulation.runtime)
+        assert totals.runtime == float(graph.runtime[order].sum())
+
+
+@pytest.mark.parametrize("seed", seeds(200, quick=4))
+def test_invalid_runs_are_refused_by_both(seed):
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(2, 9)))
+    order = rng.integers(graph.num_ops, size=int(rng.integers(graph.num_ops, 2 * graph.num_ops))).tolist()
+    verdicts = []
+    for check in (unrolled, replay_runs):
+        try:
+            check(graph, order)
+        except ScheduleError as error:
+            verdicts.append(str(error).partition(" ")[0])
+        else:
+            verdicts.append("valid")
+    assert (verdicts[0] == "valid") == (verdicts[1] == "valid")
+
+
+@pytest.mark.parametrize("seed", seeds(200, quick=4))
+def test_without_repeats_nothing_is_different(seed):
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(1, 12)))
+    schedule = Schedule.single_device(graph.input_order)
+    plain, repeated = simulate(Problem(graph), schedule), simulate(Problem(graph, recompute=True), schedule)
+    assert plain.step_memory.tolist() == repeated.step_memory.tolist()
+    assert verify(Problem(graph), schedule) == verify(Problem(graph, recompute=True), schedule)
+
+
+def skip_connection(**second):
+    """a -> b -> c -> d, and d reads a: computing a again frees 100 bytes while c runs."""
+    builder = schedopt.GraphBuilder("skip")
+    a = builder.add_op("a", outputs=[100], runtime=1.0, **second)
+    b = builder.add_op("b", inputs=[(a, 0)], outputs=[10], runtime=1.0)
+    c = builder.add_op("c", inputs=[(b, 0)], outputs=[10], workspace=200, runtime=1.0)
+    builder.add_op("d", inputs=[(c, 0), (a, 0)], outputs=[1], is_final=True, runtime=1.0)
+    return builder.build()
+
+
+def verified(graph, order, **settings):
+    return verify(Problem(graph, recompute=True, **settings), Schedule.single_device(np.array(order)))
+
+
+def test_a_second_run_makes_its_output_anew_and_costs_its_time():
+    graph = skip_connection()
+    assert verified(graph, [0, 1, 2, 3]) == verify(Problem(graph), Schedule.single_device(np.arange(4)))
+    totals = verified(graph, [0, 1, 2, 0, 3])
+    assert (totals.peak, totals.runtime) == (220, 5.0)
+    assert verified(graph, [0, 1, 2, 3]).peak == 320
+
+
+def test_views_share_the_memory_of_the_run_that_they_were_made_from():
+    builder = schedopt.GraphBuilder("views")
+    a = builder.add_op("a", outputs=[100])
+    view = builder.add_op("view", inputs=[(a, 0)], outputs=[0], aliases=[0])
+    builder.add_op("reader", inputs=[(view, 0)], outputs=[1], is_final=True)
+    graph = builder.build()
+    assert verified(graph, [0, 1, 0, 2]).peak == 200  # the view holds the first run's bytes
+    assert replay_runs(graph, [0, 1, 0, 1, 2]).memory == [100, 100, 100, 100, 101]
+
+
+def test_what_is_final_is_kept_of_the_last_run():
+    builder = schedopt.GraphBuilder("final")
+    builder.add_op("a", outputs=[100], is_final=True)
+    builder.add_op("b", outputs=[1])
+    graph = builder.build()
+    assert replay_runs(graph, [0, 1, 0, 1]).memory == [100, 1, 100, 101]
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ([0, 1, 2], "op 'd' never runs"),
+        ([1, 0, 2, 3], "op 'b' runs before its input 'a:0'"),
+        ([0, 1, 2, 3, 9], "the schedule names item 9"),
+    ],
+)
+def test_broken_rules_are_named(order, message):
+    with pytest.raises(ScheduleError, match=message):
+        verified(skip_connection(), order)
+
+
+def test_an_op_that_may_run_once_is_not_run_twice():
+    with pytest.raises(ScheduleError, match="op 'a' runs twice, but may only run once"):
+        verified(skip_connection(runs_once=True), [0, 1, 2, 0, 3])
+    with pytest.raises(ScheduleError, match="op 'a' runs twice"):
+        verify(Problem(skip_connection()), Schedule.single_device(np.array([0, 1, 2, 0, 3])))
+
+
+def test_no_run_comes_after_what_waits_for_its_op():
+    builder = schedopt.GraphBuilder("in-place")
+    a = builder.add_op("a", outputs=[8])
+    reader = builder.add_op("reader", inputs=[(a, 0)], outputs=[8])
+    builder.add_op("writer", inputs=[(a, 0)], control=[reader], outputs=[0], aliases=[0], runs_once=True)
+    builder.add_op("last", inputs=[(reader, 0)], outputs=[1], is_final=True)
+    graph = builder.build()
+    for check in (unrolled, replay_runs):
+        with pytest.raises(ScheduleError, match="op 'reader' runs again after op 'writer'"):
+            check(graph, [0, 1, 2, 1, 3])
+        check(graph, [0, 1, 1, 2, 3])
+
+
+def test_limits_of_memory_and_time_are_checked():
+    graph = skip_connection()
+    assert verified(graph, [0, 1, 2, 0, 3], memory_limit=220, runtime_limit=5.0).peak == 220
+    with pytest.raises(ScheduleError, match="over the limit of 219"):
+        verified(graph, [0, 1, 2, 0, 3], memory_limit=219)
+    with pytest.raises(ScheduleError, match=r"takes 5.0 us, over the limit of 4.5 us"):
+        verified(graph, [0, 1, 2, 0, 3], runtime_limit=4.5)

@@ -1,0 +1,141 @@
+"""Timelines: what is alive at each step adds up to what the simulator and the verifier say is there."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.model.timeline import input_timeline, timeline_of
+from schedopt.core.model.verifier import Replay
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
+
+SEEDS = range(12)
+
+
+def drawn(seed, devices, **values):
+    """Return the timeline of a random schedule of a random graph."""
+    rng = np.random.default_rng([620, seed, devices])
+    graph, plain = naive.random_graph(rng, int(rng.integers(2, 25)))
+    placement, steps = naive.random_steps(rng, plain, devices)
+    schedule = Schedule.from_steps(*naive.schedule_of(plain, placement, steps))
+    return timeline_of("drawn", Problem(graph, devices=devices, **values), schedule)
+
+
+def columns(schedule):
+    return zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_alive_adds_up_to_the_memory_of_every_step(seed, devices):
+    timeline = drawn(seed, devices)
+    graph = timeline.problem.graph
+    for step, (item, _, target) in enumerate(columns(timeline.schedule)):
+        for device in range(devices):
+            alive = timeline.persistent[device] + sum(h.size for h in timeline.alive(step, device))
+            workspace = graph.workspace[item] if item >= 0 and device == target else 0
+            assert alive + workspace == timeline.memory(device)[step]
+        assert timeline.memory(target)[step] == timeline.simulation.step_memory[step]
+    peaks = [int(timeline.memory(device).max()) for device in range(devices)]
+    assert peaks == timeline.simulation.peak_per_device.tolist()
+    assert timeline.memory(timeline.fullest_device)[timeline.peak_step] == timeline.simulation.peak
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_memory_is_what_the_verifier_has_resident(seed, devices):
+    timeline = drawn(seed, devices)
+    replay = Replay(timeline.problem, dict(enumerate(timeline.schedule.placement(timeline.problem.graph).tolist())))
+    memory = [timeline.memory(device) for device in range(devices)]
+    after = [timeline.memory_after(device) for device in range(devices)]
+    for step, columns_of_step in enumerate(columns(timeline.schedule)):
+        replay.begin(*columns_of_step)
+        others = [device for device in range(devices) if device != columns_of_step[2]]
+        assert [memory[device][step] for device in others] == [replay.resident[device] for device in others]
+        replay.end(*columns_of_step)
+        assert [held[step] for held in after] == replay.resident
+
+
+def members_of(timeline, holding):
+    """Return the tensors that share a holding's bytes: views of it, and of views, that are made on its device."""
+    graph, placement = timeline.problem.graph, timeline.schedule.placement(timeline.problem.graph)
+    members = {holding.tensor}
+    for _ in range(graph.num_tensors):
+        for tensor in np.flatnonzero(placement[graph.tensor_producer] == holding.device).tolist():
+            if int(graph.alias_of[tensor]) in members:
+                members.add(tensor)
+    return members
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_holding_lasts_until_nothing_reads_or_extends_it(seed):
+    timeline = drawn(seed, 3)
+    graph, steps = timeline.problem.graph, list(columns(timeline.schedule))
+    for holding in timeline.holdings:
+        members, readers, uses = members_of(timeline, holding), [], [holding.first]
+        for step, (item, source, target) in enumerate(steps):
+            if item >= 0 and target == holding.device:
+                reads = set(graph.read_tensor[graph.read_ptr[item] : graph.read_ptr[item + 1]].tolist())
+                readers += [step] * bool(reads & members)
+                uses += [step] * bool(set(graph.outputs(item)) & members)
+            elif item < 0 and source == holding.device:
+                readers += [step] * (~item in members)
+        assert list(holding.readers) == readers
+        assert holding.last == (len(steps) - 1 if holding.is_final else max(readers + uses))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_steps_start_when_their_devices_are_free(seed):
+    timeline = drawn(seed, 3, task="runtime", bandwidth=1e6, latency=0.5)
+    graph, ends = timeline.problem.graph, timeline.simulation.step_end
+    clock = [0.0] * 3
+    for step, (item, source, target) in enumerate(columns(timeline.schedule)):
+        takes = graph.runtime[item] if item >= 0 else 0.5 + graph.tensor_size[~item]
+        assert timeline.step_start[step] == max(clock[source], clock[target])
+        assert ends[step] - timeline.step_start[step] == pytest.approx(takes)
+        clock[source] = clock[target] = ends[step]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_memory_over_time_keeps_the_peak_and_ends_with_the_results(seed):
+    for timeline in (drawn(seed, 2), drawn(seed, 3, latency=1.0)):
+        for device in range(timeline.problem.devices):
+            times, memory = timeline.memory_over_time(device)
+            assert np.all(np.diff(times) >= 0)
+            assert memory.max() == max(timeline.simulation.peak_per_device[device], timeline.persistent[device])
+            kept = sum(h.size for h in timeline.holdings if h.device == device and h.is_final)
+            assert memory[-1] == timeline.persistent[device] + kept
+
+
+def test_by_hand_with_a_view_and_a_result():
+    builder = GraphBuilder("hand")
+    builder.add_op("a", outputs=[10], persistent=5)
+    builder.add_op("view", inputs=[(0, 0)], outputs=[10], aliases=[0])
+    builder.add_op("b", inputs=[(1, 0)], outputs=[3], workspace=2, is_final=True)
+    builder.add_op("c", inputs=[(2, 0)], outputs=[1])
+    timeline = input_timeline(builder.build())
+    assert [tuple(holding) for holding in timeline.holdings] == [
+        (0, 0, 10, 0, 2, False, (1, 2), (0, 1)),
+        (2, 0, 3, 2, 3, True, (3,), (2,)),
+        (3, 0, 1, 3, 3, False, (), (3,)),
+    ]
+    assert timeline.memory(0).tolist() == [15, 15, 20, 9]
+    assert timeline.memory_after(0).tolist() == [15, 15, 8, 8]
+    assert (timeline.peak_step, timeline.step_name(2)) == (2, "b")
+    assert [column.tolist() for column in timeline.times] == [[0, 1, 2, 3], [1, 2, 3, 4]]  # nothing takes any time
+
+
+def test_a_peak_of_no_duration_is_kept_over_time():
+    builder = GraphBuilder("spike")
+    builder.add_op("a", outputs=[10], runtime=1)
+    builder.add_op("spike", inputs=[(0, 0)], outputs=[2], workspace=90)
+    builder.add_op("c", inputs=[(1, 0)], outputs=[4], runtime=1)
+    times, memory = input_timeline(builder.build()).memory_over_time(0)
+    assert list(zip(times.tolist(), memory.tolist(), strict=True)) == [
+        (0, 10),
+        (0, 10),
+        (1, 102),
+        (1, 6),
+        (2, 0),
+        (2, 0),
+    ]

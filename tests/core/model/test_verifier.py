@@ -1,0 +1,238 @@
+"""The verifier: one test per broken rule, and corrupted schedules judged against their plain-Python twin."""
+
+import naive
+import numpy as np
+import pytest
+from models.seeds import seeds
+from schedopt.core.model.simulator import simulate
+from schedopt.core.model.verifier import StepClaim, verify
+from schedopt.core.base.errors import ScheduleError
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
+
+# a on device 0 makes a:0 (4 bytes) and a:1 (6); b on 0 reads a:0; c on 1 reads both and waits for b; d on 1 reads c.
+A, B, C, D = range(4)
+A0, A1, B0, B_CONTROL, C0 = (~tensor for tensor in range(5))
+VALID = [(A, 0, 0), (A0, 0, 1), (A1, 0, 1), (B, 0, 0), (B_CONTROL, 0, 1), (C, 1, 1), (D, 1, 1)]
+
+
+def small_problem(**values):
+    builder = GraphBuilder("net")
+    builder.add_op("a", outputs=[4, 6], runtime=1.0)
+    builder.add_op("b", inputs=[(0, 0)], outputs=[2], runtime=2.0)
+    builder.add_op("c", inputs=[(0, 0), (0, 1)], control=[1], outputs=[3], runtime=4.0)
+    builder.add_op("d", inputs=[(2, 0)], runtime=8.0)
+    return Problem(builder.build(), devices=2, **values)
+
+
+def schedule_with(change=None):
+    steps = list(VALID)
+    if change:
+        change(steps)
+    return Schedule.from_steps(*zip(*steps, strict=True))
+
+
+def swap(one, two):
+    def change(steps):
+        steps[one], steps[two] = steps[two], steps[one]
+
+    return change
+
+
+def put(at, *step):
+    return lambda steps: steps.__setitem__(at, step)
+
+
+def add(*step, at=len(VALID)):
+    return lambda steps: steps.insert(at, step)
+
+
+def remove(at):
+    return lambda steps: steps.pop(at)
+
+
+def test_the_schedule_before_it_is_broken():
+    """Device 0 holds a:0 and a:1, then a:0 and b's output; device 1 both copies, then with c's output."""
+    totals = verify(small_problem(), schedule_with())
+    assert (totals.peak_per_device, totals.peak, totals.runtime) == ([10, 13], 13, 15.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (remove(6), "op 'd' never runs"),
+        (add(D, 1, 1), "op 'd' runs twice"),
+        (add(D, 0, 0), "op 'd' runs twice"),
+        (put(3, A, 0, 0), "op 'a' runs twice"),
+        (put(3, B, 0, 1), "op 'b' runs on two devices"),
+        (put(3, B, 2, 2), "op 'b' uses device 2, but the last one is 1"),
+        (put(3, B, 0, 2), "op 'b' uses device 2"),
+        (put(3, B, -1, -1), "op 'b' uses device -1"),
+        (put(3, B, -1, 0), "op 'b' uses device -1"),
+        (put(1, A0, 0, 64), "uses device 64"),
+        (add(4, 0, 0), "names item 4, which the graph does not have"),
+        (add(~5, 0, 1), "names item -6, which the graph does not have"),
+        (swap(0, 3), "op 'b' runs on device 0 without its input 'a:0'"),
+        (swap(5, 6), "op 'd' runs on device 1 without its input 'c:0'"),
+        (put(3, B, 1, 1), "'b:control' is sent from device 0, where it is not produced"),
+        (remove(1), "op 'c' runs on device 1 without its input 'a:0'"),
+        (remove(4), "op 'c' runs on device 1 without its input 'b:control'"),
+        (swap(4, 5), "op 'c' runs on device 1 without its input 'b:control'"),
+        (swap(0, 1), "'a:0' is sent from device 0 before it is there"),
+        (swap(3, 4), "'b:control' is sent from device 0 before it is there"),
+        (add(A1, 0, 1, at=3), "'a:1' is sent to device 1 twice"),
+        (add(A1, 0, 1), "'a:1' is sent to device 1 twice"),
+        (add(A1, 1, 0), "'a:1' is sent from device 1, where it is not produced"),
+        (add(A1, 0, 0, at=3), "'a:1' is sent to device 0, where no op reads it"),
+        (add(B0, 0, 1, at=4), "'b:0' is sent to device 1, where no op reads it"),
+        (add(C0, 1, 0, at=6), "'c:0' is sent to device 0, where no op reads it"),
+    ],
+)
+def test_each_broken_rule_is_named(change, message):
+    with pytest.raises(ScheduleError, match=f"^net: .*{message}"):
+        verify(small_problem(), schedule_with(change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (remove(6), "each op exactly once"),
+        (put(3, A, 0, 0), "each op exactly once"),
+        (add(4, 0, 0), "each op exactly once"),
+        (put(3, B, 2, 2), "devices outside 0 to 1"),
+        (remove(1), "transfers are not those"),
+        (add(A1, 0, 1), "transfers are not those"),
+        (add(B0, 0, 1, at=4), "transfers are not those"),
+        (swap(5, 6), "step 5 runs before its inputs"),
+        (swap(0, 1), "step 0 runs before its inputs"),
+    ],
+)
+def test_the_simulator_refuses_what_it_cannot_price(change, message):
+    with pytest.raises(ScheduleError, match=f"^net: .*{message}"):
+        simulate(small_problem(), schedule_with(change))
+
+
+def test_an_empty_schedule_runs_nothing():
+    with pytest.raises(ScheduleError, match="op 'a' never runs"):
+        verify(small_problem(), Schedule.from_steps([], [], []))
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ({"peak_per_device": [10, 12]}, r"claims peaks of \[10, 12\] bytes, but takes \[10, 13\]"),
+        ({"peak_per_device": [13, 10]}, "claims peaks"),
+        ({"peak_per_device": [10]}, "claims peaks"),
+        ({"peak_per_device": [10, 13, 0]}, "claims peaks"),
+        ({"runtime": 15.001}, "claims 15.001 us, but takes 15.0 us"),
+        ({"runtime": 0.0}, "claims 0.0 us"),
+        ({"runtime": float("nan")}, "claims nan us"),
+    ],
+)
+def test_totals_that_differ(claim, message):
+    with pytest.raises(ScheduleError, match=message):
+        verify(small_problem(), schedule_with(), **claim)
+
+
+# What is true of each step of `VALID`: it frees nothing until b has read a:0 and it was sent.
+TRUE = [
+    StepClaim(0.0, 1.0, None, frozenset()),
+    StepClaim(1.0, 1.0, 4, frozenset()),
+    StepClaim(1.0, 1.0, 6, frozenset({1})),
+    StepClaim(1.0, 3.0, None, frozenset({0, 2})),
+    StepClaim(3.0, 3.0, 0, frozenset()),
+    StepClaim(3.0, 7.0, None, frozenset({0, 1})),
+    StepClaim(7.0, 15.0, None, frozenset({4})),
+]
+
+
+def test_claims_of_steps_that_hold():
+    assert verify(small_problem(), schedule_with(), steps=TRUE, peak=13).runtime == 15.0
+    nothing = [StepClaim()] * len(VALID)
+    assert verify(small_problem(), schedule_with(), steps=nothing).runtime == 15.0
+
+
+@pytest.mark.parametrize(
+    ("step", "claim", "message"),
+    [
+        (0, {"start": 1.0}, "step 0, op 'a', starts at 0.0 us, but the schedule claims 1.0 us"),
+        (6, {"end": 16.0}, "step 6, op 'd', ends at 15.0 us"),
+        (2, {"size": 4}, "step 2, transfer of 'a:1', sends 6 bytes, but the schedule claims 4"),
+        (3, {"size": 0}, "step 3, op 'b', sends no bytes"),
+        (3, {"freed": frozenset({0})}, "step 3, op 'b', frees 'b:0', but the schedule claims otherwise"),
+        (4, {"freed": frozenset({3})}, "step 4, transfer of 'b:control', does not free 'b:control'"),
+        (1, {"freed": frozenset({0})}, "step 1, transfer of 'a:0', does not free 'a:0'"),
+    ],
+)
+def test_claims_of_steps_that_do_not_hold(step, claim, message):
+    claims = [*TRUE[:step], TRUE[step]._replace(**claim), *TRUE[step + 1 :]]
+    with pytest.raises(ScheduleError, match=f"^net: {message}"):
+        verify(small_problem(), schedule_with(), steps=claims)
+
+
+def test_a_peak_that_differs():
+    with pytest.raises(ScheduleError, match="claims a peak of 12 bytes, but takes 13"):
+        verify(small_problem(), schedule_with(), peak=12)
+
+
+def test_the_limit_is_enforced_unless_it_is_known_to_be_exceeded():
+    assert verify(small_problem(memory_limit=13), schedule_with()).peak == 13
+    over = small_problem(memory_limit=12)
+    with pytest.raises(ScheduleError, match="takes 13 bytes on a device, over the limit of 12"):
+        verify(over, schedule_with())
+    assert verify(over, schedule_with(), enforce_limit=False).peak == 13
+
+
+def is_valid(plain, devices, steps):
+    """Judge `(item, source, target)` steps by the sets of the design, in the order they run."""
+    ops = [step for step in steps if step[0] >= 0]
+    if sorted(item for item, *_ in ops) != list(plain.ops) or any(a != b for _, a, b in ops):
+        return False
+    if not all(0 <= device < devices for _, *pair in steps for device in pair):
+        return False
+    placement = {item: target for item, _, target in ops}
+    done = set()
+    for item, source, target in steps:
+        step = item if item >= 0 else (plain.tensors[~item], target)
+        home = placement[item if item >= 0 else plain.tensors[~item][0]]
+        if source != home or step in done or step not in naive.runnable(plain, placement, done):
+            return False
+        done.add(step)
+    return True
+
+
+@pytest.mark.parametrize("seed", seeds(60, quick=4))
+def test_corrupted_schedules_are_rejected(seed):
+    """Steps dropped, repeated, moved, or sent elsewhere: rejected exactly if the twin says so."""
+    rng = np.random.default_rng([60, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(2, 10)))
+    devices = int(rng.integers(1, 4))
+    valid = list(zip(*naive.schedule_of(plain, *naive.random_steps(rng, plain, devices)), strict=True))
+    problem = Problem(graph, devices=devices)
+    verify(problem, Schedule.from_steps(*zip(*valid, strict=True)))
+    rejected = 0
+    for _ in range(25):
+        steps = list(valid)
+        at, to = rng.integers(0, len(steps), 2)
+        item, source, target = steps[at]
+        match rng.integers(0, 5):
+            case 0:
+                steps.pop(at)
+            case 1:
+                steps.insert(to, steps[at])
+            case 2:
+                steps.insert(to, steps.pop(at))
+            case 3:
+                steps[at] = (item, source, int(rng.integers(-1, devices + 1)))
+            case 4:
+                device = int(rng.integers(-1, devices + 1))
+                steps[at] = (item, device, device if item >= 0 else target)
+        schedule = Schedule.from_steps(*(zip(*steps, strict=True) if steps else ([], [], [])))
+        if is_valid(plain, devices, steps):
+            verify(problem, schedule)
+        else:
+            rejected += 1
+            with pytest.raises(ScheduleError):
+                verify(problem, schedule)
+    assert rejected

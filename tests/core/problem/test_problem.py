@@ -1,0 +1,136 @@
+"""The problem: which values it takes, how it ranks schedules, and which op it pins to device 0."""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from schedopt.core.base.errors import UsageError
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.machine import Device, Machine
+from schedopt.core.problem.problem import Problem
+
+
+def graph_of(**last):
+    """a (10 bytes, 5 us) -> b (reads it twice, makes 1 byte, 2 us), and c."""
+    builder = GraphBuilder("net")
+    builder.add_op("a", outputs=[10], runtime=5.0)
+    builder.add_op("b", inputs=[(0, 0), (0, 0)], outputs=[1], runtime=2.0)
+    builder.add_op("c", **last)
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"task": "speed"}, "unknown task 'speed'.*memory or runtime"),
+        ({"devices": 0}, "devices must be from 1 to 64, not 0"),
+        ({"devices": 65}, "not 65"),
+        ({"memory_limit": 0}, "memory limit .* not 0"),
+        ({"memory_limit": 2**63}, "memory limit"),
+        ({"bandwidth": 0.0}, "bandwidth must be positive"),
+        ({"bandwidth": -1.0}, "bandwidth must be positive, not -1.0"),
+        ({"bandwidth": math.nan}, "bandwidth"),
+        ({"bandwidth": math.inf}, "bandwidth"),
+        ({"latency": -1.0}, "latency .* not -1.0"),
+        ({"latency": math.nan}, "latency"),
+        ({"latency": math.inf}, "latency"),
+    ],
+)
+def test_values_out_of_range(values, message):
+    with pytest.raises(UsageError, match=message):
+        Problem(graph_of(), **values)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"latency": 1e308}, "a latency of 1e+308 us and an infinite bandwidth all transfers"),
+        ({"bandwidth": 1e-320}, "a latency of 0 us and a bandwidth of 1e-320 bytes per second all transfers"),
+    ],
+)
+def test_transfers_that_no_clock_adds_up(values, words):
+    with pytest.raises(UsageError) as caught:
+        Problem(graph_of(), devices=2, **values)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("link", [{"latency": 1e308}, {"bandwidth": 1e-320}, {"bandwidth": 1e-302}])
+def test_links_that_no_clock_adds_up(link):
+    machine = Machine((Device("a"), Device("b")), **link)
+    with pytest.raises(UsageError, match="net: over the slowest link all transfers could take more than 2\\^63 - 1 us"):
+        Problem(graph_of(), "runtime", machine=machine)
+
+
+def test_bytes_of_all_devices_together_must_fit():
+    graph = graph_of(workspace=2**60, persistent=2**60)
+    assert Problem(graph, devices=3).devices == 3
+    with pytest.raises(UsageError, match="net: all bytes times 4 devices exceed"):
+        Problem(graph, devices=4)
+
+
+@pytest.mark.parametrize(
+    ("task", "last", "fixed"),
+    [
+        ("runtime", {"runtime": 5.0}, 0),  # the first of equals
+        ("runtime", {"runtime": 6.0}, 2),
+        ("memory", {}, 1),  # 10 bytes read, counted once, and 1 made
+        ("memory", {"workspace": 11}, 1),
+        ("memory", {"workspace": 12}, 2),
+        ("memory", {"persistent": 100}, 1),  # the paper's memory of an op: inputs, outputs and workspace
+        ("memory", {"outputs": [6, 6]}, 2),
+    ],
+)
+def test_the_op_of_largest_memory_or_runtime_stays_on_device_0(task, last, fixed):
+    assert Problem(graph_of(**last), task, 2).fixed_op == fixed
+
+
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_feasible_first_then_least_excess_then_value(task):
+    """(peak, makespan), from best to worst under a limit of 100 bytes."""
+    schedules = {
+        "memory": [(90, 9.0), (100, 1.0), (101, 1.0), (150, 0.5)],
+        "runtime": [(100, 1.0), (90, 9.0), (101, 5.0), (150, 0.5)],
+    }[task]
+    limited = Problem(graph_of(), task, memory_limit=100)
+    assert sorted(schedules, key=lambda s: limited.fitness(*s)) == schedules
+    assert [limited.is_feasible(peak) for peak, _ in schedules] == [True, True, False, False]
+    free = Problem(graph_of(), task)
+    assert [free.fitness(*s) for s in schedules] == [(0, free.value(*s)) for s in schedules]
+    assert free.is_feasible(2**62)
+
+
+def test_a_problem_for_another_graph_keeps_everything_else():
+    problem = Problem(graph_of(), "runtime", 3, 100, 2e6, 0.5)
+    other = problem.with_graph(graph_of(runtime=9.0))
+    assert (other.fixed_op, problem.fixed_op) == (2, 0)
+    assert replace(other, graph=problem.graph) == problem
+    assert problem.microseconds_per_byte == 0.5
+    assert Problem(graph_of()).microseconds_per_byte == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"graph": "graph.pb"}, "the graph of a Problem is a CostGraph, not str"),
+        ({"devices": 2.0}, "the devices of a Problem is a whole number, not 2.0"),
+        ({"memory_limit": "5MiB"}, "the memory_limit of a Problem is a whole number of bytes or None, not '5MiB'"),
+        ({"bandwidth": "1GB/s"}, "the bandwidth of a Problem"),
+        ({"latency": None}, "the latency of a Problem"),
+    ],
+)
+def test_a_problem_takes_numbers(values, message):
+    with pytest.raises(UsageError, match=message):
+        Problem(**{"graph": graph_of(), **values})
+
+
+def test_numbers_of_other_libraries_become_plain_ones_that_json_can_hold():
+    given = Problem(graph_of(), "memory", np.int64(2), np.int32(70), np.float32(0.5), Fraction(1, 4))
+    kept = [given.devices, given.memory_limit, given.bandwidth, given.latency]
+    assert kept == [2, 70, 0.5, 0.25]
+    assert [type(value) for value in kept] == [int, int, float, float]
+    assert type(Problem(graph_of(), bandwidth=10).bandwidth) is int
+    for name in ("bandwidth", "latency"):
+        with pytest.raises(UsageError, match=f"the {name} must"):
+            Problem(graph_of(), devices=2, **{name: 10**400})

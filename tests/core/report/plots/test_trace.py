@@ -1,0 +1,120 @@
+"""The trace keeps the rules of Chrome's trace event format, and its numbers are the simulator's."""
+
+import json
+from collections import defaultdict
+from itertools import pairwise
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.model.timeline import input_timeline, timeline_of
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.report.plots.trace import trace
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
+
+
+def drawn(seed, devices, **values):
+    rng = np.random.default_rng([622, seed, devices])
+    graph, plain = naive.random_graph(rng, 15)
+    placement, steps = naive.random_steps(rng, plain, devices)
+    schedule = Schedule.from_steps(*naive.schedule_of(plain, placement, steps))
+    return timeline_of(f"seed {seed}", Problem(graph, devices=devices, **values), schedule)
+
+
+def events_of(timelines):
+    document = json.loads(trace(timelines))
+    assert set(document) == {"displayTimeUnit", "traceEvents"}
+    return document["traceEvents"]
+
+
+def of_kind(events, kind, **fields):
+    return [e for e in events if e["ph"] == kind and all(e[name] == value for name, value in fields.items())]
+
+
+TIMELINES = [
+    *(drawn(seed, 1) for seed in range(3)),
+    *(drawn(seed, 3, task="runtime", bandwidth=1e6, latency=0.25) for seed in range(4)),
+    *(drawn(seed, 2, task="runtime") for seed in range(3)),
+]
+
+
+@pytest.mark.parametrize("timeline", TIMELINES)
+def test_every_event_keeps_the_schema(timeline):
+    for event in events_of([timeline]):
+        assert isinstance(event["name"], str)
+        assert event["pid"] == 0
+        assert event["ph"] in "MXCsf"
+        if event["ph"] != "M":
+            assert event["ts"] >= 0
+        if event["ph"] in "Xsf":
+            assert 0 <= event["tid"] < timeline.problem.devices
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+            assert event["cat"] in ("op", "transfer")
+        if event["ph"] in "XC":
+            assert all(isinstance(value, int) for value in event["args"].values())
+
+
+@pytest.mark.parametrize("timeline", TIMELINES)
+def test_slices_of_a_track_do_not_overlap(timeline):
+    tracks = defaultdict(list)
+    for event in of_kind(events_of([timeline]), "X"):
+        tracks[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for slices in tracks.values():
+        for (_, end), (start, _) in pairwise(slices):
+            assert start >= end - 1e-9
+
+
+@pytest.mark.parametrize("timeline", TIMELINES)
+def test_the_counters_reach_the_peaks(timeline):
+    for device in range(timeline.problem.devices):
+        counter = of_kind(events_of([timeline]), "C", name=f"memory of device {device}")
+        assert [event["ts"] for event in counter] == sorted(event["ts"] for event in counter)
+        assert max(event["args"]["bytes"] for event in counter) == timeline.simulation.peak_per_device[device]
+
+
+@pytest.mark.parametrize("timeline", TIMELINES)
+def test_each_op_is_a_slice_and_each_transfer_two_with_an_arrow(timeline):
+    events, graph = events_of([timeline]), timeline.problem.graph
+    ops = of_kind(events, "X", cat="op")
+    assert sorted(event["name"] for event in ops) == sorted(graph.op_names)
+    for event in ops:
+        op = graph.op_names.index(event["name"])
+        assert event["tid"] == timeline.schedule.placement(graph)[op]
+        assert event["args"]["memory_bytes"] == timeline.simulation.step_memory[event["args"]["step"] - 1]
+        assert event["args"]["workspace_bytes"] == graph.workspace[op]
+        reads = set(graph.read_tensor[graph.read_ptr[op] : graph.read_ptr[op + 1]].tolist())
+        assert event["args"]["input_bytes"] == sum(int(graph.tensor_size[t]) for t in reads)
+        made = [t for t in graph.outputs(op) if graph.alias_of[t] < 0]
+        assert event["args"]["allocated_bytes"] == sum(int(graph.tensor_size[t]) for t in made)
+    halves = defaultdict(list)
+    for event in of_kind(events, "X", cat="transfer"):
+        halves[event["args"]["step"]].append(event)
+    assert len(halves) == int((timeline.schedule.items < 0).sum())
+    for source, target in halves.values():
+        assert (source["tid"], target["tid"]) == (source["args"]["from"], source["args"]["to"])
+        assert (source["ts"], source["dur"]) == (target["ts"], target["dur"])
+    starts, ends = (of_kind(events, kind) for kind in "sf")
+    assert sorted(e["id"] for e in starts) == sorted(e["id"] for e in ends)
+    assert len({e["id"] for e in starts}) == len(starts) == len(halves)
+    for event in starts:
+        end = next(e for e in ends if e["id"] == event["id"])
+        assert (end["bp"], end["cat"], end["name"]) == ("e", event["cat"], event["name"])
+        step = int(event["id"].split(".")[1])
+        assert (event["tid"], end["tid"]) == (timeline.schedule.sources[step], timeline.schedule.targets[step])
+
+
+def test_schedules_are_processes_with_names():
+    events = events_of([TIMELINES[0], TIMELINES[3]])
+    names = {e["pid"]: e["args"]["name"] for e in of_kind(events, "M", name="process_name")}
+    assert {number: name.split(": ")[1] for number, name in names.items()} == {0: "seed 0", 1: "seed 0"}
+    assert len(of_kind(events, "M", name="thread_name", pid=1)) == 3
+
+
+def test_without_runtimes_each_step_takes_a_microsecond():
+    builder = GraphBuilder("still")
+    builder.add_op("a</script>", outputs=[4])
+    builder.add_op("b", inputs=[(0, 0)], outputs=[1])
+    slices = of_kind(events_of([input_timeline(builder.build())]), "X")
+    assert [(e["name"], e["ts"], e["dur"]) for e in slices] == [("a</script>", 0, 1), ("b", 1, 1)]

@@ -1,0 +1,65 @@
+"""Starts that send little: what they are good for, where they are tried, and what they may spend."""
+
+from dataclasses import replace
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.kernels.graph_arrays import graph_arrays
+from schedopt.core.problem.problem import Problem
+from schedopt.core.search.search import Search
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements import makespan_annealing
+from schedopt.core.solvers.placements.balanced_cuts import BalancedCuts
+
+
+def _strands(count, length):
+    """Return a graph of strands of ops side by side, interleaved in the input order, that never meet."""
+    builder, last = GraphBuilder("strands"), [None] * count
+    for step in range(length):
+        for strand in range(count):
+            inputs = [] if step == 0 else [(last[strand], 0)]
+            last[strand] = builder.add_op(f"{strand}:{step}", inputs=inputs, outputs=[100], runtime=1.0)
+    return builder.build()
+
+
+def _placement(problem, ops_per_window, evaluations):
+    search = Search(problem, max_evaluations=evaluations)
+    cuts = BalancedCuts(search, graph_arrays(problem.graph, problem.devices))
+    return cuts.placement(ops_per_window, 1.0), search
+
+
+def test_strands_are_shared_out_evenly_and_little_of_them_is_sent():
+    problem = Problem(_strands(6, 12), "runtime", 3, latency=1.0)
+    placement, search = _placement(problem, 12, 400)
+    of_strands = placement.reshape(12, 6)
+    sent = (of_strands[1:] != of_strands[:-1]).sum()
+    assert sent <= 66 // 4, "two thirds are of a random placement"
+    assert np.ptp(np.bincount(placement, minlength=3)) <= 6
+    assert search.evaluations <= 400
+
+
+@pytest.mark.parametrize("evaluations", [1, 5, 37])
+def test_no_more_is_spent_than_there_is(evaluations):
+    graph, _ = naive.random_graph(np.random.default_rng(7), 40)
+    placement, search = _placement(Problem(graph, "runtime", 4, latency=1.0), 36, evaluations)
+    assert search.evaluations == evaluations
+    assert 0 <= placement.min() <= placement.max() < 4
+
+
+def test_runtimes_of_zero_are_no_hindrance():
+    graph = _strands(2, 3)
+    runtime = np.zeros(graph.num_ops)
+    runtime.flags.writeable = False
+    placement, _ = _placement(Problem(replace(graph, runtime=runtime), "runtime", 2, latency=1.0), 2, 50)
+    assert len(set(placement[::2])) == len(set(placement[1::2])) == 1, "nothing is sent"
+
+
+@pytest.mark.parametrize(("links", "is_used"), [({}, False), ({"latency": 1.0}, True), ({"bandwidth": 1e6}, True)])
+def test_they_are_tried_where_transfers_take_time(links, is_used, monkeypatch):
+    made = []
+    monkeypatch.setattr(makespan_annealing, "BalancedCuts", lambda *given: made.append(given) or BalancedCuts(*given))
+    graph, _ = naive.random_graph(np.random.default_rng(8), 40)
+    solve(Problem(graph, "runtime", 3, **links), "annealing", evaluations=200)
+    assert bool(made) == is_used

@@ -1,0 +1,183 @@
+"""The genetic algorithm: its budget, jobs, memory limits, chromosomes and genes (decoding: test_random_keys)."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
+from schedopt.core.search.search import Search
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements import brkga
+from schedopt.core.solvers.placements.beta_quantiles import CELLS, quantiles
+from schedopt.core.solvers.placements.brkga import GeneDistribution, Parameters, evolve
+from schedopt.core.solvers.placements.random_keys import Chromosomes
+from scipy.stats import beta as beta_distribution
+
+
+def brkga_problem(task="memory", **values):
+    return Problem(naive.random_graph(np.random.default_rng(94), 30)[0], task, 3, **values)
+
+
+def same(one, two):
+    return all(getattr(one, name).tolist() == getattr(two, name).tolist() for name in ("items", "sources", "targets"))
+
+
+@pytest.mark.parametrize("method", ["brkga", "brkga:populations=3:exchange=2:chromosomes=20:elites=4:mutants=2"])
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_the_result_does_not_depend_on_the_number_of_jobs(method, task):
+    problem = brkga_problem(task, memory_limit=100, bandwidth=1e6)
+    results = [solve(problem, method, evaluations=500, jobs=jobs, seed=3) for jobs in (1, 2, 5)]
+    assert all(same(result.schedule, results[0].schedule) for result in results)
+    assert len({result.evaluations for result in results}) == 1
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "parameters", "rows"),
+    [
+        (1, "", [1]),
+        (100, "", [100]),
+        (101, "", [100, 1]),
+        (420, "", [100, 80, 80, 80, 80]),
+        (430, "", [100, 80, 80, 80, 80, 10]),
+        (43, ":chromosomes=10:elites=3:mutants=2:populations=2", [10, 10, 7, 7, 7, 2]),
+    ],
+)
+def test_elites_are_not_priced_again_and_the_last_generation_is_cut(monkeypatch, evaluations, parameters, rows):
+    priced = []
+    price = Chromosomes.price
+
+    def recorded(self, population):
+        if self.graph.num_ops == 30:  # not the warm-up's
+            priced.append(len(population))
+        return price(self, population)
+
+    monkeypatch.setattr(Chromosomes, "price", recorded)
+    result = solve(brkga_problem(), f"brkga{parameters}", evaluations=evaluations)
+    assert result.status == "feasible"
+    assert priced == rows
+    assert result.evaluations == evaluations
+
+
+@pytest.mark.parametrize("method", ["brkga", "auto"])
+@pytest.mark.parametrize(
+    ("limit", "status", "peak", "makespan"),
+    [
+        (None, "optimal", 125, 7.0),  # together, without a transfer
+        (100, "feasible", 65, 107.0),  # apart, since the weights do not fit beside each other
+        (30, "infeasible", 65, 107.0),  # the least excess, which is also apart
+    ],
+)
+def test_a_memory_limit_ranks_before_the_makespan(method, limit, status, peak, makespan):
+    """a feeds b; each has 60 bytes of weights, and a transfer takes 100 us."""
+    builder = GraphBuilder("pair")
+    builder.add_op("a", outputs=[5], runtime=3.0, persistent=60)
+    builder.add_op("b", inputs=[(0, 0)], runtime=4.0, persistent=60)
+    problem = Problem(builder.build(), "runtime", 2, limit, None, 100.0)
+    result = solve(problem, method, evaluations=300)
+    assert (result.status, result.simulation.peak, result.value) == (status, peak, makespan)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_schedule_survives_its_chromosome(seed):
+    graph, plain = naive.random_graph(np.random.default_rng([95, seed]), 12)
+    problem = Problem(graph, devices=3)
+    columns = naive.schedule_of(plain, *naive.random_steps(np.random.default_rng(seed), plain, 3))
+    schedule = Schedule.from_steps(*columns)
+    chromosomes = Chromosomes(Search(problem))
+    home = int(schedule.placement(graph)[problem.fixed_op])
+    rename = np.arange(3)
+    rename[[0, home]] = home, 0
+    decoded = chromosomes.decode(chromosomes.encode(schedule))
+    assert decoded.items.tolist() == schedule.items.tolist()
+    assert decoded.sources.tolist() == rename[schedule.sources].tolist()
+    assert decoded.targets.tolist() == rename[schedule.targets].tolist()
+
+
+def test_genes_follow_their_distribution():
+    """Against the beta distribution itself, of densities bounded and not."""
+    alpha = np.array([1.0, 9.0, 3.0, 0.2, 0.5, 1.0])
+    beta = np.array([3.0, 3.0, 0.5, 0.2, 0.1, 1.0])
+    mutants = GeneDistribution(alpha, beta).sample(np.random.default_rng(92), 20_000, 6).astype(float)
+    for gene, (a, b) in enumerate(zip(alpha, beta, strict=True)):
+        distribution = beta_distribution(a, b)
+        points = distribution.ppf(np.linspace(0.01, 0.99, 99))
+        points = points[points < 1 - 1e-6]  # float32 has no more between these and 1
+        share = (mutants[:, gene, None] <= points).mean(0)
+        assert np.abs(share - distribution.cdf(points)).max() < 0.012  # of true draws, 1% are further off
+        assert mutants[:, gene].mean() == pytest.approx(a / (a + b), abs=0.01)
+    correlations = np.corrcoef(mutants.T) - np.eye(6)
+    assert np.abs(correlations).max() < 0.04
+
+
+def test_uniform_genes_are_drawn_as_if_all_were():
+    """What a policy leaves uniform changes nothing, so that all of it is the plain algorithm."""
+    plain = GeneDistribution().sample(np.random.default_rng(1), 7, 5)
+    ones = np.ones(5)
+    assert (GeneDistribution(ones, ones).sample(np.random.default_rng(1), 7, 5) == plain).all()
+    alpha = np.array([1.0, 2.0, 1.0, 1.0, 3.0])
+    mixed = GeneDistribution(alpha, ones).sample(np.random.default_rng(1), 7, 5)
+    assert ((mixed == plain) == (alpha == 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("alpha", "beta"), [(2 / 3, 4 / 3), (1 / 3, 1 / 6), (8.0, 8.0), (0.05, 0.9), (15.0, 1.0), (2, 1)]
+)
+def test_quantiles_are_off_by_less_than_a_cell(alpha, beta):
+    """At every draw the probability of less than what it gives is within a cell of it; one unit of float32 aside."""
+    table = quantiles(alpha, beta).astype(np.float64)
+    draws = np.linspace(0, 1, 16 * CELLS + 1)
+    values = np.interp(draws, np.linspace(0, 1, CELLS + 1), table)
+    distribution = beta_distribution(alpha, beta)
+    below = distribution.cdf(np.clip(values * (1 - 1e-7) - 1e-38, 0, 1))
+    above = distribution.cdf(np.clip(values * (1 + 1e-7) + 1e-38, 0, 1))
+    assert (below <= draws + 1 / CELLS).all()
+    assert (above >= draws - 1 / CELLS).all()
+    at_knots = slice(None, None, 16)
+    assert (below[at_knots] <= draws[at_knots] + 1e-9).all()
+    assert (above[at_knots] >= draws[at_knots] - 1e-9).all()
+
+
+def test_chromosomes_of_very_many_genes_are_fewer(monkeypatch):
+    problem = brkga_problem()
+    genes = Chromosomes(Search(problem)).genes
+    monkeypatch.setattr(brkga, "MOST_KEYS", 10 * genes + 1)
+    search = Search(problem, max_evaluations=90)
+    assert len(evolve(search, Parameters(), GeneDistribution())[0].priced()) == 10
+    assert search.evaluations == 90
+    assert "10 chromosomes, not 100" in search.notes[0]
+    for rows, elites, mutants in ((10, 9, 0), (10, 1, 8), (100, 97, 1)):
+        p = brkga._fitting(search, Parameters(chromosomes=rows, elites=elites, mutants=mutants), 4 * genes)
+        assert p.chromosomes == 3
+
+
+def test_a_generation_too_large_for_one_look_at_the_clock_is_the_same(monkeypatch):
+    def evolved():
+        searches = [Search(brkga_problem(), max_evaluations=evaluations) for evaluations in (70, 430)]
+        return [evolve(search, Parameters(), GeneDistribution(2.0))[0].priced() for search in searches]
+
+    whole = evolved()
+    monkeypatch.setattr(brkga, "MOST_DRAWN", 7 * Chromosomes(Search(brkga_problem())).genes)
+    assert all((one == other).all() for one, other in zip(whole, evolved(), strict=True))
+
+
+def test_a_generation_is_left_when_the_search_must_stop(monkeypatch):
+    monkeypatch.setattr(brkga, "MOST_DRAWN", 1)
+    search = Search(brkga_problem())
+    monkeypatch.setattr(search, "must_stop", lambda: search.evaluations >= 105)
+    final = evolve(search, Parameters(), GeneDistribution())[0].priced()
+    assert search.evaluations == 105
+    assert len(final) == 25  # elites, and five of the generation that was left
+
+
+@pytest.mark.parametrize(("bias", "from_elites"), [(1.0, True), (0.0, False)])
+def test_children_take_each_gene_by_its_bias(bias, from_elites):
+    """Warm-started elites are copied whole at bias 1 and passed over at bias 0."""
+    search = Search(brkga_problem(), max_evaluations=38)
+    known = np.tile(Chromosomes(search).encode(solve(brkga_problem(), "brkga", evaluations=500).schedule), (2, 1))
+    parameters = Parameters(chromosomes=20, elites=2, mutants=0)
+    final = evolve(search, parameters, GeneDistribution(bias=bias), known)[0].priced()
+    assert search.evaluations == 38
+    copies = (final == known[0]).all(1)
+    assert copies.sum() == (20 if from_elites else 2)
+    assert copies[:2].all()

@@ -1,0 +1,177 @@
+"""What an excess over the memory limit weighs, and what that is worth."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.kernels.placements.makespans import anneal_sequence
+from schedopt.core.problem.problem import Problem
+from schedopt.core.search.search import Search
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements import annealing, excess_weights
+from schedopt.core.solvers.placements.excess_weights import (
+    HEAVIEST,
+    LEAST_UNCHECKED,
+    MOST_UNCHECKED,
+    PAUSE,
+    RISE,
+    UncheckedMoves,
+    at_once,
+    by_and_by,
+)
+from schedopt.core.solvers.placements.lazy_keys import EXCESS_WEIGHT
+from schedopt.core.solvers.placements.makespan_annealing import MakespanAnnealing
+
+
+def test_a_weight_by_and_by_rises_by_as_much_however_many_parts_the_annealing_has():
+    for parts in (1, 7, 100):
+        weight = 0.01
+        for _ in range(parts):
+            weight = by_and_by(weight, True, 1 / parts)
+        assert weight == pytest.approx(0.01 * RISE)
+    assert by_and_by(by_and_by(3.0, True, 0.3), False, 0.3) == pytest.approx(3.0)
+    assert by_and_by(HEAVIEST, True, 0.5) == HEAVIEST
+
+
+def test_a_weight_at_once_is_never_light():
+    assert at_once(0.01, False) == at_once(0.01, True) == EXCESS_WEIGHT
+    assert at_once(2 * EXCESS_WEIGHT, True) > 2 * EXCESS_WEIGHT > at_once(2 * EXCESS_WEIGHT, False) > EXCESS_WEIGHT
+
+
+def test_moves_go_unchecked_in_batches_that_grow_while_the_limit_is_kept():
+    moves = UncheckedMoves(True)
+    assert moves.next() == 0
+    assert moves.keeps(False)
+    assert moves.next() == 0
+    assert moves.keeps(True)
+    sizes = []
+    for _ in range(12):
+        sizes.append(moves.next())
+        assert moves.keeps(True)
+    assert sizes == [min(LEAST_UNCHECKED * 2**turn, MOST_UNCHECKED) for turn in range(12)]
+
+
+def test_moves_that_end_beyond_the_limit_are_not_kept_and_after_the_fewest_each_is_looked_at_for_a_while():
+    moves = UncheckedMoves(True)
+    moves.next()
+    moves.keeps(True)
+    moves.next()
+    moves.keeps(True)
+    assert moves.next() == 2 * LEAST_UNCHECKED
+    assert not moves.keeps(False)
+    assert moves.next() == LEAST_UNCHECKED
+    assert not moves.keeps(False)
+    for _ in range(PAUSE):
+        assert moves.next() == 0
+        assert moves.keeps(True)
+    assert moves.next() == LEAST_UNCHECKED
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_no_move_is_unchecked_where_its_makespan_is_not_priced_alone(together, monkeypatch):
+    """A tensor that 200 ops read, whose copies are sent just in time: there the kernel prices the whole run."""
+    anneal, aim_of_sequence, counts = MakespanAnnealing._anneal, MakespanAnnealing._sequence_aim, []
+
+    def seen(self, columns, kernel, arguments, temperature, energy, unchecked=0):
+        counts.append(unchecked)
+        return anneal(self, columns, kernel, arguments, temperature, energy, unchecked)
+
+    def just_in_time(self, weight):
+        aim, _ = aim_of_sequence(self, weight)
+        return self._cost(aim._replace(together=together))
+
+    monkeypatch.setattr(MakespanAnnealing, "_anneal", seen)
+    monkeypatch.setattr(MakespanAnnealing, "_sequence_aim", just_in_time)
+    builder = GraphBuilder("hub")
+    hub = builder.add_op("hub", outputs=[100], runtime=1.0)
+    for reader in range(200):
+        builder.add_op(f"reader{reader}", inputs=[(hub, 0)], outputs=[1], runtime=1.0)
+    solve(Problem(builder.build(), "runtime", 2, 10**6, 1e6, 3.0), "annealing", evaluations=5000)
+    assert any(counts) == together
+
+
+def test_unchecked_moves_that_end_beyond_the_limit_are_taken_back(monkeypatch):
+    """Each batch begins where the last one ended or, if that was taken back, where it began."""
+    anneal, keeps = MakespanAnnealing._anneal, UncheckedMoves.keeps
+    starts, ends, kept = [], [], []
+
+    def seen_anneal(self, columns, kernel, arguments, temperature, energy, unchecked=0):
+        if kernel is not anneal_sequence or not self.aim.memory:
+            return anneal(self, columns, kernel, arguments, temperature, energy, unchecked)
+        present = arguments[1], arguments[2], self.state.placement
+        starts.append([values.copy() for values in present])
+        before = self.search.best_fitness
+        assert energy == pytest.approx(self._run(arguments[3], arguments[1])[1]), "what the present sequence costs"
+        result = anneal(self, columns, kernel, arguments, temperature, energy, unchecked)
+        assert not unchecked or self.search.best_fitness == before
+        ends.append([values.copy() for values in present])
+        return result
+
+    def seen_keeps(self, is_within):
+        kept.append((self.made, keeps(self, is_within)))
+        return kept[-1][1]
+
+    monkeypatch.setattr(MakespanAnnealing, "_anneal", seen_anneal)
+    monkeypatch.setattr(UncheckedMoves, "keeps", seen_keeps)
+    solve(_limited(100), "annealing", evaluations=20_000)
+    assert {is_kept for made, is_kept in kept if made} == {True, False}
+    assert any(not _are_same(*both) for both in zip(starts, ends, strict=True))
+    goes_on = [
+        _are_same(starts[turn + 1], (ends if is_kept else starts)[turn])
+        for turn, (_, is_kept) in enumerate(kept[: len(starts) - 1])
+    ]
+    assert sum(goes_on) >= len(goes_on) - 1  # a second annealing starts from the best
+
+
+def _are_same(some, others):
+    return all((one == other).all() for one, other in zip(some, others, strict=True))
+
+
+def test_unchecked_moves_find_what_is_offered(monkeypatch):
+    reweigh, bests = MakespanAnnealing._reweigh, []
+
+    def seen(self, *arguments):
+        before = self.search.best_fitness
+        result = reweigh(self, *arguments)
+        bests.append(self.search.best_fitness < before)
+        return result
+
+    monkeypatch.setattr(MakespanAnnealing, "_reweigh", seen)
+    problem = _limited(100)
+    solve(Problem(problem.graph, "runtime", 2, 10**12, 1e6, 3.0), "annealing", evaluations=20_000)
+    assert any(bests)
+
+
+def _limited(seed):
+    """A problem of 60 ops on two devices whose limit binds: between the least peak and that of a fast schedule."""
+    graph, _ = naive.random_graph(np.random.default_rng(seed), 60)
+    fast = solve(Problem(graph, "runtime", 2, None, 1e6, 3.0), "annealing", evaluations=3000)
+    least = solve(Problem(graph, "memory", 2), "auto", evaluations=3000)
+    assert least.simulation.peak < fast.simulation.peak
+    return Problem(graph, "runtime", 2, (fast.simulation.peak + 2 * least.simulation.peak) // 3, 1e6, 3.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [100, 101])
+def test_a_schedule_that_ignores_the_limit_is_brought_within_it(seed, monkeypatch):
+    weights = []
+
+    def seen(weight, is_exceeded, passed):
+        weights.append((weight, is_exceeded))
+        return by_and_by(weight, is_exceeded, passed)
+
+    monkeypatch.setattr("schedopt.core.solvers.placements.makespan_annealing.by_and_by", seen)
+    result = solve(_limited(seed), "annealing", evaluations=20_000)
+    assert result.is_feasible
+    assert result.runtime < 0.99 * float(result.problem.graph.runtime.sum())
+    assert weights[0][0] < EXCESS_WEIGHT
+
+
+def test_nothing_is_weighed_where_the_fast_schedule_keeps_the_limit(monkeypatch):
+    monkeypatch.setattr(excess_weights, "RISE", None)
+    problem = _limited(100)
+    problem = Problem(problem.graph, "runtime", 2, 10**12, 1e6, 3.0)
+    search = Search(problem, max_evaluations=2000)
+    annealing.solve(search, annealing.Parameters())
+    assert search.best_fitness[0] == 0
+    assert search.evaluations == pytest.approx(2000)

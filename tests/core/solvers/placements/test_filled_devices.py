@@ -1,0 +1,30 @@
+"""Placements that fill one device after another."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.solvers.placements.filled_devices import SHARES, filled_placements
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_loose_limit_fills_one_device(seed):
+    graph, _ = naive.random_graph(np.random.default_rng([23, seed]), 3 + seed)
+    placements = list(filled_placements(Problem(graph, "runtime", 3, memory_limit=10**9)))
+    assert len(placements) == len(SHARES)
+    assert not any(placement.any() for placement in placements)
+
+
+def test_what_reads_an_activation_goes_back_to_it():
+    """A chain and its backward pass, whose activations take more than half of what one device has."""
+    builder = GraphBuilder("training")
+    last = None
+    for op in range(4):
+        last = builder.add_op(f"forward {op}", inputs=[] if last is None else [(last, 0)], outputs=[100], runtime=1.0)
+    for op in reversed(range(4)):
+        last = builder.add_op(f"backward {op}", inputs=[(last, 0), (op, 0)], outputs=[1], runtime=1.0)
+    problem = Problem(builder.build(), "runtime", 2, memory_limit=220, bandwidth=1e6)
+    placement = next(filled_placements(problem)).tolist()
+    assert placement[0] != placement[3], "one device has no room for all"
+    assert placement[:4] == placement[:3:-1], "forward and backward op are on one device"

@@ -1,0 +1,66 @@
+"""Chromosomes of lazy keys: priced as they decode."""
+
+import naive
+import numpy as np
+import pytest
+from models.sequences import SequenceCase
+from schedopt.core.model.simulator import simulate
+from schedopt.core.model.verifier import verify
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.search.search import Search
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements import lazy_keys
+from schedopt.core.solvers.placements.lazy_keys import LazyChromosomes, bottom_levels
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+@pytest.mark.parametrize("limit", [None, 60])
+def test_lazy_chromosomes_are_priced_as_they_decode(seed, task, limit):
+    case = SequenceCase(seed, 1 + seed % 5)
+    problem = Problem(case.graph, task, case.devices, limit, *case.costs.values())
+    chromosomes = LazyChromosomes(Search(problem))
+    population = case.rng.random((5, chromosomes.genes), dtype=np.float32)
+    fitness = chromosomes.price(population)
+    for row, keys in zip(fitness, population, strict=True):
+        schedule = chromosomes.decode(keys)
+        simulation = simulate(problem, schedule)
+        verify(problem, schedule, runtime=simulation.runtime, enforce_limit=False)
+        assert tuple(row) == problem.fitness(simulation.peak, simulation.runtime)
+
+
+def test_bottom_levels_are_longest_paths():
+    graph, plain = naive.random_graph(np.random.default_rng(98), 25)
+
+    def level(op):
+        return plain.runtime[op] + max((level(v) for v in plain.after[op]), default=0.0)
+
+    assert bottom_levels(graph).tolist() == pytest.approx([level(op) for op in plain.ops])
+
+
+@pytest.mark.parametrize(("task", "estimate"), [("memory", "seconds_to_spread"), ("runtime", "seconds_to_decode")])
+@pytest.mark.parametrize(
+    ("seconds", "jobs", "rows"), [(1e-9, 1, 5000), (0.02, 1, 2), (10.0, 1, 1), (0.02, 4, 8), (10.0, 4, 4)]
+)
+def test_keys_that_take_long_to_decode_are_few_between_two_looks_at_the_clock(
+    task, estimate, seconds, jobs, rows, monkeypatch
+):
+    """As many per thread; how many are drawn before the search may end does not depend on the threads."""
+    monkeypatch.setattr(lazy_keys, estimate, lambda problem: seconds)
+    graph, _ = naive.random_graph(np.random.default_rng(98), 25)
+    with LazyChromosomes(Search(Problem(graph, task, 2), jobs=jobs)) as chromosomes:
+        assert chromosomes.rows_per_look == rows if rows < 5000 else chromosomes.rows_per_look > rows
+        assert chromosomes.rows_at_once == 10**6 // (25 + len(graph.inputs[1]))
+
+
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_a_search_that_meets_its_bound_prices_as_many_keys_on_any_number_of_threads(task, monkeypatch):
+    """Ops that wait for nothing are on two devices at once, as is proven."""
+    monkeypatch.setattr(lazy_keys, "LONGEST_UNSEEN", 0.0)
+    builder = GraphBuilder("apart")
+    for op in range(20):
+        builder.add_op(f"op{op}", outputs=[1024], runtime=1.0)
+    problem = Problem(builder.build(), task, 2)
+    spent = [solve(problem, "brkga:decoder=lazy", evaluations=1000, jobs=jobs).evaluations for jobs in (1, 2, 3)]
+    assert spent[0] == spent[1] == spent[2] < 1000

@@ -1,0 +1,84 @@
+"""The list schedule of large graphs: valid, what it says of clocks holds, and it uses all devices of a fan."""
+
+from itertools import pairwise
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.bounds.bounds import earliest_finish, lower_bound
+from schedopt.core.model.verifier import verify
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.search.search import Search
+from schedopt.core.solvers.placements.list_schedulers import heft
+from schedopt.core.solvers.placements import annealing
+from schedopt.core.solvers.placements import list_schedule as list_schedule_module
+from schedopt.core.solvers.placements.lazy_keys import bottom_levels
+from schedopt.core.solvers.placements.list_schedule import list_schedule
+
+
+def fan(width):
+    builder = GraphBuilder("fan")
+    root = builder.add_op("root", outputs=[8], runtime=1.0)
+    leaves = [builder.add_op(f"leaf{i}", inputs=[(root, 0)], outputs=[8], runtime=10.0) for i in range(width)]
+    builder.add_op("join", inputs=[(leaf, 0) for leaf in leaves], outputs=[8], runtime=1.0)
+    return builder.build()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_list_schedule_is_valid(seed):
+    rng = np.random.default_rng(seed)
+    graph, _ = naive.random_graph(rng, int(rng.integers(1, 30)))
+    problem = Problem(graph, "runtime", int(rng.integers(2, 5)), bandwidth=1e6, latency=1.0)
+    assert verify(problem, list_schedule(problem)).runtime >= (1 - 1e-9) * lower_bound(problem)
+
+
+def _lists(pointers, values):
+    return [values[a:b].tolist() for a, b in pairwise(pointers.tolist())]
+
+
+@pytest.mark.parametrize("devices", [2, 3, 64])
+def test_list_schedule_is_that_of_the_plain_twin(devices, monkeypatch):
+    monkeypatch.setattr(list_schedule_module, "CHUNK", 7)
+    for seed in range(30):
+        rng = np.random.default_rng([seed, devices])
+        graph, _ = naive.random_graph(rng, int(rng.integers(1, 60)))
+        problem = Problem(graph, "runtime", devices, bandwidth=1e6, latency=float(rng.integers(0, 3)))
+        runtime, graph = problem.graph.runtime.tolist(), problem.graph
+        level = naive.longest_paths(graph.input_order[::-1].tolist(), runtime, _lists(*graph.successors))
+        assert bottom_levels(graph).tolist() == level
+        assert earliest_finish(graph).tolist() == naive.longest_paths(
+            graph.input_order.tolist(), runtime, _lists(*graph.predecessors)
+        )
+        place = np.argsort(graph.input_order).tolist()
+        order = sorted(range(graph.num_ops), key=lambda op: (-level[op], place[op]))
+        sending = (problem.latency + graph.tensor_size * problem.microseconds_per_byte).tolist()
+        reads, producer = _lists(*graph.inputs), graph.tensor_producer.tolist()
+        wanted = naive.list_steps(order, runtime, reads, producer, graph.tensor_size.tolist(), sending, devices)
+        found = list_schedule(problem)
+        assert list(zip(found.items.tolist(), found.sources.tolist(), found.targets.tolist(), strict=True)) == wanted
+
+
+def test_list_schedule_shares_a_fan_out():
+    problem = Problem(fan(640), "runtime", 64)
+    schedule = list_schedule(problem)
+    # beside the shared work: root and join, and one leaf of the root's device before the root is sent to all
+    assert verify(problem, schedule).runtime <= lower_bound(problem) + 12.0
+
+
+def test_large_graphs_start_from_the_list_schedule(monkeypatch):
+    monkeypatch.setattr(annealing, "LARGEST_IMPATIENT", 10)
+    problem = Problem(fan(64), "runtime", 8)
+    search = Search(problem, max_evaluations=2)
+    search.offer_order(problem.graph.input_order)
+    annealing.solve(search, annealing.Parameters())
+    assert search.best_value < 0.2 * problem.graph.runtime.sum()
+
+
+def test_list_schedulers_stop():
+    problem = Problem(fan(10), "runtime", 2)
+    search = Search(problem)
+    search.interrupt.set()
+    heft(search, None)
+    assert search.best is None  # the run then offers the input order
+    assert list_schedule(problem, search.must_stop) is None

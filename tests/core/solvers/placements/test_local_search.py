@@ -1,0 +1,94 @@
+"""Local search: its moves are legal, can be taken back, reach every place, and are priced and counted."""
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.model.simulator import simulate
+from schedopt.core.base.errors import UsageError
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.search.method_spec import parse_method
+from schedopt.core.search.search import Search
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements.local_search import Parameters, _Walk, random_order
+from schedopt.core.solvers.placements.local_search import solve as local_search
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_random_order_takes_the_ready_op_of_least_priority(seed):
+    graph, plain = naive.random_graph(np.random.default_rng([130, seed]), 15)
+    priority = np.random.default_rng(seed).random(15).tolist()
+    assert random_order(graph, np.random.default_rng(seed)).tolist() == naive.random_priority_order(plain, priority)
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_every_move_is_legal_and_can_be_taken_back(devices):
+    graph, plain = naive.random_graph(np.random.default_rng(131), 12, edges=0.9)
+    walk = _Walk(Search(Problem(graph, "runtime", devices), seed=4))
+    walk.restart()
+    kinds = set()
+    for turn in range(300):
+        order, placement = walk.order.tolist(), walk.placement.tolist()
+        undo = walk.move()
+        if undo is None:
+            assert (walk.order.tolist(), walk.placement.tolist()) == (order, placement)
+            continue
+        now = walk.order.tolist()
+        changed = sum(a != b for a, b in zip(placement, walk.placement.tolist(), strict=True))
+        assert (now != order) + changed == 1
+        kinds.add(changed)
+        assert sorted(now) == list(plain.ops)
+        assert all(plain.before[op] <= set(now[:at]) for at, op in enumerate(now))
+        assert walk.place[walk.order].tolist() == list(plain.ops)
+        if turn % 3 == 0:
+            undo()
+            assert (walk.order.tolist(), walk.placement.tolist()) == (order, placement)
+    assert kinds == ({0} if devices == 1 else {0, 1})
+
+
+def test_moves_reach_every_place_between_the_neighbours():
+    """A free op beside a chain of three can go anywhere; with one device nothing else moves."""
+    builder = GraphBuilder("beside")
+    for name, inputs in (("a", []), ("b", [(0, 0)]), ("c", [(1, 0)]), ("free", [])):
+        builder.add_op(name, inputs=inputs, outputs=[1])
+    walk = _Walk(Search(Problem(builder.build()), seed=1))
+    walk.restart()
+    seen = set()
+    for _ in range(300):
+        walk.move()
+        assert [op for op in walk.order.tolist() if op < 3] == [0, 1, 2]
+        seen.add(int(walk.place[3]))
+    assert seen == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("patience", [1, 20, 1000])
+def test_it_counts_what_it_prices_and_ends_at_the_budget(patience):
+    graph, _ = naive.random_graph(np.random.default_rng(132), 20)
+    result = solve(Problem(graph, "runtime", 2), f"local-search:patience={patience}", evaluations=137)
+    assert result.evaluations == 137 or result.status == "optimal"
+
+
+def test_a_chain_on_one_device_has_no_moves_and_still_ends():
+    builder = GraphBuilder("chain")
+    for at in range(5):
+        builder.add_op(f"op{at}", inputs=[(at - 1, 0)] if at else [], outputs=[4])
+    search = Search(Problem(builder.build()), max_evaluations=30, lower_bound=-1)
+    local_search(search, Parameters(patience=3))
+    assert search.evaluations == 30
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_more_evaluations_are_never_worse(seed):
+    graph, _ = naive.random_graph(np.random.default_rng([133, seed]), 30)
+    problem = Problem(graph, "memory", 3, memory_limit=60, bandwidth=1e6, latency=0.5)
+    prices = []
+    for evaluations in (1, 20, 200, 2000):
+        simulation = simulate(problem, solve(problem, "local-search", evaluations=evaluations, seed=seed).schedule)
+        prices.append(problem.fitness(simulation.peak, simulation.runtime))
+    assert prices == sorted(prices, reverse=True)
+    assert prices[-1] < prices[0]
+
+
+def test_patience_is_not_negative():
+    with pytest.raises(UsageError, match="patience must be at least 0, not -1"):
+        parse_method("local-search:patience=-1")

@@ -1,0 +1,191 @@
+"""Least peak on several devices: the optimum on small graphs."""
+
+import time
+
+import naive
+import numpy as np
+import pytest
+from models.seeds import seeds
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.search.search import Search
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements import peak_annealing
+
+
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
+def test_the_optimum_on_small_graphs(seed):
+    rng = np.random.default_rng([114, seed])
+    graph, plain = naive.random_graph(rng, 5, aliases=bool(seed % 2))
+    _, optimum = naive.best_schedule(plain, 2, "memory")
+    result = solve(Problem(graph, "memory", 2), "auto", evaluations=3000, seed=seed)
+    assert optimum <= result.value <= 1.1 * optimum
+    assert result.lower_bound <= optimum
+
+
+@pytest.mark.parametrize(("seed", "aliases"), [(0, False), (12, True)])
+def test_refuted_peaks_of_one_device_raise_the_bound_here(seed, aliases, monkeypatch):
+    """An even share of them, repeatably where evaluations are limited, and of the pieces where there are views."""
+
+    def bound():
+        graph, _ = naive.random_graph(np.random.default_rng([115, seed]), 80, edges=1.2, aliases=aliases)
+        return solve(Problem(graph, "memory", 2), "annealing", evaluations=400).lower_bound
+
+    with_proofs = bound()
+    assert bound() == with_proofs
+    monkeypatch.setattr("schedopt.core.bounds.refutations.Refutations.bounds", lambda *arguments: iter(()))
+    assert bound() < with_proofs
+
+
+@pytest.mark.parametrize("proof", ["cuts", "refutations"])
+def test_what_one_device_needs_is_shared_evenly_with_what_stays(proof, monkeypatch):
+    graph, _ = naive.random_graph(np.random.default_rng([115, 6]), 80, edges=1.2, aliases=True)
+    bytes_of_steps, stays = 10 * int(graph.tensor_size.sum()) + 1, int(graph.persistent.sum())
+    assert stays > 0
+    cuts, bounds = ([(bytes_of_steps, None)], []) if proof == "cuts" else ([], [bytes_of_steps])
+    monkeypatch.setattr(peak_annealing, "min_cuts", lambda *arguments, **limits: iter(cuts))
+    monkeypatch.setattr(peak_annealing.Refutations, "bounds", lambda *arguments: iter(bounds))
+    search = Search(Problem(graph, "memory", 3), max_evaluations=400, lower_bound=0)
+    search.offer_order(graph.input_order)
+    peak_annealing.LeastPeak(search, 0).prove(graph.input_order)
+    assert search.lower_bound == -(-(bytes_of_steps + stays) // 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ops", "ratio"), [(60, 10.0), (200, 5.0), (1200, 1.0)])
+def test_small_graphs_end_warmer(ops, ratio, monkeypatch):
+    temperatures = []
+    for name in ("search_orders", "search_placements", "spread", "prove", "try_others"):
+        monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda self, *arguments: self.search)
+    monkeypatch.setattr(peak_annealing.LeastPeak, "anneal", lambda self, *given: temperatures.append(given))
+    graph, _ = naive.random_graph(np.random.default_rng([122, ops]), ops)
+    search = Search(Problem(graph, "memory", 2), max_evaluations=10, lower_bound=0)
+    search.offer_order(graph.input_order)
+    for hot in (1e-2, 2e-6, 1e-7):
+        peak_annealing.LeastPeak(search, 0).run(hot, 1e-6)
+    ends = [min(max(1e-6, hot), ratio * 1e-6) for hot in (1e-2, 2e-6)] + [1e-6]
+    assert [cold / peak_annealing.POWER for _, cold in temperatures] == pytest.approx(ends)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("least", [-100.0, 0.5])
+def test_other_orders_are_followed_where_devices_save_little(least, monkeypatch):
+    """Where the beams along the first order save nothing, which an empty search stands for."""
+    for name in ("search_placements", "spread", "deal", "prove", "anneal"):
+        monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda *arguments: None)
+    monkeypatch.setattr(peak_annealing, "LEAST_SAVED", least)
+    lower = []
+    for seed in range(12):
+        graph, plain = naive.random_graph(np.random.default_rng([31, seed]), 24)
+        search = Search(Problem(graph, "memory", 2), max_evaluations=2000, lower_bound=0)
+        search.offer_order(np.array(naive.random_order(np.random.default_rng(seed), plain), np.int32))
+        least_of_one = solve(Problem(graph), "order-search").value
+        peak_annealing.LeastPeak(search, 0).run(1.0, 1.0)
+        lower.append(search.best_value < least_of_one)
+    assert np.mean(lower) >= 0.9 if least > 0 else not any(lower)
+
+
+def a_large_tensor_after_small_ones(small):
+    """A graph whose last op makes a quarter of all bytes, which all stay; the half is what two devices need."""
+    builder = GraphBuilder("large last")
+    ops = [builder.add_op(f"small{at}", outputs=[30], is_final=True) for at in range(small)]
+    builder.add_op("large", control=ops, outputs=[10 * small], is_final=True)
+    return builder.build()
+
+
+def test_the_fullest_place_alone_counts_in_the_end(monkeypatch):
+    """There the many places that are nearly as full on the other device weigh more, unless penalties are steep."""
+    graph = a_large_tensor_after_small_ones(60)
+
+    def mean_peak():
+        peaks = []
+        for seed in range(5):
+            search = Search(Problem(graph, "memory", 2), seed=seed, max_evaluations=3000, lower_bound=0)
+            search.offer_order(graph.input_order)
+            peak_annealing.LeastPeak(search, 0).anneal(0.016, 0.0005)
+            peaks.append(search.best_value)
+        return np.mean(peaks)
+
+    steep = mean_peak()
+    monkeypatch.setattr(peak_annealing, "STEEPER", (1,))
+    assert steep < mean_peak()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seconds", "is_found"), [(1.0, True), (10.0, False)])
+def test_ops_are_spread_out_if_that_takes_little_of_the_time(seconds, is_found, monkeypatch):
+    monkeypatch.setattr(peak_annealing, "seconds_to_spread", lambda problem: seconds)
+    for name in ("search_placements", "deal", "prove", "try_others", "anneal"):
+        monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda *arguments: None)
+    graph, _ = naive.random_graph(np.random.default_rng([123, 0]), 60)
+    search = Search(Problem(graph, "memory", 4), deadline=time.monotonic() + 60, lower_bound=0)
+    search.offer_order(graph.input_order)
+    least_of_one = solve(Problem(graph), "order-search", evaluations=2000).value
+    peak_annealing.LeastPeak(search, 0).run(1.0, 1.0)
+    assert (search.best_value < 0.8 * least_of_one) == is_found
+
+
+def test_auto_begins_as_annealing_does():
+    graph, _ = naive.random_graph(np.random.default_rng([116, 0]), 90)
+    found = [solve(Problem(graph, "memory", 2), method, evaluations=600, seed=3) for method in ("auto", "annealing")]
+    steps = [(result.schedule.items.tolist(), result.schedule.targets.tolist()) for result in found]
+    assert steps[0] == steps[1]
+
+
+def test_sequences_are_priced_whole_again_before_their_moves_are_too_many_to_number(monkeypatch):
+    graph, _ = naive.random_graph(np.random.default_rng([118, 0]), 40)
+
+    def found(often):
+        priced, kernel = [], peak_annealing.price_lifetimes
+        monkeypatch.setattr(peak_annealing, "price_lifetimes", lambda *given: priced.append(1) or kernel(*given))
+        search = Search(Problem(graph, "memory", 3), seed=1, max_evaluations=2000, lower_bound=0)
+        search.offer_order(graph.input_order)
+        peak_annealing.LeastPeak(search, 0).anneal(0.1, 0.001)
+        monkeypatch.setattr(peak_annealing, "price_lifetimes", kernel)
+        assert (len(priced) > 5) == often
+        return search.best_value
+
+    usual = found(often=False)
+    monkeypatch.setattr(peak_annealing, "MOST_MOVES", 0)
+    assert found(often=True) < 1.2 * usual
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("readers", "most"), [(1, 1000), (100, 8)])
+def test_dense_graphs_look_at_the_clock_often(readers, most, monkeypatch):
+    """There a move reads the uses of what its op reads, which are many."""
+    made, kernel = [], peak_annealing.anneal_lifetimes
+
+    def spy(*arguments):
+        made.append(len(arguments[3].draws))
+        return kernel(*arguments)
+
+    monkeypatch.setattr(peak_annealing, "anneal_lifetimes", spy)
+    builder = GraphBuilder("bipartite")
+    makers = [builder.add_op(f"maker{at}", outputs=[8]) for at in range(100)]
+    for at in range(100):
+        builder.add_op(f"reader{at}", inputs=[(makers[(at + other) % 100], 0) for other in range(readers)], outputs=[4])
+    graph = builder.build()
+    search = Search(Problem(graph, "memory", 2), max_evaluations=20_000, lower_bound=0)
+    search.offer_order(graph.input_order)
+    peak_annealing.LeastPeak(search, 0).anneal(0.1, 0.001)
+    assert max(made) <= most
+    assert max(made) > most / 4
+
+
+def test_ops_are_dealt_out_where_no_beam_ends_in_time(monkeypatch):
+    monkeypatch.setattr(peak_annealing._Beams, "send", lambda *arguments: False)
+    for name in ("spread", "prove", "try_others", "anneal"):
+        monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda *arguments: None)
+    graph, _ = naive.random_graph(np.random.default_rng([120, 0]), 60)
+    one = solve(Problem(graph), "order-search").value
+    assert solve(Problem(graph, "memory", 4), "annealing", evaluations=2000).value < 0.8 * one
+
+
+def test_a_beam_is_given_up_when_its_share_of_the_time_is_spent():
+    graph, _ = naive.random_graph(np.random.default_rng([121, 0]), 60)
+    for options, is_found in (({"max_evaluations": 500}, True), ({"deadline": time.monotonic() + 60}, False)):
+        search = Search(Problem(graph, "memory", 4), lower_bound=0, **options)
+        search.offer_order(graph.input_order)
+        peaks = peak_annealing.LeastPeak(search, 0)
+        assert peak_annealing._Beams(peaks, graph.input_order, 0.0).send(8, peaks.peak, 0) == is_found

@@ -1,0 +1,211 @@
+"""Orders of one device placed on several: by hand, against all schedules, and within the budget."""
+
+import math
+import time
+
+import naive
+import numpy as np
+import pytest
+from schedopt.core.bounds.bounds import lower_bound
+from schedopt.core.model.verifier import verify
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
+from schedopt.core.search.search import Search, Watcher
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements import list_schedulers
+from schedopt.core.solvers.placements import brkga, lazy_keys, random_keys
+from schedopt.core.solvers.placements.placed_orders import place
+
+
+def placed(problem, orders, evaluations=2000):
+    """Return the search after the first order was offered on device 0 and all were placed."""
+    search = Search(problem, max_evaluations=evaluations, lower_bound=lower_bound(problem))
+    search.offer_order(orders[0])
+    place(search, np.array(orders, np.int32))
+    verify(problem, search.best, enforce_limit=False)
+    assert search.evaluations <= evaluations + 1e-9
+    assert not search.depends_on_time
+    return search
+
+
+def two_chains(length=6):
+    """Two equal chains; along each the outputs are all kept to the end, 8 bytes per op."""
+    builder = GraphBuilder("chains")
+    for op in range(2 * length):
+        inputs = [(op - 1, 0)] if op % length else []
+        builder.add_op(f"op{op}", inputs=inputs, outputs=[8], is_final=True, runtime=3.0)
+    return builder.build()
+
+
+def test_orders_that_take_too_long_to_decode_give_way_to_a_list_schedule(monkeypatch):
+    monkeypatch.setattr(lazy_keys, "LONGEST_DECODING", -1.0)
+    search = placed(Problem(two_chains(), "runtime", 2), [np.arange(12)])
+    assert search.is_optimal
+    assert search.evaluations == 2
+    assert "there was no time" in search.notes[0]
+    monkeypatch.setattr(brkga, "LONGEST_DECODING", -1.0)
+    lazy = Search(Problem(two_chains(), "runtime", 2), max_evaluations=10)
+    brkga.solve(lazy, brkga.Parameters(decoder="lazy"))
+    queue = Search(Problem(two_chains(), "runtime", 2), max_evaluations=10)
+    brkga.solve(queue, brkga.Parameters())
+    assert lazy.best_value == queue.best_value
+    assert "decoder=queue was used" in lazy.notes[0]
+
+
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_two_chains_part_whatever_order_interleaves_them(task):
+    graph = two_chains()
+    interleaved = np.arange(12).reshape(2, 6).T.ravel()
+    search = placed(Problem(graph, task, 2), [interleaved])
+    assert search.best_value == {"memory": 6 * 8, "runtime": 6 * 3.0}[task]
+    assert search.is_optimal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("devices", "ops"), [(2, 6), (3, 5)])
+@pytest.mark.parametrize("seed", range(6))
+def test_least_peak_lies_between_the_best_of_all_schedules_and_the_order_on_one_device(seed, devices, ops):
+    graph, plain = naive.random_graph(rng := np.random.default_rng([170, seed]), ops)
+    problem = Problem(graph, "memory", devices)
+    order = naive.random_order(rng, plain)
+    search = placed(problem, [order])
+    alone = Search(problem).offer_order(np.array(order, np.int32)).peak
+    assert naive.best_schedule(plain, devices, "memory")[1] <= search.best_value <= alone
+
+
+@pytest.mark.slow
+def test_least_peak_is_often_the_best_of_all_schedules():
+    """Given every order, not one, the beams leave little to find."""
+    found = optimal = 0
+    for seed in range(8):
+        graph, plain = naive.random_graph(np.random.default_rng([171, seed]), 5)
+        search = placed(Problem(graph, "memory", 2), list(naive.all_orders(plain)))
+        found += search.best_value
+        optimal += naive.best_schedule(plain, 2, "memory")[1]
+    assert optimal <= found <= 1.05 * optimal
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_order_has_its_turn_for_the_makespan(seed):
+    graph, plain = naive.random_graph(rng := np.random.default_rng([172, seed]), 30)
+    problem = Problem(graph, "runtime", 2, None, 1e6, 0.5)
+    orders = [naive.random_order(rng, plain) for _ in range(5)]
+    each = [placed(problem, [order]) for order in orders]
+    together = placed(problem, orders)
+    assert together.best_value == min(search.best_value for search in each)
+    assert together.is_optimal or together.evaluations == 1 + len(orders)
+
+
+def test_orders_matter_for_the_makespan():
+    values = set()
+    graph, plain = naive.random_graph(rng := np.random.default_rng(173), 40)
+    for _ in range(6):
+        values.add(placed(Problem(graph, "runtime", 3, None, 1e6, 0.5), [naive.random_order(rng, plain)]).best_value)
+    assert len(values) > 1
+
+
+@pytest.mark.slow
+def test_a_memory_limit_that_lazy_transfers_break_is_kept_by_beams():
+    kept = lazily = 0
+    for seed in range(12):
+        graph, plain = naive.random_graph(rng := np.random.default_rng([174, seed]), 25)
+        order = naive.random_order(rng, plain)
+        unlimited = placed(Problem(graph, "runtime", 2), [order])
+        peak = placed(Problem(graph, "memory", 2), [order]).best_value
+        limit = math.ceil(1.1 * peak)
+        lazily += unlimited.best_simulation.peak <= limit
+        kept += placed(Problem(graph, "runtime", 2, limit), [order]).best_fitness[0] == 0
+    assert lazily < kept == 12
+
+
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+@pytest.mark.parametrize("evaluations", [1, 2, 3, 7])
+def test_a_small_budget_is_kept(task, evaluations):
+    graph, plain = naive.random_graph(rng := np.random.default_rng(175), 30)
+    orders = [naive.random_order(rng, plain) for _ in range(4)]
+    for limit in (None, 100):
+        search = placed(Problem(graph, task, 2, limit, 1e6), orders, evaluations)
+        first = Schedule.single_device(np.array(orders[0], np.int32))
+        assert search.best_fitness <= placed(Problem(graph, task, 2, limit, 1e6), orders, 1).best_fitness
+        assert evaluations > 1 or search.best.items.tolist() == first.items.tolist()
+
+
+def test_an_interrupt_leaves_the_order_on_device_0():
+    graph, plain = naive.random_graph(rng := np.random.default_rng(176), 30)
+    for task in ("memory", "runtime"):
+        search = Search(Problem(graph, task, 2))
+        search.offer_order(order := np.array(naive.random_order(rng, plain), np.int32))
+        search.interrupt.set()
+        place(search, order[None])
+        assert search.evaluations == 1
+        assert not search.best.targets.any()
+
+
+def test_a_method_without_time_gives_way_to_a_list_schedule():
+    problem = Problem(two_chains(40), "runtime", 2)
+    result = solve(problem, "gp-dfs", time_limit=1e-9)
+    assert result.notes == ("chains: there was no time for gp-dfs; this is a list schedule",)
+    assert result.simulation.runtime == 40 * 3.0
+    assert not result.is_repeatable
+    interrupted = Watcher()
+    interrupted.interrupt.set()
+    result = solve(problem, "gp-dfs", watcher=interrupted)
+    assert (result.found_by, result.status) == ("input", "interrupted")
+
+
+def test_time_is_kept_back_for_the_list_schedule_until_something_is_offered():
+    search = Search(Problem(two_chains(), "runtime", 2), deadline=time.monotonic() + 60)
+    assert not search.must_stop()
+    search.kept_back = 100.0
+    assert search.must_stop()
+    search = Search(search.problem, deadline=time.monotonic() + 60)
+    search.kept_back = 100.0
+    search.offer_order(np.arange(12))
+    assert not search.must_stop()
+
+
+@pytest.mark.parametrize("method", ["brkga", "random"])
+def test_no_random_keys_are_drawn_that_there_is_no_time_for(monkeypatch, method):
+    monkeypatch.setattr(random_keys, "_SECONDS_PER_READ", 1.0)
+    problem = Problem(two_chains(), "runtime", 2)
+    result = solve(problem, method, time_limit=10, evaluations=20)
+    assert (result.evaluations, result.is_repeatable) == (0, False)
+    assert f"no time for {method}" in result.notes[0]
+    assert solve(problem, method, evaluations=20).evaluations == 20
+    monkeypatch.setattr(random_keys, "_MOST_GENES", 50)
+    assert "this is a list schedule" in solve(problem, method, evaluations=20).notes[0]
+
+
+def test_after_ctrl_c_no_schedule_is_made_of_a_large_chromosome(monkeypatch):
+    for most, offered in ((10**6, True), (1, False)):
+        monkeypatch.setattr(random_keys, "_MOST_READS", most)
+        search = Search(Problem(two_chains(), "runtime", 2))
+        search.interrupt.set()
+        with random_keys.Chromosomes(search) as chromosomes:
+            chromosomes.price(np.zeros((1, chromosomes.genes), np.float32))
+        assert (search.best is not None) == offered
+
+
+@pytest.mark.parametrize("method", ["heft", "peft", "cpop"])
+def test_a_table_of_ops_and_devices_that_is_too_large_gives_way_to_a_list_schedule(monkeypatch, method):
+    problem = Problem(two_chains(), "runtime", 2)
+    assert solve(problem, method).notes == ()
+    monkeypatch.setattr(list_schedulers, "MOST_CELLS", 23)
+    result = solve(problem, method)
+    assert "this is a list schedule" in result.notes[0]
+    assert result.simulation.runtime == 6 * 3.0
+
+
+def test_how_long_keys_take_to_decode_grows_with_devices_and_reads():
+    def dense(reads):
+        builder = GraphBuilder("dense")
+        for op in range(200):
+            layer = op // 20
+            inputs = [(20 * (layer - 1) + read, 0) for read in range(reads)] if layer else []
+            builder.add_op(f"op{op}", inputs=inputs, outputs=[8])
+        return builder.build()
+
+    seconds = [lazy_keys.seconds_to_decode(Problem(dense(reads), "runtime", d)) for reads in (2, 12) for d in (2, 64)]
+    assert seconds[0] < seconds[1] < seconds[3]
+    assert seconds[0] < seconds[2] < seconds[3]

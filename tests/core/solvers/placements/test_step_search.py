@@ -1,0 +1,165 @@
+"""Annealing of whole schedules, and the groups of ops that it moves."""
+
+import time
+from collections import Counter
+from itertools import count
+
+import naive
+import numpy as np
+import pytest
+from models.seeds import seeds
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.machine import Device, Machine
+from schedopt.core.problem.problem import Problem
+from schedopt.core.search.search import Search
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements.op_groups import groups_in_time, hierarchy, hierarchy_in_time, moving_groups
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(60, quick=4))
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_every_optimum_of_small_graphs_is_found(seed, task):
+    """Whatever transfers cost, under limits from too tight to loose."""
+    rng = np.random.default_rng([18, seed])
+    devices = 2 + seed % 2
+    graph, plain = naive.random_graph(rng, 5 - devices % 2, edges=float(rng.choice([1.0, 1.8])))
+    bandwidth, latency = ((np.inf, 0.0), (1e6, 0.5), (4e6, 0.0))[seed % 3]
+    limit = None if seed % 4 < 2 else 1 + sum(plain.own) // devices
+    costs = {"bandwidth": bandwidth, "latency": latency}
+    excess, value = naive.best_schedule(plain, devices, task, np.inf if limit is None else limit, **costs)
+    problem = Problem(graph, task, devices, limit, None if np.isinf(bandwidth) else bandwidth, latency)
+    result = solve(problem, "step-search:hot=0.1", evaluations=5000, seed=seed)
+    found = problem.fitness(result.simulation.peak, result.simulation.runtime)
+    assert found[0] == excess, "what cannot be kept is exceeded as little as can be"
+    if not excess:
+        assert found[1] == pytest.approx(value), "the optimum is among the plans that moves lead to"
+
+
+def test_a_tensor_is_sent_before_its_reader_is_next():
+    """A plan that no sequence has: the target receives early, so that the source need not wait for it."""
+    builder = GraphBuilder("early")
+    make = builder.add_op("make", outputs=[1], runtime=1.0)
+    first = builder.add_op("first", outputs=[1], runtime=1.0)
+    builder.add_op("long", inputs=[(make, 0)], outputs=[1], runtime=9.0)
+    long = builder.add_op("other", inputs=[(first, 0)], outputs=[1], runtime=8.0)
+    builder.add_op("last", inputs=[(make, 0), (long, 0)], outputs=[1], runtime=1.0)
+    result = solve(Problem(builder.build(), "runtime", 2), "step-search", evaluations=5000)
+    assert (result.value, result.status) == (10.0, "optimal")
+
+
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
+def test_groups_are_a_hierarchy_of_the_ops(seed):
+    graph, _ = naive.random_graph(np.random.default_rng([19, seed]), 2 + seed)
+    for problem in (Problem(graph, "runtime", 2, latency=1.0), Problem(graph, "runtime", 2, memory_limit=10**6)):
+        groups = moving_groups(hierarchy(problem))
+        assert sorted(groups.ops.tolist()) == list(range(graph.num_ops))
+        spans = list(zip(groups.first.tolist(), groups.last.tolist(), strict=True))
+        assert all(2 <= last - first <= 0.6 * graph.num_ops for first, last in spans)
+        for one, other in ((a, b) for a in spans for b in spans):
+            assert (
+                one[1] <= other[0]
+                or other[1] <= one[0]
+                or one[0] <= other[0] <= other[1] <= one[1]
+                or (other[0] <= one[0] <= one[1] <= other[1])
+            ), "groups are apart or one holds the other"
+
+
+def test_ops_that_exchange_most_are_grouped_first():
+    """Two chains of large tensors, a small one between them."""
+    builder = GraphBuilder("chains")
+    for chain in range(2):
+        builder.add_op(f"{chain} 0", inputs=[(2, 0)] if chain else [], outputs=[1000])
+        for op in (1, 2):
+            builder.add_op(f"{chain} {op}", inputs=[(3 * chain + op - 1, 0)], outputs=[1000 if op < 2 else 1])
+    groups = moving_groups(hierarchy(Problem(builder.build(), "runtime", 2, bandwidth=1e6)))
+    members = {frozenset(groups.ops[a:b].tolist()) for a, b in zip(groups.first, groups.last, strict=True)}
+    assert {frozenset({0, 1, 2}), frozenset({3, 4, 5})} <= members
+
+
+def test_groups_are_merged_no_further_than_there_is_time():
+    graph, _ = naive.random_graph(np.random.default_rng(11), 60)
+    problem = Problem(graph, "runtime", 2, bandwidth=1e6)
+    asked = iter([False, False, True])
+    some, every = (moving_groups(hierarchy(problem, *stop)) for stop in ([lambda: next(asked)], []))
+    assert 0 < len(some.first) < len(every.first)
+    assert sorted(some.ops.tolist()) == list(range(graph.num_ops))
+
+
+def _between(groups, prices):
+    """What pairs of groups exchange, given what pairs of ops do; groups by their numbers."""
+    number = {op: name for name, ops in groups.items() for op in ops}
+    between = Counter()
+    for (maker, reader), price in prices.items():
+        if number[maker] != number[reader]:
+            between[tuple(sorted((number[maker], number[reader])))] += price
+    return between
+
+
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
+def test_groups_merge_where_each_is_the_best_for_the_other(seed):
+    rng, builder, prices = np.random.default_rng([29, seed]), GraphBuilder("random"), {}
+    inputs = [rng.choice(op, min(op, int(rng.integers(0, 4))), replace=False).tolist() for op in range(6 + seed)]
+    readers = Counter(maker for makers in inputs for maker in makers)
+    for op, makers in enumerate(inputs):
+        size = 720720 * int(rng.integers(1, 5))  # so that what each of up to 16 readers pays is whole
+        builder.add_op(str(op), inputs=[(maker, 0) for maker in makers], outputs=[size])
+        prices |= {(op, reader): size / readers[op] for reader, those in enumerate(inputs) if op in those}
+
+    groups, expected = {op: frozenset([op]) for op in range(len(inputs))}, {}
+    numbers = count(len(inputs))
+    while between := _between(groups, prices):
+        ranked = sorted(between, key=lambda pair: (-between[pair] / min(len(groups[one]) for one in pair), pair))
+        best = {group: next(pair for pair in ranked if group in pair) for pair in ranked for group in pair}
+        chosen = [pair for pair in ranked if all(best[group] == pair for group in pair)]
+        made = {next(numbers): groups.pop(one) | groups.pop(other) for one, other in chosen}
+        groups |= made
+        between = _between(groups, prices)
+        expected |= {ops: sum(between[pair] for pair in between if name in pair) for name, ops in made.items()}
+    found = hierarchy(Problem(builder.build(), "runtime", 2, bandwidth=1e6))
+    spans = zip(found.first.tolist(), found.last.tolist(), found.exchange.tolist(), strict=True)
+    got = {frozenset(found.ops[first:last].tolist()): exchange for first, last, exchange in spans}
+    assert {ops: exchange for ops, exchange in got.items() if len(ops) > 1} == expected
+
+
+def test_ops_that_are_together_are_one_group():
+    builder = GraphBuilder("chain")
+    for op in range(5):
+        builder.add_op(f"op{op}", inputs=[(op - 1, 0)] if op else [], outputs=[8], runtime=1.0)
+    devices, linked = (Device("a", "gpu"), Device("b", "gpu")), np.full((2, 2), 1e6)
+    machine = Machine(devices, linked, np.zeros((2, 2)), together=(("op0", "op3"), ("op2", "op4")))
+    found = hierarchy(Problem(builder.build(), "runtime", machine=machine))
+    spans = zip(found.first.tolist(), found.last.tolist(), strict=True)
+    groups = [set(found.ops[first:last].tolist()) for first, last in spans]
+    assert groups[:3] == [{1}, {0, 3}, {2, 4}]
+    assert len(groups[-1]) == 5 and len(groups) == 5
+    assert found.exchange[:3].tolist() == [16.0, 24.0, 24.0]  # tensors of 8 bytes at 1 MB/s, by those that are outside
+
+
+def hub(readers):
+    builder = GraphBuilder("hub")
+    builder.add_op("read by all", outputs=[8], runtime=1.0)
+    for reader in range(readers):
+        builder.add_op(f"reader{reader}", inputs=[(0, 0)], outputs=[8], runtime=1.0)
+    return builder.build()
+
+
+def test_a_hub_is_not_merged_to_the_end(monkeypatch):
+    monkeypatch.setattr("schedopt.core.solvers.placements.op_groups.MOST_ROUNDS", 3)
+    found = hierarchy(Problem(hub(20), "runtime", 2, bandwidth=1e6))
+    assert (found.last - found.first).tolist() == [1] * 21 + [2, 3, 4]
+    assert sorted(found.ops.tolist()) == list(range(21))
+
+
+def test_on_one_device_there_is_nothing_to_move():
+    assert hierarchy_in_time(Search(Problem(hub(3), "runtime", machine=Machine.equal(1)))) is None
+    assert hierarchy_in_time(Search(Problem(hub(3), "runtime", machine=Machine.equal(2)))) is not None
+
+
+def test_no_groups_where_a_round_takes_longer_than_there_is(monkeypatch):
+    graph, _ = naive.random_graph(np.random.default_rng(12), 30)
+    problem = Problem(graph, "runtime", 2, bandwidth=1e6)
+    assert len(groups_in_time(Search(problem, deadline=time.monotonic() + 100)).first)
+    monkeypatch.setattr("schedopt.core.solvers.placements.op_groups.SECONDS_PER_ROUND", 100.0)
+    search = Search(problem, deadline=time.monotonic() + 100)
+    assert not len(groups_in_time(search).first) and search.depends_on_time

@@ -4,7 +4,17 @@ from .version import VERSION as __version__
 
 TYPE_CHECKING = False  # as typing has it, whose import takes longest here: Ctrl-C is answered after it
 if TYPE_CHECKING:
-    from .core.experiments.comparison import Comparison
+    from .core.api.compare import compare
+    from .core.api.diff import diff
+    from .core.api.fit import fit
+    from .core.api.import_ import import_model
+    from .core.api.methods import methods
+    from .core.api.networkx_graphs import from_networkx, to_networkx
+    from .core.api.optimize import optimize
+    from .core.api.pack import PackedBuffers, pack
+    from .core.api.pareto import pareto
+    from .core.api.solve import solve
+    from .core.api.verify import verify
     from .core.base.errors import (
         FormatError,
         GraphError,
@@ -16,27 +26,17 @@ if TYPE_CHECKING:
         UnknownNameError,
         UsageError,
     )
+    from .core.experiments.comparison import Comparison
     from .core.files.costgraph import read_graph, write_graph
     from .core.files.machine_yaml import read_machine
     from .core.files.schedule_json import read_schedule
-    from .core.api.compare import compare
-    from .core.api.diff import diff
-    from .core.api.fit import fit
-    from .core.api.import_ import import_model
-    from .core.api.methods import methods
-    from .core.api.networkx_graphs import from_networkx, to_networkx
-    from .core.api.optimize import optimize
-    from .core.api.pack import PackedBuffers, pack
-    from .core.api.solve import solve
-    from .core.api.pareto import pareto
-    from .core.api.verify import verify
-    from .core.graph.graph import CostGraph
     from .core.graph.builder import GraphBuilder
+    from .core.graph.graph import CostGraph
     from .core.problem.machine import Device, Machine
     from .core.problem.problem import Problem
+    from .core.problem.schedule import Schedule
     from .core.programs.pytorch.inductor_hook import inductor
     from .core.report.result import Result
-    from .core.problem.schedule import Schedule
 
 __all__ = [
     "Comparison",
@@ -78,29 +78,29 @@ __all__ = [
 ]
 
 _MODULES = {
-    "comparison.comparison": ["Comparison"],
-    "errors": [name for name in __all__ if name.endswith("Error")],
+    "api.compare": ["compare"],
+    "api.diff": ["diff"],
+    "api.fit": ["fit"],
+    "api.import_": ["import_model"],
+    "api.methods": ["methods"],
+    "api.networkx_graphs": ["from_networkx", "to_networkx"],
+    "api.optimize": ["optimize"],
+    "api.pack": ["PackedBuffers", "pack"],
+    "api.pareto": ["pareto"],
+    "api.solve": ["solve"],
+    "api.verify": ["verify"],
+    "base.errors": [name for name in __all__ if name.endswith("Error")],
+    "experiments.comparison": ["Comparison"],
     "files.costgraph": ["read_graph", "write_graph"],
     "files.machine_yaml": ["read_machine"],
     "files.schedule_json": ["read_schedule"],
-    "front_door.comparing": ["compare"],
-    "front_door.differing": ["diff"],
-    "front_door.fitting": ["fit"],
-    "front_door.importing": ["import_model"],
-    "front_door.methods": ["methods"],
-    "front_door.networkx_graphs": ["from_networkx", "to_networkx"],
-    "front_door.packing": ["PackedBuffers", "pack"],
-    "front_door.solving": ["solve"],
-    "front_door.sweeping": ["pareto"],
-    "front_door.verifying": ["verify"],
-    "graph": ["CostGraph"],
-    "graph_builder": ["GraphBuilder"],
-    "machine": ["Device", "Machine"],
-    "problem": ["Problem"],
-    "front_door.optimizing": ["optimize"],
+    "graph.builder": ["GraphBuilder"],
+    "graph.graph": ["CostGraph"],
+    "problem.machine": ["Device", "Machine"],
+    "problem.problem": ["Problem"],
+    "problem.schedule": ["Schedule"],
     "programs.pytorch.inductor_hook": ["inductor"],
-    "result": ["Result"],
-    "schedule": ["Schedule"],
+    "report.result": ["Result"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -28,7 +28,7 @@ def is_command(path, function):
 
 def is_public_verb(path, function):
     """Whether users call it: its parameters are those of its subcommand, and its docstring is its page."""
-    return path.is_relative_to(ROOT / "core" / "front_door") and not function.name.startswith("_")
+    return path.is_relative_to(ROOT / "core" / "api") and not function.name.startswith("_")
 
 
 def too_long(path):

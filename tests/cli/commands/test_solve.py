@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.files.costgraph import format_graph, write_graph
+from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.graph.builder import GraphBuilder
 
 DIAMOND_INPUT_PEAK = 26  # start 10, wide1 8, wide2 8
@@ -315,7 +315,9 @@ def test_transfers_of_views_without_bytes_are_said(run, tmp_path, size, is_said)
 
 @pytest.mark.parametrize("command", ["solve", "compare", "pareto"])
 def test_ctrl_c_while_kernels_are_compiled_ends_the_command(run, monkeypatch, diamond_file, command):
-    where = {"solve": "search.warm_up", "compare": "comparison.experiment", "pareto": "pareto.sweep"}[command]
+    where = {"solve": "search.warm_up", "compare": "experiments.experiment", "pareto": "experiments.pareto.sweep"}[
+        command
+    ]
     module = importlib.import_module(f"schedopt.core.{where}")
     monkeypatch.setattr(module, "warm_up", lambda *given: signal.raise_signal(signal.SIGINT))
     done = run(command, diamond_file)

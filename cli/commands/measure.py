@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def measure(
     model: ModelArgument,
     schedule: Annotated[
-        Optional[list[str]],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        list[str] | None,
         typer.Option("--schedule", "-s", metavar="SCHEDULE", help="Schedule of the imported model; repeatable."),
     ] = None,
     repeats: RepeatsOption = 5,
@@ -33,7 +33,7 @@ def measure(
     shape: ShapeOption = None,
     device: ScheduleDeviceOption = None,
     plot: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--plot", help="Draw plans of several streams, predicted and real: .png, .svg or .pdf."),
     ] = None,
     force: ForceFlag = False,

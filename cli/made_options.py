@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import typer
 
-from ..core.search.parameters import written_range
+from ..core.base.options import written_range
 
 P = TypeVar("P")
 

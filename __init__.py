@@ -4,7 +4,17 @@ from .version import VERSION as __version__
 
 TYPE_CHECKING = False  # as typing has it, whose import takes longest here: Ctrl-C is answered after it
 if TYPE_CHECKING:
-    from .core.experiments.comparison import Comparison
+    from .core.api.compare import compare
+    from .core.api.diff import diff
+    from .core.api.fit import fit
+    from .core.api.import_ import import_model
+    from .core.api.methods import methods
+    from .core.api.networkx_graphs import from_networkx, to_networkx
+    from .core.api.optimize import optimize
+    from .core.api.pack import PackedBuffers, pack
+    from .core.api.pareto import pareto
+    from .core.api.solve import solve
+    from .core.api.verify import verify
     from .core.base.errors import (
         FormatError,
         GraphError,
@@ -16,27 +26,17 @@ if TYPE_CHECKING:
         UnknownNameError,
         UsageError,
     )
+    from .core.experiments.comparison import Comparison
     from .core.files.costgraph import read_graph, write_graph
     from .core.files.machine_yaml import read_machine
     from .core.files.schedule_json import read_schedule
-    from .core.api.compare import compare
-    from .core.api.diff import diff
-    from .core.api.fit import fit
-    from .core.api.import_ import import_model
-    from .core.api.methods import methods
-    from .core.api.networkx_graphs import from_networkx, to_networkx
-    from .core.api.optimize import optimize
-    from .core.api.pack import PackedBuffers, pack
-    from .core.api.solve import solve
-    from .core.api.pareto import pareto
-    from .core.api.verify import verify
-    from .core.graph.graph import CostGraph
     from .core.graph.builder import GraphBuilder
+    from .core.graph.graph import CostGraph
     from .core.problem.machine import Device, Machine
     from .core.problem.problem import Problem
+    from .core.problem.schedule import Schedule
     from .core.programs.pytorch.inductor_hook import inductor
     from .core.report.result import Result
-    from .core.problem.schedule import Schedule
 
 __all__ = [
     "Comparison",

@@ -66,9 +66,9 @@ def workers_of(backend: Backend, address: str | None, jobs: int | None, kept: Ca
             raise _misused("--address is of a cluster; give --backend dask or --backend ray with it")
         yield jobs or 1
         return
-    from ..core.experiments.clusters.cluster import EXAMPLES, Cluster
     from ..core.base.errors import ClusterError, WorkerRefusedError
     from ..core.base.parallel import using
+    from ..core.experiments.clusters.cluster import EXAMPLES, Cluster
 
     if address is None:
         examples = " or ".join(f"--address {example}" for example in EXAMPLES[backend.value])

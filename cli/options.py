@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ..core.base.names import task_of
-from ..core.search.registry import DEFAULT_METHOD, EXAMPLE, METHODS, listed, methods_where
 from ..core.base.units import parse_count
+from ..core.search.registry import DEFAULT_METHOD, EXAMPLE, METHODS, listed, methods_where
 
 if TYPE_CHECKING:
     from .console import Talk

@@ -31,11 +31,11 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     The first Ctrl-C stops the search with its best schedule, a second one, or one while kernels are compiled, ends the
     program.
     """
-    from ..core.solve.address_choice import warm_up as warm_up_addresses
-    from ..core.solve.with_addresses import solve_with_addresses as solve
     from ..core.search.method_spec import check_supported
     from ..core.search.search import Watcher
     from ..core.search.warm_up import warm_up
+    from ..core.solve.address_choice import warm_up as warm_up_addresses
+    from ..core.solve.with_addresses import solve_with_addresses as solve
 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with compiling(talk):

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..core.base.arrays import INT64_MAX, frozen
 from ..core.base.errors import GraphError
+from ..core.base.parallel import chunks, map_in_order
 from ..core.files.costgraph import SUFFIXES, format_graph
 from ..core.graph.graph import CostGraph
-from ..core.base.parallel import chunks, map_in_order
 
 LOW, HIGH = 0.5, 1.5
 

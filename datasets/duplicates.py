@@ -9,8 +9,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.graph.graph import CostGraph
 from ..core.base.names import unknown
+from ..core.graph.graph import CostGraph
 
 Dedup = Literal["topology", "in-degrees"]
 DEDUPS: tuple[Dedup, ...] = get_args(Dedup)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.base.errors import UsageError
-from ..core.graph.graph import CostGraph
 from ..core.graph.builder import GraphBuilder
+from ..core.graph.graph import CostGraph
 from ..core.search.parameters import Parameters, parameter
 from .mixture import check_weights, normalized
 

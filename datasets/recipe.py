@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from ..core.base.errors import UsageError
+from ..core.base.parallel import chunks, map_in_order
 from ..core.files.costgraph import SUFFIXES, format_graph
 from ..core.graph.graph import CostGraph
-from ..core.base.parallel import chunks, map_in_order
 from .duplicates import Dedup, dedup_key, topology_hash
 from .names import numbered
 

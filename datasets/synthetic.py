@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.base.errors import UsageError
-from ..core.graph.graph import CostGraph
-from ..core.graph.builder import GraphBuilder
 from ..core.base.names import unknown
+from ..core.graph.builder import GraphBuilder
+from ..core.graph.graph import CostGraph
 from ..core.search.parameters import Parameters, parameter
 from .mixture import check_weights, normalized
 

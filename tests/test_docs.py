@@ -15,8 +15,8 @@ from models.consoles import ROOT, blocks, new_folder, walk
 from schedopt.core.base import errors
 from schedopt.core.experiments.comparison import SUFFIXES as COMPARISONS
 from schedopt.core.files.costgraph import SUFFIXES
-from schedopt.core.report.plots.draw import ENDINGS
 from schedopt.core.programs.importers import IMPORTERS
+from schedopt.core.report.plots.draw import ENDINGS
 from schedopt.core.search.registry import METHODS, parameters_class
 
 DOCS = ROOT / "docs"

@@ -23,10 +23,10 @@ def check(
     from json import dumps
 
     from ...core.base.errors import FormatError, ScheduleError
-    from ...core.files.schedule_json import read_schedule
-    from ...core.search.problem_settings import OnMachine
-    from ...core.programs.reading import read_any
     from ...core.base.units import format_bytes, format_microseconds
+    from ...core.files.schedule_json import read_schedule
+    from ...core.programs.reading import read_any
+    from ...core.search.problem_settings import OnMachine
     from ..console import Talk, tell, write
 
     talk, on = Talk(quiet), OnMachine(machine, op_times).read()

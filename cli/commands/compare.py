@@ -108,16 +108,16 @@ def compare(
     from contextlib import closing, nullcontext
     from pathlib import Path
 
+    from ...core.api.graphs import graphs_of
+    from ...core.base.parallel import is_here
+    from ...core.base.units import parse_seconds
     from ...core.experiments.comparison import SUFFIXES
     from ...core.experiments.experiment import Experiment, parse_spec
     from ...core.experiments.resume import ResumeFile
     from ...core.experiments.settings import Settings
     from ...core.files.atomic import write_atomically
-    from ...core.api.graphs import graphs_of
-    from ...core.base.parallel import is_here
     from ...core.report.plots.draw import check_target
     from ...core.search.problem_settings import OnMachine, Recompute, problem_settings
-    from ...core.base.units import parse_seconds
     from ..console import Talk, show, write
     from ..progress import compiling, interruptible, progress_bar
 

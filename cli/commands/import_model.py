@@ -71,10 +71,10 @@ def import_model(
     from pathlib import Path
 
     from ...core.base.errors import UsageError
+    from ...core.base.units import parse_bytes
     from ...core.programs.graphs.writing import check_target, write_graph_file
     from ...core.programs.importers import kind_of, read_model
     from ...core.programs.options import ImportOptions
-    from ...core.base.units import parse_bytes
     from ..console import Talk, write
 
     output = output_of(output, Path(model.rpartition(":")[2].removesuffix(".gz")).stem, ".pb.gz")

@@ -47,7 +47,6 @@ def measure(
     """
     from json import dumps
 
-    from ...core.report.plots.draw import PICTURES, check_target
     from ...core.programs.imported import options_for
     from ...core.programs.importers import check_options
     from ...core.programs.measurement import limit_sentences, time_sentences
@@ -55,6 +54,7 @@ def measure(
     from ...core.programs.pipeline import measure as measure_schedules
     from ...core.programs.runners import runner_kind
     from ...core.programs.stream_report import StreamReport
+    from ...core.report.plots.draw import PICTURES, check_target
     from ..console import Talk, complain, show, tell, write
     from ..progress import Stages
     from ..reports.measure import orders_document, table
@@ -108,8 +108,8 @@ def _report_streams(talk: Talk, model: str, report: StreamReport, repeats: int, 
         tell("\n".join(stream_sentences(report)))
     if plot is not None:
         from ...core.files.atomic import write_atomically
-        from ...core.report.plots.figures import render
         from ...core.programs.onnx.stream_chart import stream_figure
+        from ...core.report.plots.figures import render
 
         write_atomically(plot, render(stream_figure(report), Path(plot).suffix))
         talk.note(f"wrote {plot}")

@@ -85,16 +85,16 @@ def optimize(
     from json import dumps
 
     from ...core.base.errors import UsageError
+    from ...core.base.units import parse_seconds
     from ...core.graph.builder import GraphBuilder
-    from ...core.report.plots.draw import check_target
     from ...core.problem.problem import Problem
-    from ...core.search.problem_settings import ProblemSettings, Recompute, problem_settings
     from ...core.programs import pipeline
     from ...core.programs.importers import check_options
     from ...core.programs.options import ImportOptions
     from ...core.programs.range_pipeline import range_in
+    from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import check_supported, parse_method
-    from ...core.base.units import parse_seconds
+    from ...core.search.problem_settings import ProblemSettings, Recompute, problem_settings
     from ..console import Talk, complain, write
     from ..progress import Stages, run_with_progress
     from ..reports.optimize import document, print_report

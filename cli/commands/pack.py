@@ -38,8 +38,8 @@ def pack(
     """Give buffers with lifetimes offsets in an arena that is as small as possible, and verify them."""
     from json import dumps
 
-    from ...core.files.atomic import check_writable
     from ...core.api.pack import pack as pack_buffers
+    from ...core.files.atomic import check_writable
     from ..console import Talk, show, write
 
     talk = Talk(quiet)
@@ -65,11 +65,11 @@ def _check(path: str, json: bool) -> None:
     """Verify the offsets of a file."""
     from json import dumps
 
-    from ...core.files.buffers_csv import read_buffers
     from ...core.addresses.lifetimes import rounded_up
-    from ...core.base.errors import FormatError
     from ...core.api.pack import verify_buffers
+    from ...core.base.errors import FormatError
     from ...core.base.units import format_bytes
+    from ...core.files.buffers_csv import read_buffers
     from ..console import tell, write
 
     buffers = read_buffers(path)

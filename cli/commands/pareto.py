@@ -78,12 +78,12 @@ def pareto(
     """
     from contextlib import closing, nullcontext
 
-    from ...core.files.atomic import check_writable, make_folder
     from ...core.api.graphs import graph_of
     from ...core.api.pareto import settings_of
     from ...core.experiments.pareto.front import SUFFIXES
     from ...core.experiments.pareto.resume import SweepFile
     from ...core.experiments.pareto.sweep import Sweep
+    from ...core.files.atomic import check_writable, make_folder
     from ...core.report.plots.draw import check_target
     from ...core.search.problem_settings import OnMachine
     from ..console import Talk, complain, show, write

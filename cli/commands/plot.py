@@ -10,8 +10,8 @@ from ...core.search.registry import INPUT_METHOD as INPUT
 from ..options import SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, MachineOption, OpTimesOption, QuietFlag
 
 if TYPE_CHECKING:
-    from ...core.model.timeline import Timeline
     from ...core.graph.graph import CostGraph
+    from ...core.model.timeline import Timeline
     from ...core.problem.machine import Machine
 
 
@@ -53,12 +53,12 @@ def plot(
     """Draw schedules: memory by tensor with its peak, several orders over each other, devices and transfers."""
     from json import dumps
 
-    from ...core.model.timeline import INPUT, beside_weights
     from ...core.files.atomic import write_atomically
     from ...core.files.costgraph import graph_name
+    from ...core.model.timeline import INPUT, beside_weights
+    from ...core.programs.reading import read_any
     from ...core.report.plots.draw import check_target, draw
     from ...core.search.problem_settings import OnMachine
-    from ...core.programs.reading import read_any
     from ..console import Talk, tell, write
 
     talk = Talk(quiet)
@@ -92,9 +92,9 @@ def _labels(paths: list[str]) -> dict[str, str]:
 
 
 def _read_timeline(path: str, label: str, graph: CostGraph, force: bool, machine: Machine | None) -> Timeline:
-    from ...core.model.timeline import INPUT, input_timeline, timeline_of
     from ...core.base.errors import ScheduleError
     from ...core.files.schedule_json import read_schedule
+    from ...core.model.timeline import INPUT, input_timeline, timeline_of
 
     if path == INPUT:
         return input_timeline(graph)

@@ -61,9 +61,9 @@ def _show_graph(graph: Any, json: bool) -> None:
 
     from rich.table import Table
 
+    from ...core.base.units import bytes_alike, times_alike
     from ...core.report.graph_summary import summarise
     from ...core.report.memory_by_role import resident_roles
-    from ...core.base.units import bytes_alike, times_alike
     from ..console import show, write
 
     summary = summarise(graph)
@@ -156,14 +156,14 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
     import dataclasses
     from json import dumps
 
-    from ...core.model.address_verifier import verify_addresses
-    from ...core.report.memory_by_role import memory_shares
-    from ...core.report.peak_holders import alive_at_peak
-    from ...core.model.verifier import verify
+    from ...core.base.units import format_bytes
     from ...core.files.schedule_addresses import address_fields
     from ...core.files.schedule_json import read_schedule
+    from ...core.model.address_verifier import verify_addresses
+    from ...core.model.verifier import verify
     from ...core.programs.reading import read_any
-    from ...core.base.units import format_bytes
+    from ...core.report.memory_by_role import memory_shares
+    from ...core.report.peak_holders import alive_at_peak
     from ..console import show, tell, write
     from ..reports.memory_shares import module_table, phase_table, role_table
     from ..reports.peak import peak_table

@@ -114,12 +114,12 @@ def solve(
 ) -> None:
     """Schedule a graph for least peak memory or least time, and verify the schedule."""
     from ...core.addresses.alignment import alignment_of
-    from ...core.files.atomic import check_writable, write_atomically
-    from ...core.report.plots.draw import check_target
-    from ...core.search.problem_settings import OnMachine, ProblemSettings, Recompute, problem_settings
-    from ...core.programs.reading import read_any
-    from ...core.search.method_spec import parse_method
     from ...core.base.units import parse_seconds
+    from ...core.files.atomic import check_writable, write_atomically
+    from ...core.programs.reading import read_any
+    from ...core.report.plots.draw import check_target
+    from ...core.search.method_spec import parse_method
+    from ...core.search.problem_settings import OnMachine, ProblemSettings, Recompute, problem_settings
     from ..console import Talk, show, tell, write
     from ..progress import run_with_progress
     from ..reports.solve import draw_result, remark

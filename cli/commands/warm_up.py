@@ -9,11 +9,11 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     """Compile all kernels, so that no later command waits for its own; once per installation, up to minutes."""
     from json import dumps
 
-    from ...core.solve.address_choice import warm_up as warm_up_addresses
     from ...core.bounds.diameter import warm_up as warm_up_diameter
     from ...core.kernels.compiling import compiling_tells
     from ...core.search.warm_up import all_runs
     from ...core.search.warm_up import warm_up as warm_up_method
+    from ...core.solve.address_choice import warm_up as warm_up_addresses
     from ..console import Talk, tell, write
     from ..progress import progress_bar
 

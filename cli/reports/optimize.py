@@ -72,8 +72,8 @@ def _table(optimized: Optimized) -> Table:
     """Build the table: program order, the order found, and what no order can beat."""
     from rich.table import Table
 
-    from ...core.model.simulator import input_peak
     from ...core.base.units import bytes_alike, times_alike
+    from ...core.model.simulator import input_peak
 
     result, before = optimized.result, input_peak(optimized.result.problem.graph)
     by_order = dict(zip(("before", "after"), optimized.rows, strict=False))

@@ -39,8 +39,8 @@ def remark(talk: Talk, result: Result) -> None:
 
 def draw_result(result: Result, target: str) -> None:
     """Draw the result, and the input order beside it unless that is what was asked for."""
-    from ...core.model.timeline import input_timeline, timeline_of
     from ...core.files.atomic import write_atomically
+    from ...core.model.timeline import input_timeline, timeline_of
     from ...core.report.plots.draw import draw
     from ...core.search.registry import INPUT_METHOD
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..base.arrays import frozen
-from ..model.lifetimes import holdings_of
-from ..model.unrolled import unrolled
 from ..base.errors import UsageError
 from ..graph.graph import CostGraph
+from ..model.lifetimes import holdings_of
+from ..model.unrolled import unrolled
+from ..problem.addresses import Addresses, Arena
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from ..problem.addresses import Addresses, Arena
 from .alignment import DEFAULT_ALIGNMENT
 from .lifetimes import LARGEST_ALIGNMENT, Lifetimes
 from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Packer

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 from typing import Literal
 
+from ..base.errors import UsageError
+from ..base.units import parse_seconds, whole_number
 from ..experiments.comparison import Comparison
 from ..experiments.experiment import Experiment, parse_spec
 from ..experiments.resume import ResumeFile
 from ..experiments.settings import Settings
-from ..base.errors import UsageError
 from ..problem.machine import Machine
 from ..problem.problem import Task
 from ..search.problem_settings import Recompute, on_machine, problem_settings
 from ..search.registry import COMPARED_METHODS
-from ..base.units import parse_seconds, whole_number
 from .graphs import GraphLike, graphs_of
 
 

@@ -6,13 +6,13 @@ import json
 import os
 from pathlib import Path
 
-from ..model.timeline import INPUT
-from ..report.differences import GraphDifference, ScheduleDifference, graph_difference, schedule_difference
 from ..base.errors import FormatError, ScheduleError, UsageError
 from ..files.schedule_json import read_schedule
 from ..graph.graph import CostGraph
+from ..model.timeline import INPUT
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
+from ..report.differences import GraphDifference, ScheduleDifference, graph_difference, schedule_difference
 from .graphs import GraphLike, Note, graph_of
 from .schedules import ScheduleLike, loaded_schedule
 

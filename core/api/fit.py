@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from ..bounds.bounds import memory_bound, recomputation_bound
-from ..model.simulator import input_peak
 from ..base.errors import ProgramError, UsageError
-from ..files.costgraph import SUFFIXES, read_graph
+from ..base.units import format_bytes, parse_bytes, parse_seconds, whole_number
+from ..bounds.bounds import memory_bound, recomputation_bound
 from ..experiments.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, LargestBatch, Way
+from ..files.costgraph import SUFFIXES, read_graph
 from ..graph.graph import CostGraph
+from ..model.simulator import input_peak
 from ..problem.machine import MAX_DEVICES
 from ..problem.problem import Problem
 from ..programs.importers import kind_by_name
 from ..report.result import Result
 from ..search.registry import INPUT_METHOD
 from ..solve.solve import solve
-from ..base.units import format_bytes, parse_bytes, parse_seconds, whole_number
 from .batch_sizes import Found, Need, largest_batch
 from .graphs import Note
 from .import_ import import_model

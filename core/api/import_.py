@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
-from ..graph.graph import CostGraph
 from ..base.names import unknown
+from ..base.units import parse_bandwidth, parse_bytes, parse_flops
+from ..graph.graph import CostGraph
 from ..programs.importers import read_model
 from ..programs.options import DEFAULT_FLOPS, DEFAULT_MEMORY_BANDWIDTH, ImportOptions, Size
-from ..base.units import parse_bandwidth, parse_bytes, parse_flops
 from .graphs import Note
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
+from ..base.units import parse_bytes
 from ..graph.graph import CostGraph
 from ..programs.graphs.attributed_graph import AttributedGraph, Attributes, Edge, cost_graph, written_graph
-from ..base.units import parse_bytes
 
 if TYPE_CHECKING:
     import networkx as nx

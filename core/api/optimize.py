@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
+from ..base.units import parse_seconds, whole_number
 from ..search.problem_settings import ProblemSettings, Recompute, problem_settings
 from ..search.registry import DEFAULT_METHOD
-from ..base.units import parse_seconds, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable

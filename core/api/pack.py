@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..addresses.alignment import alignment_of
-from ..files.buffers_csv import COLUMNS, NEEDED, Buffers, buffers_text, read_buffers
 from ..addresses.lifetimes import Lifetimes
 from ..addresses.packing import Packing, pack_lifetimes, warm_up
-from ..model.arena_verifier import Piece, check_arena, most_alive
 from ..base.errors import ScheduleError, UsageError
 from ..base.units import bytes_alike, parse_seconds, whole_number
+from ..files.buffers_csv import COLUMNS, NEEDED, Buffers, buffers_text, read_buffers
+from ..model.arena_verifier import Piece, check_arena, most_alive
 
 if TYPE_CHECKING:
     from rich.table import Table

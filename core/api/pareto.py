@@ -6,13 +6,13 @@ import os
 from contextlib import closing, nullcontext
 from typing import Literal
 
-from ..problem.machine import Machine
+from ..base.units import parse_bandwidth, parse_microseconds, parse_seconds, whole_number
 from ..experiments.pareto.front import ParetoFront
 from ..experiments.pareto.resume import SweepFile
 from ..experiments.pareto.settings import DEFAULT_POINTS, SweepSettings
 from ..experiments.pareto.sweep import Sweep
+from ..problem.machine import Machine
 from ..search.problem_settings import NO_MACHINE, OnMachine, on_machine
-from ..base.units import parse_bandwidth, parse_microseconds, parse_seconds, whole_number
 from .graphs import GraphLike, graph_of
 
 

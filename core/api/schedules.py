@@ -8,14 +8,14 @@ from typing import TypeAlias, Union
 
 import numpy as np
 
-from ..model.verifier import StepClaim
 from ..base.errors import UnknownNameError, UsageError
 from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph.graph import CostGraph
-from ..problem.residents import model_of
+from ..model.verifier import StepClaim
 from ..problem.problem import Problem
-from ..report.result import Result
+from ..problem.residents import model_of
 from ..problem.schedule import Schedule
+from ..report.result import Result
 
 ScheduleLike: TypeAlias = Union[Schedule, Result, str, "os.PathLike[str]", Sequence[str]]
 

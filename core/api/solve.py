@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ..addresses.alignment import alignment_of
-from ..solve.with_addresses import solve_with_addresses
 from ..base.errors import UsageError
+from ..base.units import parse_seconds, whole_number
 from ..problem.machine import Machine
 from ..problem.problem import Problem, Task
-from ..search.problem_settings import OnMachine, ProblemSettings, Recompute, on_machine, problem_settings
 from ..report.result import Result
 from ..search.method_spec import MethodSpec, parse_method
+from ..search.problem_settings import OnMachine, ProblemSettings, Recompute, on_machine, problem_settings
 from ..search.registry import DEFAULT_METHOD
-from ..base.units import parse_seconds, whole_number
+from ..solve.with_addresses import solve_with_addresses
 from .graphs import GraphLike, graph_of
 from .schedules import ScheduleLike, loaded_schedule
 

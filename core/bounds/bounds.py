@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from ..base.arrays import BoolArray, FloatArray, IntArray, sum_of_groups
 from ..graph.buffers import Buffers
 from ..graph.graph import CostGraph
-from ..problem.residents import model_of
 from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
 from ..kernels.orders.order_memory import memory_of_steps
 from ..kernels.paths import path_ends
 from ..kernels.reach import reachable
 from ..problem.problem import Problem
+from ..problem.residents import model_of
 from .communication_bounds import communication_bound
 from .machine_bounds import machine_memory_bound, machine_runtime_bound
 from .split_buffers import split_buffers

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import FloatArray, IntArray, csr, distinct_pairs, pairs_rise
-from ..problem.residents import first_home, model_of
 from ..problem.problem import Problem
+from ..problem.residents import first_home, model_of
 from .energy_bounds import energy_bound
 
 _ROUNDS = 200

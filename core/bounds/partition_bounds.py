@@ -15,8 +15,8 @@ from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from ..base.arrays import FloatArray
-from ..problem.residents import model_of
 from ..problem.problem import Problem
+from ..problem.residents import model_of
 from .bounds import whole_units
 from .machine_bounds import possible_times
 

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import FloatArray, IntArray
+from ..base.units import format_bytes
 from ..graph.graph import CostGraph
 from ..kernels.orders.max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, smallest_source_side
 from ..kernels.reach import reachable
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
-from ..base.units import format_bytes
 from .bounds import memory_bound, op_needs
 
 SCALE = 2**50

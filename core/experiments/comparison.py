@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ...version import VERSION
+from ..report.summaries import Cell, MethodSummary, by_graph, summarise
 from .report import graph_table, remarks, summary_table, title_of
 from .settings import Settings
-from ..report.summaries import Cell, MethodSummary, by_graph, summarise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,9 +19,10 @@ from typing import Any, TypeAlias
 
 from ...version import VERSION
 from ..base.errors import SchedoptError, UsageError
-from ..graph.graph import CostGraph
 from ..files.graph_hash import graph_hash
+from ..graph.graph import CostGraph
 from ..problem.problem import Problem
+from ..report.summaries import Cell
 from ..search.method_spec import MethodSpec, check_supported, parse_method
 from ..search.parameters import Parameters
 from ..search.registry import BUDGET_EXAMPLE
@@ -30,7 +31,6 @@ from .comparison import Comparison
 from .resume import ResumeFile
 from .runs import Run, attempt, in_parallel, one_by_one
 from .settings import Settings
-from ..report.summaries import Cell
 
 RunName: TypeAlias = tuple[str, str, int]
 

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..report.result import Result
 from ..base.units import Written, bytes_alike, format_bytes
+from ..report.result import Result
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -9,12 +9,12 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from ..base.errors import UsageError
-from ..graph.graph import CostGraph
 from ..files.graph_hash import graph_hash
+from ..graph.graph import CostGraph
+from ..report.summaries import Cell, MethodSummary, summarise
 from .comparison import Comparison
 from .experiment import Experiment
 from .settings import Settings
-from ..report.summaries import Cell, MethodSummary, summarise
 
 Execute = Callable[[Experiment], Comparison]
 

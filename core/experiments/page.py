@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..base.units import signed
+from ..report.summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, improvement_percent, summarise
 from .report import remarks, title_of, writing_of
 from .settings import Settings
-from ..report.summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, improvement_percent, summarise
 
 _NOTHING = "–"
 

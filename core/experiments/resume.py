@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..base.errors import FormatError, UsageError
 from ..files.json_lines import JsonLines
-from ..search.settings import from_plain
 from ..report.summaries import Cell
+from ..search.settings import from_plain
 
 
 class ResumeFile(JsonLines):

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..base.errors import ClusterError, UsageError
-from ..problem.residents import model_of
 from ..base.parallel import is_here, map_as_ended
 from ..problem.problem import Problem
+from ..problem.residents import model_of
 from ..report.result import Result
+from ..report.summaries import Cell, Status
 from ..search.method_spec import MethodSpec
 from ..search.search import Watcher
 from ..search.warm_up import warm_up
 from ..solve.solve import solve
-from ..report.summaries import Cell, Status
 
 T = TypeVar("T")
 

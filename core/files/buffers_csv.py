@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ..addresses.lifetimes import Lifetimes
 from ..base.arrays import IntArray
 from ..base.errors import FormatError, UsageError
 from .reading import read_bytes
-from ..addresses.lifetimes import Lifetimes
 
 COLUMNS = ("id", "lower", "upper", "size", "alignment", "offset")
 NEEDED = 4

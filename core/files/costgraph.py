@@ -13,10 +13,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from ..base.without_gc import without_gc
 from ..base.errors import FormatError, UsageError
-from ..graph.graph import CostGraph
+from ..base.without_gc import without_gc
 from ..graph.builder import GraphBuilder
+from ..graph.graph import CostGraph
 from .atomic import write_atomically
 from .costgraph_remarks import REMARKS, remarks_of, rounded_runtimes, with_devices, with_remarks
 from .costgraph_text import FINAL_MARK, Node, cost_lines, parse_lines, text_lines

@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from ..graph.annotations import NO_ANNOTATIONS, Annotations, Resident
 from ..base.arrays import INT64_MAX, BoolArray, FloatArray, frozen
 from ..base.errors import GraphError, UsageError
+from ..graph.annotations import NO_ANNOTATIONS, Annotations, Resident
 from ..graph.graph import CostGraph
 
 REMARKS = "schedopt/graph "

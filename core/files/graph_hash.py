@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..graph.annotations import NO_ANNOTATIONS
-from .costgraph import format_graph
 from ..graph.graph import CostGraph
+from .costgraph import format_graph
 
 
 def graph_hash(graph: CostGraph) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from ..base.errors import FormatError, UsageError
-from ..problem.machine import MAX_DEVICES, Device, Machine, OpTimes
 from ..base.units import parse_bandwidth, parse_bytes, parse_microseconds
+from ..problem.machine import MAX_DEVICES, Device, Machine, OpTimes
 from .yaml_files import not_yaml, parse_yaml
 
 _MEMBERS = ("devices", "links", "default_link", "transfers", "contention", "pins", "together", "op_times")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..problem.addresses import Addresses, Arena
 from ..addresses.lifetimes import LARGEST_ALIGNMENT
 from ..base.arrays import INT64_MAX, frozen
 from ..base.errors import FormatError
 from ..graph.graph import CostGraph
+from ..problem.addresses import Addresses, Arena
 from ..problem.schedule import Schedule
 
 

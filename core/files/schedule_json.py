@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..problem.addresses import Addresses
+from ..base.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError, UsageError
+from ..graph.graph import CostGraph
 from ..model.address_verifier import verify_addresses
 from ..model.lifetimes import freed_after
 from ..model.simulator import Simulation, step_starts
 from ..model.verifier import StepClaim, Totals, verify
-from ..base.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError, UsageError
-from ..graph.graph import CostGraph
-from .graph_hash import structure_hash
-from ..problem.residents import first_home, model_of
+from ..problem.addresses import Addresses
 from ..problem.machine import Machine
 from ..problem.problem import Problem
+from ..problem.residents import first_home, model_of
 from ..problem.schedule import Schedule
+from .graph_hash import structure_hash
 from .reading import parse_json, read_raw, shown
 from .schedule_addresses import read_addresses
 from .schedule_fields import SHOWN_LETTERS, field_of, read_problem

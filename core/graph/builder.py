@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from .annotations import NO_ANNOTATIONS, Annotations
 from ..base.arrays import INT32_MAX, INT64_MAX, BoolArray, IndexArray, IntArray, csr, distinct_pairs, frozen
 from ..base.errors import GraphError, UsageError
+from .annotations import NO_ANNOTATIONS, Annotations
 from .graph import CostGraph
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .annotations import NO_ANNOTATIONS, Annotations
 from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray, csr, distinct_pairs, frozen, sorted_csr
+from .annotations import NO_ANNOTATIONS, Annotations
 from .buffers import Buffers
 
 _COMPARED_ARRAYS = (

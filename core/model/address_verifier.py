@@ -5,9 +5,9 @@ It shares no code with what packs, and finds by itself what lives from when to w
 
 from __future__ import annotations
 
-from ..problem.addresses import Addresses
 from ..base.errors import ScheduleError
 from ..graph.graph import CostGraph
+from ..problem.addresses import Addresses
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from .arena_verifier import Piece, check_arena, most_alive

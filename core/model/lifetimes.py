@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..problem.residents import model_of
 from ..problem.problem import Problem
+from ..problem.residents import model_of
 from ..problem.schedule import Schedule
 from .unrolled import original_tensors, unrolled
 

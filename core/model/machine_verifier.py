@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..base.errors import ScheduleError
-from ..problem.residents import GraphWithHomes
 from ..problem.problem import Problem
+from ..problem.residents import GraphWithHomes
 from ..problem.schedule import Schedule
 
 Moment = tuple[float, int, bool]

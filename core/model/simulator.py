@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from ..base.arrays import FloatArray, IndexArray, IntArray
 from ..base.errors import ScheduleError
 from ..graph.graph import CostGraph
-from ..problem.residents import GraphWithHomes, model_of
 from ..kernels.cost_model import Steps, find_receivers, new_state, step_through, strike_out_sent
 from ..kernels.graph_arrays import graph_arrays
 from ..kernels.links import links_of
 from ..problem.problem import Problem
+from ..problem.residents import GraphWithHomes, model_of
 from ..problem.schedule import Schedule
 from .machine_simulator import run_on_machine
 from .unrolled import unrolled

@@ -7,12 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-from ..problem.addresses import Addresses
 from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..base.errors import UsageError
 from ..graph.graph import CostGraph
-from ..problem.residents import GraphWithHomes, model_of
+from ..problem.addresses import Addresses
 from ..problem.problem import Problem
+from ..problem.residents import GraphWithHomes, model_of
 from ..problem.schedule import Schedule
 from .lifetimes import Holding, holdings_of
 from .simulator import Simulation, simulate, step_starts

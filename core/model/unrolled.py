@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..graph.annotations import Annotations
 from ..base.errors import ScheduleError
-from ..graph.graph import CostGraph
+from ..graph.annotations import Annotations
 from ..graph.builder import GraphBuilder
+from ..graph.graph import CostGraph
 
 
 def repeated_ops(graph: CostGraph, order: Sequence[int]) -> list[int]:

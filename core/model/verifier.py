@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..base.without_gc import without_gc
 from ..base.errors import ScheduleError
+from ..base.without_gc import without_gc
 from ..graph.graph import CostGraph
-from ..problem.residents import first_home
 from ..problem.problem import Problem
+from ..problem.residents import first_home
 from ..problem.schedule import Schedule
 from .machine_verifier import MachineReplay
 from .repeated_runs import replay_runs

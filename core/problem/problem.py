@@ -15,12 +15,12 @@ import numpy as np
 
 from ..base.arrays import INT64_MAX, FloatArray, frozen
 from ..base.errors import UsageError
-from ..graph.graph import CostGraph
-from .residents import GraphWithHomes, model_of, with_homes
-from .machine import MAX_DEVICES, Machine
 from ..base.names import TASK_NAMES, unknown
-from .rules import PlacementRules, placement_rules
 from ..base.units import format_bytes, format_microseconds, format_runs
+from ..graph.graph import CostGraph
+from .machine import MAX_DEVICES, Machine
+from .residents import GraphWithHomes, model_of, with_homes
+from .rules import PlacementRules, placement_rules
 
 Task = Literal["memory", "runtime"]
 RUNTIME_TOLERANCE = 1e-12  # sums of runtimes in another order differ in their last bits

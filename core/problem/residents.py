@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..graph.annotations import Resident
 from ..base.arrays import BoolArray, IndexArray, IntArray, csr, frozen
 from ..base.errors import GraphError
+from ..graph.annotations import Resident
 from ..graph.graph import CostGraph
 from .resident_states import States, states_of
 

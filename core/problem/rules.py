@@ -11,8 +11,8 @@ import numpy as np
 from ..base.arrays import BoolArray, FloatArray, IndexArray, frozen
 from ..base.errors import UsageError
 from ..graph.graph import CostGraph
-from .residents import GraphWithHomes, first_home
 from .machine import Machine
+from .residents import GraphWithHomes, first_home
 
 
 @dataclass(frozen=True, eq=False)

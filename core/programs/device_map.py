@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..model.unrolled import repeated_ops
-from ..model.verifier import verify
 from ..base.errors import UsageError
 from ..files.atomic import check_writable, write_atomically
 from ..graph.graph import CostGraph
-from ..problem.residents import holders
+from ..model.unrolled import repeated_ops
+from ..model.verifier import verify
 from ..problem.machine import Machine
+from ..problem.residents import holders
 from ..problem.schedule import Schedule
 from .importers import kind_by_name
 from .options import ImportOptions

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..model.simulator import simulate
+from ..base.units import format_bytes, format_microseconds
 from ..graph.graph import CostGraph
+from ..model.simulator import simulate
 from ..problem.problem import RUNTIME_TOLERANCE
 from ..problem.schedule import Schedule
-from ..base.units import format_bytes, format_microseconds
 from .schedule_order import problem_of
 from .time_difference import TimeDifference, time_difference
 

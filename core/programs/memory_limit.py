@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..bounds.bounds import recomputation_bound
-from ..report.infeasible import least_peak
-from ..model.unrolled import repeated_ops
 from ..base.errors import ScheduleError
-from ..report.result import Result
 from ..base.units import format_bytes
+from ..bounds.bounds import recomputation_bound
+from ..model.unrolled import repeated_ops
+from ..report.infeasible import least_peak
+from ..report.result import Result
 
 
 def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str = "") -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..model.verifier import verify
 from ..base.errors import ScheduleError, UsageError
 from ..files.atomic import check_writable, write_atomically
 from ..files.schedule_json import LoadedSchedule
 from ..graph.graph import CostGraph
+from ..model.verifier import verify
 from ..problem.problem import Problem
-from ..search.problem_settings import ProblemSettings
 from ..report.result import Result
+from ..search.problem_settings import ProblemSettings
 from .imported import with_imported
 from .measurement import Measurement, OnRun
 from .memory_limit import check_limit

@@ -7,12 +7,12 @@ from itertools import chain
 
 import numpy as np
 
-from ..model.unrolled import repeated_ops
-from ..model.verifier import verify
 from ..base.errors import OtherGraphError, UsageError
 from ..files.costgraph import with_marks_as_ops
 from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph.graph import CostGraph
+from ..model.unrolled import repeated_ops
+from ..model.verifier import verify
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 

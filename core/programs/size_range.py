@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..base.arrays import IntArray
-from ..bounds.bounds import lower_bound
-from ..model.simulator import simulate
 from ..base.errors import ProgramError
+from ..bounds.bounds import lower_bound
 from ..graph.graph import CostGraph
+from ..model.simulator import simulate
 from ..problem.problem import Problem
-from ..report.result import Result
 from ..problem.schedule import Schedule
+from ..report.result import Result
 
 CLOSE = 0.03
 """An order this near to each size's own bound is good at all of them."""

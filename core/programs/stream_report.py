@@ -6,8 +6,8 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from ..graph.graph import CostGraph
 from ..base.units import format_microseconds
+from ..graph.graph import CostGraph
 from .stream_plans import Spans, StreamPlan
 from .time_difference import TimeDifference, time_difference
 

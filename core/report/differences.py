@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .memory_by_role import UNNAMED, memory_shares
-from .peak_holders import Holder, Peak, alive_at_peak
+from ..base.units import Written, bytes_alike, times_alike
 from ..graph.graph import CostGraph
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from ..base.units import Written, bytes_alike, times_alike
+from .memory_by_role import UNNAMED, memory_shares
+from .peak_holders import Holder, Peak, alive_at_peak
 
 if TYPE_CHECKING:
     from rich.table import Table

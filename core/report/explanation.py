@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..base.units import format_bytes, written_apart
+from ..bounds.bounds import recomputation_bound
 from ..graph.graph import CostGraph
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from ..base.units import format_bytes, written_apart
-from ..bounds.bounds import recomputation_bound
 from .memory_by_role import UNNAMED, resident_roles
 from .peak_holders import Peak, alive_at_peak
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..bounds.bounds import critical_path, memory_bound, min_cut_bound
 from ..graph.graph import CostGraph
+from ..model.simulator import simulate
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from ..bounds.bounds import critical_path, memory_bound, min_cut_bound
-from ..model.simulator import simulate
 
 
 @dataclass(frozen=True)

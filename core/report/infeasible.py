@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ..problem.residents import model_of
-from ..problem.problem import Problem
 from ..base.units import format_bytes, written_apart
 from ..bounds.bounds import lower_bound
+from ..problem.problem import Problem
+from ..problem.residents import model_of
 from .memory_by_role import RESIDENT_ROLES, UNNAMED, resident_roles
 
 _WEIGHTS = {RESIDENT_ROLES["parameter"], UNNAMED}

@@ -10,10 +10,10 @@ import numpy as np
 
 from ..graph.annotations import Resident
 from ..graph.graph import CostGraph
-from ..problem.residents import holders
-from ..problem.problem import Problem
-from ..problem.schedule import Schedule
 from ..model.timeline import Timeline, timeline_of
+from ..problem.problem import Problem
+from ..problem.residents import holders
+from ..problem.schedule import Schedule
 
 RESIDENT_ROLES = {
     "parameter": "parameters",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..model.timeline import timeline_of
 from ..problem.addresses import Addresses
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from .memory_by_role import tensor_roles
-from ..model.timeline import timeline_of
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...version import VERSION
-from ..problem.addresses import Addresses
 from ..bounds.bounds import memory_bound
-from ..model.simulator import Simulation
+from ..files.graph_hash import structure_hash
 from ..files.schedule_addresses import add_offsets, address_fields
 from ..files.schedule_json import FORMAT, format_document, steps_document
-from ..files.graph_hash import structure_hash
-from ..problem.residents import first_home, model_of
+from ..model.simulator import Simulation
+from ..problem.addresses import Addresses
 from ..problem.problem import Problem
-from .reference import reference_value
+from ..problem.residents import first_home, model_of
 from ..problem.schedule import Schedule
+from .reference import reference_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ..problem.addresses import Addresses
+from ..base.units import Written, bytes_alike, format_bytes, format_change, times_alike
 from ..bounds.bounds import memory_bound
 from ..model.simulator import Simulation, input_peak
-from ..problem.residents import first_home
+from ..problem.addresses import Addresses
 from ..problem.problem import Problem
+from ..problem.residents import first_home
 from ..problem.schedule import Schedule
 from ..search.registry import METHODS
-from ..base.units import Written, bytes_alike, format_bytes, format_change, times_alike
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 
 from ..base.errors import UsageError
 from ..base.names import unknown
+from ..base.units import parse_count, parse_seconds
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from ..base.units import parse_count, parse_seconds
 from .parameters import Parameters, from_texts
 from .registry import METHODS, Method, listed, methods_where, parameters_class
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from ..base.arrays import FloatArray, IndexArray, csr
 from ..base.errors import UsageError
-from ..problem.residents import first_home
+from ..kernels.placements.group_moves import Groups
 from ..kernels.placements.list_schedules import Greedy, place_order
 from ..kernels.placements.machine_model import machine_arrays, new_scratch, new_steps
 from ..kernels.placements.plans import Cost, MachineAim, Places, Plan, price_plan
-from ..kernels.placements.group_moves import Groups
 from ..problem.machine import distinct_devices
 from ..problem.problem import Problem
+from ..problem.residents import first_home
 from ..problem.schedule import Schedule
 
 EXCESS_WEIGHT = 10.0

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..base.errors import UsageError
+from ..base.names import task_of
+from ..base.units import parse_bandwidth, parse_bytes, parse_microseconds, parse_percent, whole_number
 from ..graph.graph import CostGraph
 from ..problem.machine import Machine
-from ..base.names import task_of
 from ..problem.problem import Problem, Task
 from .registry import default_devices
-from ..base.units import parse_bandwidth, parse_bytes, parse_microseconds, parse_percent, whole_number
 
 
 class Recompute(NamedTuple):

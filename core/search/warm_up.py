@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, get_args
 
+from ..base.errors import UsageError
 from ..bounds.bounds import lower_bound, min_cut_bound
 from ..bounds.recompute_bounds import recompute_bound
-from ..model.simulator import simulate
-from ..base.errors import UsageError
-from ..graph.graph import CostGraph
 from ..graph.builder import GraphBuilder
+from ..graph.graph import CostGraph
+from ..model.simulator import simulate
 from ..problem.machine import Machine
 from ..problem.problem import Problem, Task
 from ..problem.schedule import Schedule

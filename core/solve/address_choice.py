@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..base.arrays import IndexArray
-from ..model.simulator import simulate
-from ..graph.graph import CostGraph
-from ..graph.builder import GraphBuilder
-from ..kernels.orders.smoothing import smooth
-from ..report.result import Result
-from ..problem.schedule import Schedule
-from ..search.registry import METHODS
-from ..base.units import format_bytes
 from ..addresses.lifetimes import rounded_up
 from ..addresses.packing import IMPROVED_SHARE
 from ..addresses.packing import warm_up as warm_up_packing
 from ..addresses.placing import Placer
+from ..base.arrays import IndexArray
+from ..base.units import format_bytes
+from ..graph.builder import GraphBuilder
+from ..graph.graph import CostGraph
+from ..kernels.orders.smoothing import smooth
+from ..model.simulator import simulate
+from ..problem.schedule import Schedule
+from ..report.result import Result
+from ..search.registry import METHODS
 
 ROUNDS = 4
 SMOOTHING_SHARE = 0.4

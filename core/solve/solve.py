@@ -9,16 +9,16 @@ import math
 import time
 
 from ..base.arrays import IndexArray
+from ..base.errors import UsageError
 from ..bounds.bounds import is_met, lower_bound, min_cut_bound
-from ..report.infeasible import why_none_fits
 from ..bounds.recompute_bounds import recompute_bound, why_infeasible
 from ..model.simulator import simulate
 from ..model.unrolled import repeated_ops
 from ..model.verifier import verify
-from ..base.errors import UsageError
 from ..problem.problem import Problem
-from ..report.result import Result
 from ..problem.schedule import Schedule
+from ..report.infeasible import why_none_fits
+from ..report.result import Result
 from ..search.method_spec import MethodSpec, check_supported, parse_method
 from ..search.registry import DEFAULT_METHOD, INPUT_METHOD, load
 from ..search.search import Search, Watcher

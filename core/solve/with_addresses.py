@@ -6,14 +6,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from ..model.address_verifier import verify_addresses
+from ..addresses.packing import DEFAULT_SECONDS
 from ..base.errors import UsageError
+from ..model.address_verifier import verify_addresses
 from ..problem.problem import Problem
 from ..report.result import Result
 from ..search.method_spec import MethodSpec
-from .solve import solve
 from .address_choice import choose, warm_up
-from ..addresses.packing import DEFAULT_SECONDS
+from .solve import solve
 
 SEARCH_SHARE = 0.7
 """Of the time, for the search; what it leaves is there for the addresses, too."""

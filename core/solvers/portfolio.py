@@ -6,8 +6,8 @@ import math
 from functools import partial
 from typing import Any
 
-from ..problem.residents import first_home
 from ..problem.problem import Problem
+from ..problem.residents import first_home
 from ..search.parameters import Parameters
 from ..search.registry import load, parameters_class
 from ..search.search import Search

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...core.base.errors import UsageError
-from ...core.graph.graph import CostGraph
 from ...core.base.names import unknown
+from ...core.graph.graph import CostGraph
 from .convnet import Variant
 from .nasnet import nasnet_a
 from .resnet import resnet50

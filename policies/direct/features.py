@@ -12,11 +12,11 @@ import numpy as np
 
 from ...core.base.arrays import FloatArray, IndexArray
 from ...core.bounds.bounds import earliest_finish
-from ...core.report.graph_summary import levels
 from ...core.problem.problem import Problem
+from ...core.report.graph_summary import levels
 from ...core.search.search import Stopped
-from ...core.solvers.orders.lpmf import greedy_order
 from ...core.solvers.orders.baselines import reverse_postorder
+from ...core.solvers.orders.lpmf import greedy_order
 from ...core.solvers.placements.lazy_keys import bottom_levels
 
 PATIENCE = 0.5

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ...core.base.arrays import FloatArray
 from ...core.base.errors import UsageError
-from ...core.graph.graph import CostGraph
 from ...core.base.parallel import chunks
+from ...core.graph.graph import CostGraph
 from ..training.evolution import centred_ranks, directions, estimated_gradient
 from ..training.given_batches import given_batches
 from ..training.phases import PhasedTrainer, seeded

@@ -14,11 +14,11 @@ from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Problem, Task
 from ...core.problem.schedule import Schedule
 from ...core.search.search import Search, Stopped
-from ...core.solvers.placements.machine_chromosomes import MachineChromosomes
-from ...core.solvers.placements.ranks import mean_times
 from ...core.solvers.placements import brkga
 from ...core.solvers.placements.brkga import GeneDistribution, evolve
+from ...core.solvers.placements.machine_chromosomes import MachineChromosomes
 from ...core.solvers.placements.random_keys import Chromosomes, Population
+from ...core.solvers.placements.ranks import mean_times
 from .ratios import ratios
 
 Features = NDArray[np.float32]

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.bounds.bounds import lower_bound
 from ...core.base.errors import UsageError
+from ...core.base.parallel import Workers
+from ...core.bounds.bounds import lower_bound
 from ...core.files.atomic import make_folder, write_atomically
 from ...core.files.costgraph import read_graph
+from ...core.files.graph_hash import graph_hash
 from ...core.files.json_lines import JsonLines
 from ...core.graph.graph import CostGraph
-from ...core.files.graph_hash import graph_hash
-from ...core.base.parallel import Workers
 from ...core.problem.problem import Problem, Task
 from ...core.search.search import Search
 from ...core.solvers.placements import brkga

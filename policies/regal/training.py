@@ -19,9 +19,9 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ...core.base.arrays import FloatArray
 from ...core.base.errors import UsageError
+from ...core.base.parallel import AHEAD, Workers, chunks
 from ...core.files.json_lines import JsonLines
 from ...core.graph.graph import CostGraph
-from ...core.base.parallel import AHEAD, Workers, chunks
 from ...datasets.filters import KeepImproving
 from ...datasets.recipe import Recipe
 from ...datasets.synthetic import SyntheticParameters, synthetic_graph

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.base.arrays import IndexArray
-from ...core.report.graph_summary import levels
 from ...core.base.errors import UsageError
-from ...core.graph.graph import CostGraph
 from ...core.base.names import did_you_mean
+from ...core.graph.graph import CostGraph
 from ...core.problem.schedule import Schedule
+from ...core.report.graph_summary import levels
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.registry import INPUT_METHOD, load

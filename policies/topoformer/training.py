@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ...core.base.arrays import FloatArray, IndexArray
 from ...core.base.errors import UsageError
-from ...core.graph.graph import CostGraph
 from ...core.base.parallel import chunks
+from ...core.graph.graph import CostGraph
 from ..training.given_batches import given_batches
 from ..training.phases import PhasedTrainer, seeded
 from ..training.progress import OnGraph, ignored

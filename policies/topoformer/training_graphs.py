@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 
 from ...core.base.arrays import IndexArray
+from ...core.base.parallel import map_in_order
 from ...core.graph.graph import CostGraph
 from ...core.kernels.orders.priority_orders import price_orders
-from ...core.base.parallel import map_in_order
 from ...core.problem.problem import Problem
 from ...core.search.search import Search
 from ...core.solvers.orders.approximate_dp import UNLIMITED, run_beam

@@ -21,8 +21,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from models.clusters import cluster
-from schedopt.core.experiments.clusters.cluster import Cluster
 from schedopt.core.base.parallel import map_as_ended, using
+from schedopt.core.experiments.clusters.cluster import Cluster
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -82,9 +82,9 @@ def cases(methods):
 
 def search(problem, spec, limit, pressed, pipe):
     """Search in this process, on its processor's clock; write what was found and used as JSON."""
-    from schedopt.core.solve import solve as solving
     from schedopt.core.base.errors import SchedoptError
     from schedopt.core.search.search import Watcher
+    from schedopt.core.solve import solve as solving
 
     warm_up, watcher, told = solving.warm_up, Watcher(), {}
 

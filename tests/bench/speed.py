@@ -171,8 +171,8 @@ def bench_brkga() -> None:
 def bench_peak_moves() -> None:
     """Moves of the peak's annealing on four devices, from random placements; wanted: a tenth of pricing all of them."""
     from schedopt.core.kernels.graph_arrays import graph_arrays
-    from schedopt.core.kernels.placements.incremental_peak_moves import PeakWalk, anneal_lifetimes
     from schedopt.core.kernels.placements.incremental_peak import Scale, Sequence, new_lifetimes, price_lifetimes
+    from schedopt.core.kernels.placements.incremental_peak_moves import PeakWalk, anneal_lifetimes
 
     for graph in (synthetic(98, 0), synthetic(998, 0), layered(1000, 0), layered(10_000, 0)):
         arrays, rng, place = graph_arrays(graph, 4), np.random.default_rng(0), np.argsort(graph.input_order)

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 from schedopt.core.files.costgraph import write_graph
-from schedopt.core.graph.graph import CostGraph
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.graph.graph import CostGraph
 from typer.testing import CliRunner, Result
 
 

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import schedopt
 from models.clusters import ENGINES, cluster, environment_of
+from schedopt.core.base.errors import WorkerRefusedError
+from schedopt.core.base.parallel import Workers, map_as_ended, map_in_order, using
 from schedopt.core.experiments.clusters.cluster import Cluster
 from schedopt.core.experiments.clusters.content import graph_content, pack, unpack
 from schedopt.core.experiments.clusters.worker import Kept, run_task
 from schedopt.core.experiments.runs import Run, in_parallel
-from schedopt.core.base.errors import WorkerRefusedError
 from schedopt.core.files.costgraph import read_graph, write_graph
-from schedopt.core.base.parallel import Workers, map_as_ended, map_in_order, using
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.version import VERSION

@@ -67,10 +67,10 @@ def _schedule(path):
 def _jsonl(kind):
     def read(path):
         from schedopt.core.experiments.experiment import Experiment
-        from schedopt.core.experiments.resume import ResumeFile
         from schedopt.core.experiments.pareto.resume import SweepFile
         from schedopt.core.experiments.pareto.settings import SweepSettings
         from schedopt.core.experiments.pareto.sweep import Sweep
+        from schedopt.core.experiments.resume import ResumeFile
 
         if kind == "compare":
             experiment = Experiment([diamond()], ["input", "lpmf"])

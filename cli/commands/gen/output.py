@@ -50,9 +50,9 @@ def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Output:
         output is a terminal.
     """
     from ....core.base.errors import UsageError
+    from ....core.base.names import unknown
     from ....core.files.atomic import check_writable
     from ....core.files.costgraph import SUFFIXES
-    from ....core.base.names import unknown
     from ....datasets.split import parse_ratio
 
     given = ctx.params

@@ -72,12 +72,12 @@ def grid_search(
     """Search the grid of the method that the subcommand names, and write the winner."""
     from contextlib import closing, nullcontext
 
+    from ....core.api.graphs import graphs_of
+    from ....core.base.parallel import is_here
     from ....core.experiments.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
     from ....core.experiments.resume import ResumeFile
     from ....core.experiments.settings import Settings
     from ....core.files.yaml_files import write_yaml
-    from ....core.api.graphs import graphs_of
-    from ....core.base.parallel import is_here
     from ....core.search.problem_settings import problem_settings
     from ...console import Talk, write
     from ...progress import interruptible, progress_bar

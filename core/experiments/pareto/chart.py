@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
-from ...model.simulator import input_peak
 from ...base.errors import UsageError
-from .points import FrontPoint, LimitBound
+from ...model.simulator import input_peak
 from ...problem.problem import Problem
 from ...report.plots.figures import GREY, PEAK, byte_unit, new_figure, number_ticks, plain, render, time_unit
 from ...report.plots.notebook import show_in_notebook
+from .points import FrontPoint, LimitBound
 
 _ROOM = 0.08
 _SIZE = (7.5, 4.8)

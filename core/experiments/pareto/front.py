@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....version import VERSION
-from ...bounds.bounds import is_met
-from ...files.graph_hash import structure_hash
-from ...problem.residents import model_of
-from ...problem.problem import Problem
 from ...base.tables import FirstThatFits
 from ...base.units import bytes_alike, format_bytes, times_alike
+from ...bounds.bounds import is_met
+from ...files.graph_hash import structure_hash
+from ...problem.problem import Problem
+from ...problem.residents import model_of
 from .points import FrontPoint, LimitBound
 
 if TYPE_CHECKING:
@@ -228,8 +228,8 @@ class ParetoFront:
 
     def page(self) -> str:
         """Return the chart and the table as a web page that needs no other file."""
-        from .chart import front_page
         from ...base.tables import html_of
+        from .chart import front_page
 
         return front_page(self._chart(), html_of(*self.report()))
 

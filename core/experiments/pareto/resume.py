@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...model.simulator import simulate
-from ...model.verifier import verify
 from ...base.errors import FormatError, ScheduleError, UsageError
 from ...files.json_lines import JsonLines
+from ...model.simulator import simulate
+from ...model.verifier import verify
 from ...problem.problem import Problem
-from ...report.result import Result
 from ...problem.schedule import Schedule
+from ...report.result import Result
 
 _WRITTEN = (
     *("method", "found_by", "status", "lower_bound", "evaluations", "seconds", "seed", "is_repeatable", "notes"),

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from ...bounds.recompute_bounds import recompute_bound
 from ...model.simulator import simulate
 from ...problem.problem import Problem
-from ...report.result import Result
 from ...problem.schedule import Schedule
+from ...report.result import Result
 from ...search.method_spec import parse_method
 from ...search.registry import DEFAULT_METHOD
 from ...search.search import Watcher

@@ -15,15 +15,15 @@ from dataclasses import replace
 from typing import Any
 
 from ....version import VERSION
-from ...bounds.bounds import memory_bound
-from ...graph.graph import CostGraph
-from ...files.graph_hash import graph_hash
 from ...base.parallel import call_there, is_here
-from ...problem.problem import Problem
-from ...report.result import Result
-from ...problem.schedule import Schedule
-from ...search.warm_up import warm_up
 from ...base.units import format_bytes
+from ...bounds.bounds import memory_bound
+from ...files.graph_hash import graph_hash
+from ...graph.graph import CostGraph
+from ...problem.problem import Problem
+from ...problem.schedule import Schedule
+from ...report.result import Result
+from ...search.warm_up import warm_up
 from .front import ParetoFront
 from .points import LimitBound, front_points
 from .resume import Found, SweepFile

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
-from ...problem.residents import GraphWithHomes, first_home, model_of
 from ...problem.problem import Problem
+from ...problem.residents import GraphWithHomes, first_home, model_of
 from ..graph_arrays import GraphArrays, graph_arrays, most_transfers
 from ..jit import inlined, kernel
 from .moments import sort_moments

@@ -13,8 +13,8 @@ from ..cost_model import State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..links import Links
-from .incremental_makespan import Course, Sequence, Waits, keep_rows, makespan_of
 from .group_moves import GroupMoves, drawn_group, put_back, put_group
+from .incremental_makespan import Course, Sequence, Waits, keep_rows, makespan_of
 from .sequences import Aim, Due, Walk, drawn_device, note_best, run_sequence, shift
 
 SWAPPED = 0.3

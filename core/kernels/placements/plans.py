@@ -15,9 +15,9 @@ from ...base.arrays import BoolArray, FloatArray, IndexArray
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from .group_moves import Groups
-from .sequences import peak_penalty, shift, shift_within
 from .machine_model import MachineArrays, Scratch, Steps, account, begin, note_rows, time_op, time_transfer
 from .moments import sort_moments
+from .sequences import peak_penalty, shift, shift_within
 
 EARLY, NEXT, LATE = 0, 1, 2
 SHARE_OF_LEADS, SHARE_OF_RETURNS = 0.15, 0.3

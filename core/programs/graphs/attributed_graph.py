@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...graph.annotations import NO_ANNOTATIONS, PHASES, Annotations
 from ...base.errors import FormatError, UsageError
-from ...files.reading import shown
-from ...graph.graph import CostGraph
-from ...graph.builder import GraphBuilder
 from ...base.units import parse_bytes, parse_microseconds
+from ...files.reading import shown
+from ...graph.annotations import NO_ANNOTATIONS, PHASES, Annotations
+from ...graph.builder import GraphBuilder
+from ...graph.graph import CostGraph
 
 Attributes = Mapping[str, Any]
 NODE_ATTRIBUTES = (

@@ -28,8 +28,8 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from ...base.errors import FormatError
 from ...files.reading import parse_json, read_json, shown
-from ...graph.graph import CostGraph
 from ...graph.builder import GraphBuilder
+from ...graph.graph import CostGraph
 from ..options import ImportOptions
 
 _SUFFIX = "_fused"

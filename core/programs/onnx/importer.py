@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
-from ...graph.annotations import Resident
-from ...graph.graph import CostGraph
-from ...graph.builder import GraphBuilder
 from ...base.units import format_bytes
+from ...graph.annotations import Resident
+from ...graph.builder import GraphBuilder
+from ...graph.graph import CostGraph
 from ..fresh_process import ask
 from ..options import ImportOptions
 from ..roofline import Roofline

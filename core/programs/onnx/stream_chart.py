@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..stream_plans import Spans, StreamPlan
-from ..stream_report import StreamReport, StreamRow
 from ...base.units import format_microseconds
 from ...report.plots.figures import color_of, new_figure, number_ticks, plain, time_unit
+from ..stream_plans import Spans, StreamPlan
+from ..stream_report import StreamReport, StreamRow
 
 _WIDTH = 11.0
 _LETTERS_PER_INCH = 16

@@ -19,12 +19,12 @@ from torch._functorch._aot_autograd.logging_utils import get_aot_graph_name
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 
-from ...model.simulator import input_peak
 from ...base.errors import GraphError, ProgramError, UsageError
+from ...base.units import format_bytes, parse_seconds, whole_number
+from ...model.simulator import input_peak
 from ...search.problem_settings import ProblemSettings, problem_settings
 from ...search.registry import DEFAULT_METHOD
 from ...solve.solve import solve
-from ...base.units import format_bytes, parse_seconds, whole_number
 from .aot_importer import SAVED, aot_graph
 from .node_order import in_order
 from .order_method import order_method

@@ -17,11 +17,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
-from ...graph.annotations import Annotations, Resident
 from ...base.errors import ProgramError
-from ...graph.graph import CostGraph
-from ...graph.builder import GraphBuilder
 from ...base.units import format_bytes
+from ...graph.annotations import Annotations, Resident
+from ...graph.builder import GraphBuilder
+from ...graph.graph import CostGraph
 from ..accesses import StorageAccesses
 from ..options import ImportOptions
 from ..roofline import Roofline

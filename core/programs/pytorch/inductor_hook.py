@@ -10,8 +10,8 @@ import torch
 from torch._inductor import config
 
 from ...base.errors import UsageError
-from ...search.registry import DEFAULT_METHOD
 from ...base.units import parse_seconds
+from ...search.registry import DEFAULT_METHOD
 from .order_method import order_method
 from .ordered_graph import OrderedGraph
 

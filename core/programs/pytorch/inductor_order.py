@@ -13,10 +13,10 @@ from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from ....version import VERSION
-from ...bounds.bounds import lower_bound
-from ...model.simulator import input_peak
 from ...base.errors import FormatError, GraphError
+from ...bounds.bounds import lower_bound
 from ...graph.graph import CostGraph
+from ...model.simulator import input_peak
 from ...problem.problem import Problem
 from ...search.method_spec import MethodSpec
 from ...search.search import Search

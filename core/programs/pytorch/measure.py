@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ...graph.graph import CostGraph
 from ...base.units import format_bytes
+from ...graph.graph import CostGraph
 from ..fresh_process import ask
 from ..measurement import PROGRAM_ORDER, Measurement, OnRun, measurements, run_rounds
 from .apply import reorder

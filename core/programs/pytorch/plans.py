@@ -20,12 +20,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import fx, nn
 
-from ...model.simulator import input_peak
 from ...base.errors import ProgramError, SchedoptError, UsageError
-from ...search.problem_settings import ProblemSettings
-from ...report.result import Result
-from ...solve.solve import solve
 from ...base.units import format_bytes
+from ...model.simulator import input_peak
+from ...report.result import Result
+from ...search.problem_settings import ProblemSettings
+from ...solve.solve import solve
 from ..memory_limit import check_limit, limit_sentence
 from ..system_allocator import return_freed_memory
 from .apply import reorder

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...graph.annotations import Annotations, Resident
-from ...graph.graph import CostGraph
-from ...graph.builder import GraphBuilder
 from ...base.units import format_bytes
+from ...graph.annotations import Annotations, Resident
+from ...graph.builder import GraphBuilder
+from ...graph.graph import CostGraph
 from ..options import ImportOptions
 from ..roofline import Roofline
 from .costs import NO_COSTS, Costs, measured_costs

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from ...graph.annotations import Annotations, Resident
 from ...base.errors import FormatError
-from ...files.costgraph import graph_name
-from ...graph.graph import CostGraph
-from ...graph.builder import GraphBuilder
 from ...base.units import format_bytes
+from ...files.costgraph import graph_name
+from ...graph.annotations import Annotations, Resident
+from ...graph.builder import GraphBuilder
+from ...graph.graph import CostGraph
 from ..accesses import StorageAccesses
 from ..options import ImportOptions
 from ..roofline import Roofline

@@ -13,9 +13,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from ...model.timeline import Timeline
 from ...base.errors import UsageError
 from ...base.units import format_bytes
+from ...model.timeline import Timeline
 from .figures import PEAK, byte_unit, color_of, new_figure, number_ticks, plain, title_of
 
 _UNUSED = "0.87"

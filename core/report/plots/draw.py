@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from ...model.timeline import Timeline
 from ...base.errors import UsageError
-from ...files.atomic import check_writable
 from ...base.names import unknown
+from ...files.atomic import check_writable
+from ...model.timeline import Timeline
 
 Kind = Literal["memory", "gantt", "arena"]
 ENDINGS = {

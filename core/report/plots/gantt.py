@@ -11,8 +11,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from ...base.arrays import FloatArray
-from ...model.timeline import Timeline
 from ...base.units import format_bytes
+from ...model.timeline import Timeline
 from .figures import (
     PEAK,
     byte_unit,

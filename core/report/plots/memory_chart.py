@@ -12,9 +12,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from ...base.arrays import IntArray
+from ...base.units import format_bytes
 from ...model.lifetimes import Holding
 from ...model.timeline import Timeline
-from ...base.units import format_bytes
 from .figures import (
     GREY,
     PEAK,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...model.timeline import Timeline
 from ...graph.graph import CostGraph
+from ...model.timeline import Timeline
 
 _PLACE = "/*DATA*/"
 _DECIMALS = 4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from ...model.timeline import Timeline
 from ...base.errors import UsageError
+from ...model.timeline import Timeline
 from .gantt import draw_gantt, gantt_figure
 from .memory_chart import STACK_TITLE, draw_memory, memory_figure
 from .notebook import show_in_notebook

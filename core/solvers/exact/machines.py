@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import FloatArray
-from ...problem.residents import first_home
 from ...kernels.placements.machine_model import replicated
 from ...problem.problem import Problem
+from ...problem.residents import first_home
 from ...problem.schedule import Schedule
 from ...search.search import Search
 from .units import LARGEST_TIME, MOST_TIMES, in_units, unit_and_steps

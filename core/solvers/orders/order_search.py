@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...base.arrays import IndexArray, IntArray
-from ...graph.buffers import Buffers
 from ...bounds.bounds import min_cuts
-from ...kernels.orders.order_memory import memory_of_steps
 from ...bounds.order_proofs import Precedences
 from ...bounds.stretches import separators, stretch_of
+from ...graph.buffers import Buffers
+from ...kernels.orders.order_memory import memory_of_steps
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search import parameters as base

@@ -14,13 +14,13 @@ from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search, Watcher
-from .plan_annealing import anneal
 from ..orders import order_search
 from . import peak_annealing
 from .lazy_keys import start_keys
 from .list_schedule import list_schedule
 from .makespan_annealing import LONGER, MOVES_PER_OP, MakespanAnnealing
 from .peak_annealing import POWER, LeastPeak
+from .plan_annealing import anneal
 
 LARGEST_IMPATIENT = 10_000
 """Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""

@@ -16,9 +16,9 @@ from ...kernels.placements.random_keys import cross, look_up
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
-from .machine_chromosomes import LazyMachineChromosomes, MachineChromosomes
 from .beta_quantiles import quantile_tables
 from .lazy_keys import LONGEST_DECODING, LazyChromosomes, seconds_to_decode, start_keys
+from .machine_chromosomes import LazyMachineChromosomes, MachineChromosomes
 from .random_keys import Chromosomes, Population, has_time_for_one, ranked
 
 Decoder = Literal["queue", "lazy"]

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray
-from ...problem.residents import first_home
 from ...problem.problem import Problem
+from ...problem.residents import first_home
 
 SHARES = (0.95, 0.85, 0.75, 0.65, 0.55, 0.45, 0.35, 0.2, 0.05)
 

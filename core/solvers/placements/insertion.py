@@ -8,8 +8,8 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ...bounds.machine_bounds import EdgeCosts, possible_times
-from ...problem.residents import first_home
 from ...problem.problem import Problem
+from ...problem.residents import first_home
 
 
 class InsertionSchedule:

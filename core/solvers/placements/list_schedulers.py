@@ -17,8 +17,8 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ...bounds.machine_bounds import EdgeCosts, optimistic_costs, possible_times
-from ...problem.residents import first_home
 from ...problem.problem import Problem
+from ...problem.residents import first_home
 from ...search.parameters import Parameters
 from ...search.plans import Plans
 from ...search.search import Search, Stopped

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.arrays import FloatArray
-from ...model.simulator import Simulation, simulate
 from ...base.errors import ScheduleError
 from ...kernels.cost_model import new_state, new_steps
 from ...kernels.links import Links
 from ...kernels.placements.random_keys import decode
+from ...model.simulator import Simulation, simulate
 from ...problem.schedule import Schedule
 from ...search.plans import Plans
 from ...search.search import Search

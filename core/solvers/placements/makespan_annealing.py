@@ -17,8 +17,8 @@ import numpy as np
 from ...kernels.cost_model import Steps, new_state, new_steps, no_steps
 from ...kernels.graph_arrays import graph_arrays
 from ...kernels.links import links_of
-from ...kernels.placements.incremental_makespan import new_course
 from ...kernels.placements.group_moves import NO_MOVES, moves_of
+from ...kernels.placements.incremental_makespan import new_course
 from ...kernels.placements.lazy_decoder import new_lazy
 from ...kernels.placements.lazy_keys import anneal_keys, price_keys
 from ...kernels.placements.makespans import anneal_sequence

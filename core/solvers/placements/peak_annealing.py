@@ -17,11 +17,12 @@ import numpy as np
 
 from ...base.arrays import IndexArray
 from ...bounds.bounds import MIN_CUT_WORK_SHARED, lower_bound, min_cuts
+from ...bounds.order_proofs import Precedences
+from ...bounds.refutations import Refutations
 from ...bounds.split_buffers import split_buffers
 from ...kernels.cost_model import new_steps
 from ...kernels.graph_arrays import graph_arrays, most_transfers
 from ...kernels.orders.order_memory import memory_of_steps
-from ...kernels.placements.incremental_peak_moves import MOST_MOVES, PeakWalk, anneal_lifetimes
 from ...kernels.placements.incremental_peak import (
     Scale,
     Sequence,
@@ -30,17 +31,16 @@ from ...kernels.placements.incremental_peak import (
     read_transfers,
     write_transfers,
 )
+from ...kernels.placements.incremental_peak_moves import MOST_MOVES, PeakWalk, anneal_lifetimes
 from ...kernels.placements.placement_beam import extend_beam, new_choices, new_states, start_beam, trace_beam
 from ...kernels.placements.placing import Limits
 from ...kernels.placements.routes import new_route
-from ...bounds.order_proofs import Precedences
-from ...bounds.refutations import Refutations
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search.search import Search, Stopped, Watcher
 from ..orders import order_search
-from ..orders.order_search import LARGEST_RELATED, SECONDS_TO_RELATE
 from ..orders.baselines import kahn_order
+from ..orders.order_search import LARGEST_RELATED, SECONDS_TO_RELATE
 from .cooling import Cooling
 from .lazy_keys import LazyChromosomes, as_schedule, seconds_to_spread, start_keys
 from .move_draws import PeakDraws

@@ -12,17 +12,17 @@ import numpy as np
 
 from ...base.arrays import IndexArray
 from ...bounds.machine_bounds import EdgeCosts
-from ...problem.residents import first_home, model_of
-from ...kernels.placements.plans import EARLY, LATE, Cost, MachineAim, Plan, PlanWalk, Returns, anneal_plan
 from ...kernels.placements.group_moves import no_groups
+from ...kernels.placements.plans import EARLY, LATE, Cost, MachineAim, Plan, PlanWalk, Returns, anneal_plan
+from ...problem.residents import first_home, model_of
 from ...search.parameters import Parameters
 from ...search.plans import EXCESS_WEIGHT, Plans
 from ...search.search import Search
 from ..orders.lpmf import greedy_order
 from . import gp_dfs
 from .cooling import Cooling
-from .op_groups import LARGEST_GROUP, hierarchy_in_time, moving_groups
 from .first_fit_devices import filled_placements
+from .op_groups import LARGEST_GROUP, hierarchy_in_time, moving_groups
 from .ranks import upward_ranks
 from .ready_ops import MOST_OPS, RULES, place_ready_ops
 from .repair import Relief

@@ -11,8 +11,8 @@ import numpy as np
 
 from ...base.arrays import FloatArray
 from ...bounds.machine_bounds import EdgeCosts
-from ...problem.residents import first_home
 from ...problem.problem import Problem
+from ...problem.residents import first_home
 from .insertion import InsertionSchedule
 
 MOST_OPS = 100

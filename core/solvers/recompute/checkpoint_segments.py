@@ -16,8 +16,8 @@ from itertools import pairwise
 import numpy as np
 
 from ...base.arrays import BoolArray
-from ...model.lifetimes import holdings_of
 from ...graph.graph import CostGraph
+from ...model.lifetimes import holdings_of
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search.parameters import Parameters

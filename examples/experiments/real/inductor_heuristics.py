@@ -109,8 +109,8 @@ def on_a_deep_stack(function, argument):
 
 def peaks(path, seconds):
     """Return the peaks of one graph in bytes: Inductor's orders, auto, and the input order."""
-    from schedopt.core.model.simulator import input_peak, simulate
     from schedopt.core.files.costgraph import read_graph
+    from schedopt.core.model.simulator import input_peak, simulate
     from schedopt.core.problem.problem import Problem
     from schedopt.core.problem.schedule import Schedule
     from schedopt.core.solve.solve import solve

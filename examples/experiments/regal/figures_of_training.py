@@ -84,8 +84,8 @@ def both_sets(run, options):
 
 def improvements_by(run, graphs, seed):
     """Return how much better than BRKGA the weights of a run are on graphs, in percent."""
-    from schedopt.core.report.summaries import improvement_percent
     from schedopt.core.problem.problem import Problem
+    from schedopt.core.report.summaries import improvement_percent
     from schedopt.core.solve.solve import solve
     from schedopt.policies.networks.shipped import described
     from schedopt.policies.regal.training import KIND

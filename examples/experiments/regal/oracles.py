@@ -68,8 +68,8 @@ def improvements(graph, options):
 
 def main():
     """Print the table of the command line."""
-    from schedopt.core.files.costgraph import read_graph
     from schedopt.core.base.units import parse_bandwidth, parse_microseconds
+    from schedopt.core.files.costgraph import read_graph
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graphs", nargs="+", type=Path)

@@ -34,11 +34,11 @@ import numpy as np
 import schedopt
 from op_choice import NAMES, RULES, Choice, Drawn, Network, Uniform, describe, new_scratch
 from recorded_runs import RecordedRuns, count_processor_time
+from schedopt.core.base.units import parse_bandwidth, parse_microseconds
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements import annealing, makespan_annealing
 from schedopt.core.solvers.placements.cooling import LEAST_CALLS, OPS_PER_CALL
-from schedopt.core.base.units import parse_bandwidth, parse_microseconds
 from weak_search import Cell, graph_of, mean_of
 
 DEVICES = {"layered": 2, "synthetic": 4, "real": 4}

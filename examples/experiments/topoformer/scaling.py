@@ -34,8 +34,8 @@ def run_measured(command):
 
 def measure(ops, seconds, seed):
     """Return what is drawn of one size, and a row of the table."""
-    from schedopt.core.model.simulator import input_peak
     from schedopt.core.files.costgraph import read_graph
+    from schedopt.core.model.simulator import input_peak
 
     with tempfile.TemporaryDirectory() as work:
         path, output = Path(work, "graph.pb"), Path(work, "schedule.json")

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.files.costgraph import format_graph, write_graph
+from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.graph.builder import GraphBuilder
 
 DIAMOND_INPUT_PEAK = 26  # start 10, wide1 8, wide2 8

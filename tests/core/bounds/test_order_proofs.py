@@ -4,8 +4,8 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.model.simulator import simulate
 from schedopt.core.bounds.order_proofs import Precedences
+from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.search import Search

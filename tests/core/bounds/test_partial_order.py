@@ -5,8 +5,8 @@ import networkx as nx
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.bounds.partial_order import dense, incomparable, partial_order
+from schedopt.core.graph.builder import GraphBuilder
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 
 SIZES = [1, 2, 13, 63, 64, 65, 130]

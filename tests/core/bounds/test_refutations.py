@@ -4,9 +4,9 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.model.simulator import simulate
 from schedopt.core.bounds.order_proofs import Precedences
 from schedopt.core.bounds.refutations import Refutations
+from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 

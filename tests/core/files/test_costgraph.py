@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 from schedopt.core.base.arrays import INT64_MAX
-from schedopt.core.model.simulator import simulate
 from schedopt.core.base.errors import FormatError, SchedoptError
 from schedopt.core.files.costgraph import (
     encoding_of,
@@ -22,6 +21,7 @@ from schedopt.core.files.costgraph import (
     write_graph,
 )
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import schedopt
 from naive.machines import random_machine
-from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.base.errors import FormatError
 from schedopt.core.files.machine_yaml import machine_of, read_machine
 from schedopt.core.files.op_times_csv import read_op_times
+from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.solvers.placements.first_fit_devices import filled_placements
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "machines").glob("*.yaml"))

@@ -5,16 +5,16 @@ import json
 import numpy as np
 import pytest
 import schedopt
-from schedopt.core.graph.annotations import Annotations
-from schedopt.core.report.memory_by_role import memory_shares
-from schedopt.core.report.peak_holders import alive_at_peak
-from schedopt.core.model.simulator import simulate
-from schedopt.core.model.timeline import timeline_of
 from schedopt.core.base.errors import FormatError, ScheduleError
 from schedopt.core.files.costgraph import read_graph, write_graph
 from schedopt.core.files.schedule_json import read_schedule, steps_document
+from schedopt.core.graph.annotations import Annotations
+from schedopt.core.model.simulator import simulate
+from schedopt.core.model.timeline import timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
+from schedopt.core.report.memory_by_role import memory_shares
+from schedopt.core.report.peak_holders import alive_at_peak
 
 
 def skip_connection(**first):

@@ -6,11 +6,11 @@ import json
 import naive
 import numpy as np
 import pytest
-from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.base.errors import FormatError, ScheduleError
-from schedopt.core.files.schedule_json import format_document, read_schedule
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.files.graph_hash import structure_hash
+from schedopt.core.files.schedule_json import format_document, read_schedule
+from schedopt.core.graph.annotations import Annotations, Resident
+from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
 from schedopt.version import VERSION

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.base.arrays import frozen
-from schedopt.core.model.simulator import simulate
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.kernels.cost_model import Steps, new_state, step_through
 from schedopt.core.kernels.graph_arrays import graph_arrays
 from schedopt.core.kernels.links import Links
+from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 

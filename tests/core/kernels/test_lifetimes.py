@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.kernels.graph_arrays import graph_arrays
-from schedopt.core.kernels.placements.incremental_peak_moves import PeakWalk, anneal_lifetimes
 from schedopt.core.kernels.placements.incremental_peak import (
     Scale,
     Sequence,
@@ -14,6 +13,7 @@ from schedopt.core.kernels.placements.incremental_peak import (
     read_transfers,
     write_transfers,
 )
+from schedopt.core.kernels.placements.incremental_peak_moves import PeakWalk, anneal_lifetimes
 
 SEEDS, SCALE = seeds(30, quick=5), Scale(0.0, 50.0)
 

@@ -5,13 +5,13 @@ import pytest
 import schedopt
 from models.repeated_runs import random_graph
 from models.seeds import seeds
-from schedopt.core.model.simulator import simulate
 from schedopt.core.kernels.runs.recompute import anneal_runs
 from schedopt.core.kernels.runs.run_bytes import MOST_TIMES, new_sequence
 from schedopt.core.kernels.runs.run_edits import begin, delete_run, finish, insert_run, set_sequence, shift_run, undo
 from schedopt.core.kernels.runs.run_moves import Aim, new_annealing
 from schedopt.core.kernels.runs.runs import run_graph
 from schedopt.core.kernels.runs.tensor_groups import groups_of
+from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 

@@ -7,7 +7,6 @@ from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
 from naive.step_moves import anneal_steps as anneal_plainly
 from naive.step_moves import mended, moved, plan_cost
-from schedopt.core.model.verifier import verify
 from schedopt.core.kernels.placements.step_moves import (
     DRAWS,
     Edit,
@@ -18,6 +17,7 @@ from schedopt.core.kernels.placements.step_moves import (
     new_plan,
     run_plan,
 )
+from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solvers.placements.lazy_keys import bottom_levels

@@ -5,11 +5,11 @@ import pytest
 import schedopt
 from models.repeated_runs import random_graph
 from models.seeds import seeds
+from schedopt.core.base.errors import ScheduleError
 from schedopt.core.model.repeated_runs import replay_runs
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.unrolled import unrolled
 from schedopt.core.model.verifier import verify
-from schedopt.core.base.errors import ScheduleError
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 

@@ -4,10 +4,10 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.model.simulator import simulate
-from schedopt.core.model.verifier import StepClaim, verify
 from schedopt.core.base.errors import ScheduleError
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.model.simulator import simulate
+from schedopt.core.model.verifier import StepClaim, verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 

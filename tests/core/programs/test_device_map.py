@@ -6,12 +6,12 @@ import json
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.base.errors import UsageError
+from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.programs.device_map import accelerate_names, check_map_output, device_map
 from schedopt.core.problem.schedule import Schedule
+from schedopt.core.programs.device_map import accelerate_names, check_map_output, device_map
 
 
 def graph_of(modules, parameters, runtimes=None, phases=()):

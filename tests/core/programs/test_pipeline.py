@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError, UsageError
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.search.problem_settings import ProblemSettings
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Job, Observer, optimize
+from schedopt.core.search.problem_settings import ProblemSettings
 from schedopt.core.solve.solve import solve
 
 BRANCHES = 3

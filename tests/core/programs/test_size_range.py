@@ -3,12 +3,12 @@
 from itertools import permutations
 
 import pytest
-from schedopt.core.model.verifier import verify
 from schedopt.core.base.errors import ProgramError, ScheduleError
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
-from schedopt.core.programs.size_range import SizedGraph, peak_of, plan_range
 from schedopt.core.problem.schedule import Schedule
+from schedopt.core.programs.size_range import SizedGraph, peak_of, plan_range
 from schedopt.core.solve.solve import solve
 
 

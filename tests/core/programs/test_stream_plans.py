@@ -9,9 +9,9 @@ from schedopt.core.bounds.bounds import lower_bound
 from schedopt.core.files.schedule_json import LoadedSchedule
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.stream_plans import StreamPlan, predict, stream_plan
 from schedopt.core.programs.stream_report import StreamReport, StreamRow, stream_sentences
-from schedopt.core.problem.schedule import Schedule
 
 
 def random_plan(seed, streams=3):

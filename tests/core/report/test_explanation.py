@@ -8,11 +8,11 @@ import schedopt
 from models.seeds import seeds
 from models.small_graphs import chain_of
 from naive.graphs import random_graph
-from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.bounds.bounds import memory_bound, recomputation_bound
-from schedopt.core.report.explanation import WIDTH, explain, runs_again
+from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
+from schedopt.core.report.explanation import WIDTH, explain, runs_again
 
 
 def branches(annotations=None, persistent=0, skip=0):

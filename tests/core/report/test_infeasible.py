@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import schedopt
 from models.seeds import seeds
-from schedopt.core.report.infeasible import why_none_fits
 from schedopt.core.problem.problem import Problem
+from schedopt.core.report.infeasible import why_none_fits
 from schedopt.core.solve.solve import solve
 
 

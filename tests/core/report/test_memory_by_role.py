@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.graph.annotations import PHASES, Annotations, Resident
-from schedopt.core.report.memory_by_role import largest_modules, memory_shares, resident_roles, tensor_roles
-from schedopt.core.report.peak_holders import alive_at_peak
-from schedopt.core.model.simulator import simulate
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
+from schedopt.core.report.memory_by_role import largest_modules, memory_shares, resident_roles, tensor_roles
+from schedopt.core.report.peak_holders import alive_at_peak
 
 
 def step_graph():

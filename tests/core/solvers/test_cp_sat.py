@@ -6,8 +6,8 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.model.verifier import verify
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Watcher
 from schedopt.core.solve.solve import solve

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from naive.machines import least_makespan, random_graph, random_machine
-from schedopt.core.graph.annotations import Annotations, Resident
+from schedopt.core.base.errors import ScheduleError, UsageError
 from schedopt.core.bounds.bounds import lower_bound
+from schedopt.core.graph.annotations import Annotations, Resident
+from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.base.errors import ScheduleError, UsageError
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
@@ -18,12 +18,12 @@ from schedopt.core.search.registry import METHODS as METHODS_
 from schedopt.core.search.registry import load
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.portfolio import parts
 from schedopt.core.solvers.exact.machines import MachineModel
-from schedopt.core.solvers.placements.first_fit_devices import filled_placements
-from schedopt.core.solvers.placements.repair import Relief
 from schedopt.core.solvers.placements import annealing
+from schedopt.core.solvers.placements.first_fit_devices import filled_placements
 from schedopt.core.solvers.placements.op_groups import hierarchy
+from schedopt.core.solvers.placements.repair import Relief
+from schedopt.core.solvers.portfolio import parts
 
 
 def small_problem(rng):

@@ -6,11 +6,11 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from schedopt.core.base.errors import ScheduleError, UsageError
 from schedopt.core.bounds.bounds import is_met
+from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.base.errors import ScheduleError, UsageError
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.method_spec import parse_method

@@ -5,8 +5,8 @@ import pickle
 import naive
 import numpy as np
 import pytest
-from schedopt.core.model.simulator import simulate
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements import brkga

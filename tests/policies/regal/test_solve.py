@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from models.networks import write_regal_weights, write_weights
-from schedopt.core.model.simulator import simulate
-from schedopt.core.model.verifier import verify
 from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.kernels.placements import random_keys
+from schedopt.core.model.simulator import simulate
+from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.registry import load

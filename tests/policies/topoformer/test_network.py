@@ -13,8 +13,8 @@ import pytest
 import torch
 from models import batches
 from safetensors.torch import load_file, save_file
-from schedopt.core.model.verifier import verify
 from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.policies.networks.files import write_network

@@ -5,8 +5,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from schedopt.core.model.verifier import verify
 from schedopt.core.base.errors import FormatError
+from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solve.solve import solve

@@ -11,9 +11,9 @@ import torch
 from models.networks import TINY, write_weights
 from models.seeds import mostly_slow
 from safetensors.torch import load_file, save_file
-from schedopt.core.model.verifier import verify
 from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Watcher

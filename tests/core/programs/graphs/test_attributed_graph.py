@@ -8,8 +8,8 @@ import networkx as nx
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.graph.annotations import PHASES, Annotations
 from schedopt.core.base.errors import FormatError, GraphError
+from schedopt.core.graph.annotations import PHASES, Annotations
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.programs.graphs import dot, node_link
 from schedopt.core.programs.options import ImportOptions

@@ -8,12 +8,12 @@ from pathlib import Path
 import naive
 import numpy as np
 import pytest
-from schedopt.core.model.simulator import input_peak, simulate
 from schedopt.core.base.errors import FormatError, GraphError
+from schedopt.core.model.simulator import input_peak, simulate
 from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.graphs import inductor
 from schedopt.core.programs.options import ImportOptions
-from schedopt.core.problem.schedule import Schedule
 
 TRACE = Path(__file__).with_name("inductor_trace.log")
 # What Inductor (PyTorch 2.13) logged for a small convolutional network's training step, and estimated for its order.

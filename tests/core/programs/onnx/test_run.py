@@ -13,9 +13,10 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 from models.onnx_models import branches, model_of, random_model, random_order, save, value, write_schedule  # noqa: E402
 from onnx import helper  # noqa: E402
-from schedopt.core.model.simulator import simulate  # noqa: E402
 from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError, UsageError  # noqa: E402
+from schedopt.core.model.simulator import simulate  # noqa: E402
 from schedopt.core.problem.problem import Problem  # noqa: E402
+from schedopt.core.problem.schedule import Schedule  # noqa: E402
 from schedopt.core.programs.measurement import PROGRAM_ORDER  # noqa: E402
 from schedopt.core.programs.onnx.apply import check_equal, reorder  # noqa: E402
 from schedopt.core.programs.onnx.importer import IN_PLACE, graph_of, read  # noqa: E402
@@ -24,7 +25,6 @@ from schedopt.core.programs.onnx.nodes import VIEWS  # noqa: E402
 from schedopt.core.programs.onnx.session import kernel_times, random_inputs, session_of, session_options  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
 from schedopt.core.programs.pipeline import Observer, apply, measure  # noqa: E402
-from schedopt.core.problem.schedule import Schedule  # noqa: E402
 
 PAGE = 4096
 SIDE = 128

@@ -15,13 +15,13 @@ onnxruntime = pytest.importorskip("onnxruntime")
 from models.onnx_models import branches, model_of, save, value  # noqa: E402
 from onnx import helper  # noqa: E402
 from schedopt.core.base.errors import ProgramError, ScheduleError  # noqa: E402
-from schedopt.core.programs.onnx.stream_chart import stream_figure  # noqa: E402
 from schedopt.core.problem.problem import Problem  # noqa: E402
 from schedopt.core.programs.onnx import stream_apply  # noqa: E402
 from schedopt.core.programs.onnx.importer import graph_of  # noqa: E402
 from schedopt.core.programs.onnx.loading import load_program  # noqa: E402
 from schedopt.core.programs.onnx.session import kernel_spans, random_inputs, session_of  # noqa: E402
 from schedopt.core.programs.onnx.stream_apply import partition_file, write_streams  # noqa: E402
+from schedopt.core.programs.onnx.stream_chart import stream_figure  # noqa: E402
 from schedopt.core.programs.onnx.stream_measure import _note_order  # noqa: E402
 from schedopt.core.programs.onnx.stream_run import ONE_STREAM, OWN_WAYS, node_times, run_streams  # noqa: E402
 from schedopt.core.programs.onnx.streams import silenced, stream_options, workers  # noqa: E402

@@ -11,9 +11,10 @@ import pytest
 import torch
 from models import torch_models
 from models.torch_models import random_order
-from schedopt.core.model.simulator import simulate
 from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError, UsageError
+from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import apply
 from schedopt.core.programs.pytorch import apply as torch_apply
@@ -23,7 +24,6 @@ from schedopt.core.programs.pytorch.costs import measured_costs
 from schedopt.core.programs.pytorch.equality import check_equal, digests_of_run
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.problem.schedule import Schedule
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_leaves
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 from models.seeds import mostly_slow, seeds
 from models.torch_programs import MODELS, Run, build, op_of, same_bits
-from schedopt.core.model.simulator import simulate
 from schedopt.core.base.errors import ProgramError, UsageError
+from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pytorch import refuse_older
 from schedopt.core.programs.pytorch.importer import graph_of, read
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.roofline import Roofline
-from schedopt.core.problem.schedule import Schedule
 from torch import nn
 from torch.utils import _pytree as pytree
 

@@ -9,9 +9,10 @@ import schedopt
 import torch
 from models import torch_models
 from models.seeds import mostly_slow
-from schedopt.core.model.simulator import input_peak, simulate
 from schedopt.core.base.errors import ScheduleError, UsageError
+from schedopt.core.model.simulator import input_peak, simulate
 from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Observer, apply, measure
 from schedopt.core.programs.pytorch.allocator import peak_of
@@ -21,7 +22,6 @@ from schedopt.core.programs.pytorch.equality import check_equal
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import function_of, held_bytes
-from schedopt.core.problem.schedule import Schedule
 from torch import nn
 from torch.nn import functional as f
 

@@ -19,8 +19,9 @@ from models.tflite_models import (
     with_plan,
     with_variables,
 )
-from schedopt.core.model.verifier import verify
 from schedopt.core.base.errors import ProgramError, ScheduleError
+from schedopt.core.model.verifier import verify
+from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.runners import load_runner
@@ -31,7 +32,6 @@ from schedopt.core.programs.tflite.plan import planned
 from schedopt.core.programs.tflite.planner import head_of
 from schedopt.core.programs.tflite.program import parse_program
 from schedopt.core.programs.tflite.run import run_file
-from schedopt.core.problem.schedule import Schedule
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ pytest.importorskip("flatbuffers")
 
 import schedopt
 from models.tflite_models import Model, branches, control_flow, stateful, with_variables
-from schedopt.core.model.simulator import input_peak
 from schedopt.core.base.errors import UsageError
+from schedopt.core.model.simulator import input_peak
 from schedopt.core.programs.tflite.costs import Costs
 from schedopt.core.programs.tflite.importer import graph_of, note_unknown
 from schedopt.core.programs.tflite.program import parse_program

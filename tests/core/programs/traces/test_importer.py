@@ -9,8 +9,8 @@ import pytest
 import schedopt
 import torch
 from models import torch_models
-from schedopt.core.model.simulator import input_peak
 from schedopt.core.base.errors import FormatError
+from schedopt.core.model.simulator import input_peak
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions
 from torch import nn

@@ -5,16 +5,16 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
-from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.base.units import format_bytes
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.model.timeline import input_timeline, timeline_of
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from schedopt.core.report.plots.draw import check_target, draw
 from schedopt.core.report.plots.figures import byte_unit, color_of, highest_of_bins, plain, render, time_unit
 from schedopt.core.report.plots.gantt import draw_gantt, gantt_figure
 from schedopt.core.report.plots.memory_chart import draw_memory, memory_figure
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
-from schedopt.core.base.units import format_bytes
 
 ODD_NAMES = ("_hidden", "$x^2$", "$", "a\nb", "</script>", "\"'&<b>", "層/卷積", "x" * 300)
 

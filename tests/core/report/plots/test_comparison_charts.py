@@ -5,7 +5,6 @@ import math
 
 import pytest
 from matplotlib.figure import Figure
-from schedopt.core.report.summaries import Cell, Estimate, by_graph
 from schedopt.core.report.plots.comparison_charts import (
     best_ratios,
     draw_comparison,
@@ -14,6 +13,7 @@ from schedopt.core.report.plots.comparison_charts import (
     method_style,
 )
 from schedopt.core.report.plots.figures import render
+from schedopt.core.report.summaries import Cell, Estimate, by_graph
 
 
 def cell(graph, method, value, status="feasible", seed=0, seconds=1.0, excess=0):

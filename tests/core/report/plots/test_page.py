@@ -8,12 +8,12 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.graph.annotations import Annotations
-from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.report.plots.page import page, script_json
-from schedopt.core.report.plots.trace import trace
+from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
+from schedopt.core.report.plots.page import page, script_json
+from schedopt.core.report.plots.trace import trace
 
 HARMFUL = (
     "</script><script>alert(1)</script>",

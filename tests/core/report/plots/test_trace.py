@@ -7,11 +7,11 @@ from itertools import pairwise
 import naive
 import numpy as np
 import pytest
-from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.report.plots.trace import trace
+from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
+from schedopt.core.report.plots.trace import trace
 
 
 def drawn(seed, devices, **values):

@@ -7,8 +7,8 @@ import pytest
 import schedopt
 from models.repeated_runs import random_graph
 from models.seeds import seeds
-from schedopt.core.graph.annotations import Annotations
 from schedopt.core.bounds.bounds import memory_bound
+from schedopt.core.graph.annotations import Annotations
 from schedopt.core.model.simulator import input_peak
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem

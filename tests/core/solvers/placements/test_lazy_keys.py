@@ -4,9 +4,9 @@ import naive
 import numpy as np
 import pytest
 from models.sequences import SequenceCase
+from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve

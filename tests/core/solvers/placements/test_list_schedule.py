@@ -6,15 +6,15 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.bounds.bounds import earliest_finish, lower_bound
-from schedopt.core.model.verifier import verify
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.placements.list_schedulers import heft
 from schedopt.core.solvers.placements import annealing
 from schedopt.core.solvers.placements import list_schedule as list_schedule_module
 from schedopt.core.solvers.placements.lazy_keys import bottom_levels
 from schedopt.core.solvers.placements.list_schedule import list_schedule
+from schedopt.core.solvers.placements.list_schedulers import heft
 
 
 def fan(width):

@@ -3,9 +3,9 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.model.simulator import simulate
 from schedopt.core.base.errors import UsageError
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Search

@@ -7,14 +7,13 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.bounds.bounds import lower_bound
-from schedopt.core.model.verifier import verify
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.search import Search, Watcher
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.placements import list_schedulers
-from schedopt.core.solvers.placements import brkga, lazy_keys, random_keys
+from schedopt.core.solvers.placements import brkga, lazy_keys, list_schedulers, random_keys
 from schedopt.core.solvers.placements.placed_orders import place
 
 

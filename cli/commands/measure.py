@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -20,7 +20,7 @@ from ..program_options import (
 def measure(
     model: ModelArgument,
     schedule: Annotated[
-        Optional[list[str]],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        list[str] | None,
         typer.Option("--schedule", "-s", metavar="SCHEDULE", help="Schedule of the imported model; repeatable."),
     ] = None,
     repeats: RepeatsOption = 5,

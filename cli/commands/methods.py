@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from ..options import JsonFlag, QuietFlag
 
 def methods(
     name: Annotated[
-        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        str | None,
         typer.Argument(
             metavar="NAME",
             help="One of the methods, to see what each of its parameters means.",

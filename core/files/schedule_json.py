@@ -145,7 +145,7 @@ class LoadedSchedule:
         """Compare the status and the lower bound with what the schedule takes."""
         name, problem, bound = self.problem.graph.name, self.problem, self.lower_bound
         if self.status in _EXCEEDED:  # a bound on those that keep the limit says nothing of this one
-            if problem.keeps_limits(totals.peak_per_device, totals.runtime):
+            if problem.is_feasible(totals.peak_per_device, totals.runtime):
                 raise ScheduleError(f"{name}: the schedule claims to be {self.status}, but no memory limit is exceeded")
             return
         if bound is None:

@@ -82,7 +82,7 @@ def result_table(result: Found) -> Table:
     else:
         table.add_row("peak memory", memory(result.peak_memory), "")
     if problem.machine is not None and problem.is_limited:
-        excess = problem.excess(result.simulation.peak_per_device.tolist())
+        excess = problem.fitness(result.simulation.peak_per_device.tolist(), 0.0)[0]
         table.add_row("memory of the devices", "", "kept" if not excess else f"exceeded by {memory(excess)}")
     elif problem.memory_limit is not None:
         excess = result.peak_memory - problem.memory_limit

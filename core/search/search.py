@@ -238,10 +238,7 @@ class Search:
         """Price a schedule and keep it if it is the best so far; does not count as an evaluation."""
         simulation = simulate(self.problem, schedule)
         time = self.problem.time_of(len(schedule), simulation.runtime)
-        if self.problem.is_plain:
-            fitness = self.problem.fitness(simulation.peak, time)
-        else:
-            fitness = self.problem.fitness_of(simulation.peak_per_device.tolist(), time)
+        fitness = self.problem.fitness(simulation.peak_per_device.tolist(), time)
         if fitness < self.best_fitness:
             self.best, self.best_simulation, self.best_fitness = schedule, simulation, fitness
             self.found_by = self.working
@@ -258,4 +255,4 @@ class Search:
         from .plans import Plans
 
         offered = [self.offer(schedule) for schedule in Plans(self.problem).schedules_along(order)]
-        return min(offered, key=lambda costs: self.problem.fitness_of(costs.peak_per_device.tolist(), costs.runtime))
+        return min(offered, key=lambda costs: self.problem.fitness(costs.peak_per_device.tolist(), costs.runtime))

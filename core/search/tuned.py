@@ -69,7 +69,7 @@ def read_tuned(path: str | Path, method: str, kind: type[P]) -> Tuned[P]:
 @cache
 def shipped(method: str, kind: type[P]) -> Tuned[P]:
     """Return the parameters that the package comes with."""
-    folder = Path(__file__).parents[1] / "solvers" / "several_devices"
+    folder = Path(__file__).parents[1] / "solvers" / "placements"
     return read_tuned(folder / f"{method.replace('-', '_')}_tuned.yaml", method, kind)
 
 

@@ -61,7 +61,7 @@ def all_runs() -> list[tuple[MethodSpec, Problem]]:
     problems = [
         Problem(tiny),
         Problem(tiny, "runtime", memory_limit=LOOSE_LIMIT, recompute=True),
-        Problem(tiny, "runtime", 2, machine=Machine.equal(2)),
+        Problem(tiny, "runtime", 2, machine=replace(Machine.equal(2), transfers="beside")),
         *(Problem(tiny, task, 2, LOOSE_LIMIT, latency=1.0) for task in get_args(Task)),
     ]
     return [(spec, problem) for problem in problems for spec in map(parse_method, METHODS) if _can_solve(spec, problem)]

@@ -82,7 +82,7 @@ def _improved_with_order(result: Result, best: Placer, time_limit: float, rng: n
         limit = least if number % 2 == 0 else (least + best.arena) // 2
         schedule = smoother.order(limit, POWERS[number % len(POWERS)], start + SMOOTHING_SHARE * seconds)
         other = Placer(problem, schedule, alignment)
-        if other.bound < best.arena and problem.is_feasible(simulate(problem, schedule).peak) >= result.is_feasible:
+        if other.bound < best.arena and problem.is_feasible([simulate(problem, schedule).peak]) >= result.is_feasible:
             other.improve(start + seconds - time.monotonic(), rng)
             best = min(best, other, key=lambda placer: placer.arena)
     return best

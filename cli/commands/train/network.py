@@ -74,6 +74,7 @@ def network_command(method: str) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         from ....core.api.graphs import graphs_of
+        from ....policies.training.run_folder import has_tensorboard
         from ....policies.training.trainable import Work
         from ...console import Talk
         from ...reports.training import report
@@ -83,6 +84,8 @@ def network_command(method: str) -> Callable[..., None]:
         talk = Talk(quiet)
         named = {"start": start, "seed": seed, "device": device}
         folder = folder_of(output, method, resume, talk)
+        if not has_tensorboard():
+            talk.note("without curves for TensorBoard, which is not installed; pip install 'schedopt[train]'")
         here = resume_command(method, folder, given["graphs"] or [], validation or [], recipe)
         again = " ".join([here, *workers_words(backend.value, address, jobs)])
         read = graphs_of(given["graphs"], talk.note) if given["graphs"] else []

@@ -109,7 +109,7 @@ class _Walk:
             self.arrays, self.state, self.due, self.order, self.aim, self.links, np.inf, self.steps
         )
         self.search.evaluations += 1
-        fitness = self.problem.fitness(peak, runtime)
+        fitness = self.problem.fitness([peak], runtime)
         if fitness < self.search.best_fitness:
             items, targets = self.steps.items[:steps], self.steps.targets[:steps]
             self.search.offer(as_schedule(self.arrays.producer, self.placement, items, targets))

@@ -93,7 +93,7 @@ class MakespanAnnealing:
                 break
             price_keys(self.arrays, self.state, self.lazy, row[None], self.aim, self.links, prices)
             search.evaluations += 1
-            fitness = self.problem.fitness(int(prices.peaks[0]), float(prices.runtimes[0]))
+            fitness = self.problem.fitness([int(prices.peaks[0])], float(prices.runtimes[0]))
             if best is None or fitness < best:
                 best, self.keys = fitness, row.copy()
             if fitness < search.best_fitness:

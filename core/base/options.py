@@ -120,6 +120,11 @@ def options_in(kind: type[Any]) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(kind) if field.init]
 
 
+def option_named(kind: type[Any], name: str) -> dataclasses.Field[Any]:
+    """Return the field of an option."""
+    return next(field for field in options_in(kind) if field.name == name)
+
+
 def value_type(kind: type[Any], name: str) -> Any:
     """Return the type of an option's values, without None; `str` where there are several."""
     hint = get_type_hints(kind)[name]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 from ..base.errors import UsageError
 from ..base.names import task_of, unknown
-from ..base.options import Options, option, spelled
+from ..base.options import Options, option, option_named, spelled
 from ..base.units import parse_bandwidth, parse_bytes, parse_count, parse_microseconds, parse_percent, parse_seconds
-from .registry import METHODS, default_devices, listed, methods_where
+from .registry import DEFAULT_METHOD, METHODS, default_devices, listed, methods_where
 
 if TYPE_CHECKING:
     from ..graph.graph import CostGraph
@@ -43,7 +43,8 @@ def _task(given: Any, called: str) -> str:
     return str(task)
 
 
-def _memory_limit(given: Any, called: str) -> int | Share:
+def read_limit(given: Any, called: str) -> int | Share:
+    """Return bytes, or the share of a text as `60%`."""
     if isinstance(given, Share):
         return given
     if isinstance(given, str) and given.strip().endswith("%"):
@@ -59,7 +60,8 @@ def _share(given: Any, called: str) -> float:
     return float(given)
 
 
-def _evaluations(given: Any, called: str) -> Any:
+def read_evaluations(given: Any, called: str) -> Any:
+    """Return a number of evaluations, of a text as `1e4` if it is one."""
     return parse_count(given, called) if isinstance(given, str) else given
 
 
@@ -89,7 +91,7 @@ class ProblemOptions(Options):
     memory_limit: int | Share | None = option(
         None,
         "Bytes per device, e.g. 16GiB, or a share of the input order's peak, e.g. 60%",
-        read=_memory_limit,
+        read=read_limit,
         shown="none",
     )
     recompute: bool = option(
@@ -133,7 +135,7 @@ class ProblemOptions(Options):
     )
     pins: Literal["from-graph"] | None = option(
         None,
-        "from-graph: ops stay on the devices that the graph names",
+        "Where ops are pinned; from-graph: to the devices that the graph names",
         panel=_DEVICES,
         shown="none",
         json="pins_from_graph",
@@ -148,7 +150,7 @@ class ProblemOptions(Options):
         object.__setattr__(self, "machine", machine)
         if machine is not None:
             count = len(machine.devices)
-            if self.devices not in (None, count):
+            if self.devices not in (option_named(type(self), "devices").default, count):
                 raise UsageError(f"the machine has {count} devices; leave {spelled('devices', self.devices)} out")
             object.__setattr__(self, "devices", count)
         if self.recompute:
@@ -237,7 +239,7 @@ class Budget(Options):
         None,
         "Budget of complete schedules priced, e.g. 5000 or 1e4",
         low=1,
-        read=_evaluations,
+        read=read_evaluations,
         metavar="N",
         shown="the method's",
     )
@@ -258,6 +260,17 @@ class Budget(Options):
     def budget(self) -> dict[str, Any]:
         """The keyword arguments of `solve`."""
         return {name: getattr(self, name) for name in ("evaluations", "time_limit", "seed", "jobs")}
+
+
+SEARCH_TIME: Any = option(
+    None,
+    "Wall time of each search, e.g. 10s",
+    read=parse_seconds,
+    short="t",
+    shown=f"{METHODS[DEFAULT_METHOD].default_seconds:g}s",
+    json="time_limit_s",
+)
+"""The time limit where the method is the default one, and searches more than once."""
 
 
 def machine_of(machine: Any, op_times: Any = None) -> Machine | None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._export.verifier import TrainingIRVerifier
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
@@ -20,7 +19,6 @@ from torch.export.graph_signature import (
     OutputSpec,
     TensorArgument,
 )
-from torch.utils import _pytree as pytree
 
 from ...base.errors import UsageError
 from ...files.atomic import write_atomically
@@ -29,6 +27,7 @@ from ..schedule_order import check_order
 from .equality import check_equal
 from .node_order import in_order
 from .program import STEP, TorchProgram
+from .torch_internals import TrainingIRVerifier, pytree
 from .tracing import foreign_code, silent
 
 

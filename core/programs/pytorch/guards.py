@@ -13,15 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils import _pytree as pytree
 
 from ...base.errors import UsageError
+from .torch_internals import OpOverload, pytree, storage_of
 
 Facts = tuple[tuple[str, Any], ...]
 """Names and facts, in the order in which errors look for the first difference."""
 
 _PLAIN = (int, str, bytes, bool, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
-_NAMED = (enum.Enum, type, types.FunctionType, types.BuiltinFunctionType, torch._ops.OpOverload)
+_NAMED = (enum.Enum, type, types.FunctionType, types.BuiltinFunctionType, OpOverload)
 
 
 class TensorFact(NamedTuple):
@@ -195,7 +195,7 @@ def _input_facts(names: Sequence[str], leaves: Sequence[Any]) -> Iterator[tuple[
                 shares = f"the same tensor as {other_name}"
                 break
             if start < other_end and other_start < end:
-                if leaf.untyped_storage()._cdata != other.untyped_storage()._cdata:
+                if storage_of(leaf) != storage_of(other):
                     raise UsageError(
                         f"inputs '{other_name}' and '{name}' share memory, which PyTorch does not know; clone() one"
                     )

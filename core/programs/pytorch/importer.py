@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
 from ...base.errors import ProgramError
@@ -30,15 +28,11 @@ from .calls import written as written_by
 from .program import TorchProgram, load_program
 from .residents import Residents
 from .source_lines import node_label, sources_of
+from .torch_internals import SAME_FLOPS, FakeTensor, OpOverload, pytree, schema_of, storage_of
 from .tracing import fake_mode, fake_of
 
 aten = torch.ops.aten
 _KNOWN = ("aten", "prims")  # whose schemas say all that they do; another op may keep something to itself
-# The CPU's attention does the FLOPs of the one that PyTorch counts.
-_SAME_FLOPS = {
-    aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: aten._scaled_dot_product_flash_attention_backward,
-}
 # The mean or sum that these return keeps the memory of the losses that it sums up.
 _REDUCED_IN_PLACE = (aten.mse_loss, aten.smooth_l1_loss, aten.binary_cross_entropy, aten.soft_margin_loss)
 
@@ -201,7 +195,7 @@ class Import:
         """Take a node that is neither an argument nor the result."""
         if node.target is getitem:
             self._take(node)
-        elif node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+        elif node.op == "call_function" and isinstance(node.target, OpOverload):
             self._call(node)
         else:
             raise ProgramError(f"{self.program.name}: node {node_label(node)} is no call of an ATen op")
@@ -216,7 +210,7 @@ class Import:
 
     def _call(self, node: fx.Node) -> None:
         target = node.target
-        assert isinstance(target, torch._ops.OpOverload)
+        assert isinstance(target, OpOverload)
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
         values = given(target, args, kwargs)
         read = {self._storage(tensor, node) for tensor in tensors_in(values)}
@@ -258,7 +252,7 @@ class Import:
         self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, *costs, views))
         self.residents.access(op, read, written, is_view)
 
-    def _run(self, target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _run(self, target: OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the results of a call on fakes, put right where a fake has other memory than a run.
 
         Fakes of oneDNN's LSTM layers lack the workspace that the forward keeps for the backward, whose size only a run
@@ -268,7 +262,7 @@ class Import:
             with torch.set_grad_enabled(self.program.training != "none"):
                 results = target(*pytree.tree_map_only(FakeTensor, _zeros, args), **kwargs)
             return pytree.tree_map_only(torch.Tensor, self.mode.from_tensor, results)
-        if not target._schema.returns:  # it only writes to its arguments, and may have no fake
+        if not schema_of(target).returns:  # it only writes to its arguments, and may have no fake
             return None
         with self.mode:
             if target.overloadpacket in _REDUCED_IN_PLACE and (values := given(target, args, kwargs))["reduction"]:
@@ -318,14 +312,14 @@ class Import:
 
     def _roofline(
         self,
-        target: torch._ops.OpOverload[Any, Any],
+        target: OpOverload[Any, Any],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         result: Any,
     ) -> float:
         """Return microseconds; an op whose FLOPs PyTorch does not count does one per element that it makes."""
         made = tensors_in([result])
-        packet = _SAME_FLOPS.get(target.overloadpacket, target.overloadpacket)
+        packet = SAME_FLOPS.get(target.overloadpacket, target.overloadpacket)
         if packet in flop_registry:
             flops = flop_registry[packet](*args, **kwargs, out_val=result)
         else:
@@ -340,7 +334,7 @@ class Import:
                 f"{self.program.name}: node {node_label(node)} has a tensor of layout {tensor.layout}; "
                 "only strided ones are supported"
             )
-        return int(tensor.untyped_storage()._cdata)
+        return storage_of(tensor)
 
 
 def _zeros(fake: FakeTensor) -> torch.Tensor:

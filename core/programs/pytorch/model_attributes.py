@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from .containers import copy_of, put_back
+from .torch_internals import REGISTRIES
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _OTHERS = sys.stdlib_module_names - {"types", "collections", "__main__"} | {"torch", "numpy"}
@@ -77,7 +78,7 @@ class Attributes:
         self._modules = dict(model.named_modules())
         self._values = [dict(module.__dict__) for module in self._modules.values()]
         self._registries = [
-            [(registry, dict(registry)) for registry in (module._parameters, module._buffers, module._modules)]
+            [(module.__dict__[name], dict(module.__dict__[name])) for name in REGISTRIES]
             for module in self._modules.values()
         ]
         seen: set[int] = set()

@@ -13,10 +13,9 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from ...base.errors import UsageError
 from .guards import Facts, PlainFact, State, plain_fact, tensor_fact
 from .model_attributes import containers, held_by, parts_of
+from .torch_internals import CALL_HOOKS, NON_PERSISTENT, REGISTRIES, storage_of
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_REGISTRIES = ("_parameters", "_buffers", "_modules")
-_NO_FACTS = {*_REGISTRIES, "_non_persistent_buffers_set"}
+_NO_FACTS = {*REGISTRIES, NON_PERSISTENT}
 
 
 class SameTensor:
@@ -156,15 +155,15 @@ def _read(model: nn.Module) -> tuple[Facts, dict[str, torch.Tensor]]:
     for path, module in model.named_modules(remove_duplicate=False):
         before = f"{path}." if path else ""
         facts.append((f"module '{path}'", plain_fact(type(module))))
-        for kind, registry in (("parameter", module._parameters), ("buffer", module._buffers)):
-            for key, tensor in registry.items():
+        for kind, registry in zip(("parameter", "buffer"), REGISTRIES, strict=False):
+            for key, tensor in module.__dict__[registry].items():
                 if tensor is None:
                     continue
                 name = before + key
                 if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
                     raise UsageError(f"{kind} '{name}' is not initialised yet; call the model once before")
                 tensors[name] = tensor
-                first = first_with.setdefault(tensor.untyped_storage()._cdata, name)
+                first = first_with.setdefault(storage_of(tensor), name)
                 shares = None if first == name else f"sharing memory with {first} from {tensor.storage_offset()}"
                 facts.append((f"{kind} {name}", tensor_fact(tensor, shares)))
         facts += _attributes(module, before)
@@ -174,7 +173,7 @@ def _read(model: nn.Module) -> tuple[Facts, dict[str, torch.Tensor]]:
 def _attributes(module: nn.Module, before: str) -> Iterator[tuple[str, Any]]:
     for key, value in vars(module).items():
         name = f"attribute {before}{key}"
-        if key in _HOOKS:
+        if key in CALL_HOOKS:
             yield name, tuple(value)
         elif key not in _NO_FACTS:
             yield from _attribute_facts(name, value)

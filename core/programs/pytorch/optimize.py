@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.export.graph_signature import InputKind
-from torch.utils import _pytree as pytree
 
 from ...base.errors import UsageError
 from .guards import Inputs, State, TensorFact
@@ -20,12 +19,10 @@ from .model_guard import ModelGuard
 from .plans import Planned, PlanSettings, Traced
 from .program import TorchProgram, program_of
 from .sources import Call, as_call
+from .torch_internals import NON_PERSISTENT, REGISTRIES, STATE_HOOKS, pytree
 from .training import STEP_COUNT
 
-_SHARED = (
-    *("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"),
-    *("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
-)
+_SHARED = (*REGISTRIES, NON_PERSISTENT, *STATE_HOOKS)
 
 
 class PlannedModel(Planned):

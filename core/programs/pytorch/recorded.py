@@ -8,10 +8,17 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
 
 from .calls import UNMARKED_WRITES
+from .torch_internals import (
+    disable_current_modes,
+    make_wrapper_subclass,
+    no_torch_function,
+    pytree,
+    schema_of,
+    set_conj,
+    set_neg,
+)
 
 aten = torch.ops.aten
 # Calls that give their argument again (no autograd here).
@@ -30,7 +37,7 @@ class Deferred(torch.Tensor):
     @staticmethod
     def __new__(cls, like: Layout, number: int) -> Deferred:
         """Return a tensor without memory."""
-        made: Deferred = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: Deferred = make_wrapper_subclass(
             cls,
             like.shape,
             strides=like.stride,
@@ -40,14 +47,14 @@ class Deferred(torch.Tensor):
             device=like.device,
         )
         if like.conjugate:
-            torch._C._set_conj(made, True)  # type: ignore[attr-defined]
+            set_conj(made, True)
         if like.negative:
-            torch._C._set_neg(made, True)  # type: ignore[attr-defined]
+            set_neg(made, True)
         made.number = number
         made.value = None
         return made
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = no_torch_function  # type: ignore[assignment]
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -76,14 +83,14 @@ class Deferred(torch.Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Return what a pickle holds: a plain tensor."""
         values = self.values()
-        with _disable_current_modes():
+        with disable_current_modes():
             return values.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     def values(self) -> torch.Tensor:  # type: ignore[override]
         """Return the values; a recording runs the ops before them."""
         if self.value is None:
             torch.equal(self, self)  # what gives a number cannot wait
-        with _disable_current_modes():
+        with disable_current_modes():
             return _value(self).data
 
 
@@ -144,7 +151,7 @@ class Sort:
     """
 
     def __init__(self, op: Any) -> None:
-        schema = op._schema
+        schema = schema_of(op)
         tags = op.tags
         places = [*range(len(schema.arguments))]
         names = [argument.name for argument in schema.arguments]

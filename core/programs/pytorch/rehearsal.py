@@ -14,6 +14,7 @@ from .python_state import PythonState
 from .recorder import Recorder, Run
 from .segment import Segment, Tree
 from .step_graph import StepGraph, StepNames, step_graph
+from .torch_internals import SCALER_STEP
 from .tracing import foreign_code, silent
 
 Take = Callable[[Segment, Sequence[int], StepNames, bool], Any]
@@ -112,12 +113,12 @@ def _finite_gradients() -> Iterator[None]:
     def step(scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *args: Any, **kwargs: Any) -> Any:
         return optimizer.step(*args, **kwargs)
 
-    before = GradScaler._maybe_opt_step
-    GradScaler._maybe_opt_step = step  # type: ignore[method-assign,assignment]
+    before = getattr(GradScaler, SCALER_STEP)
+    setattr(GradScaler, SCALER_STEP, step)
     try:
         yield
     finally:
-        GradScaler._maybe_opt_step = before  # type: ignore[method-assign]
+        setattr(GradScaler, SCALER_STEP, before)
 
 
 def _giving_zeros(take: Take, names: StepNames, ended: list[bool]) -> Run:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.fx.graph import _custom_builtins
-from torch.utils._pytree import tree_leaves
 
 from ..timing import time_runs
 from .allocator import peak_of
 from .replay import SEED
+from .torch_internals import custom_builtins, pytree
 
 ARGUMENTS = "arguments.pt"
 
@@ -37,14 +36,14 @@ def function_of(code: str) -> Callable[..., Any]:
     A pickled `GraphModule` would be traced again when it is read, and what takes no tensor (`arange`, `rand`) would
     become a constant of the process that reads it.
     """
-    names: dict[str, Any] = {name: builtin.obj for name, builtin in _custom_builtins.items()}
+    names: dict[str, Any] = {name: builtin.obj for name, builtin in custom_builtins.items()}
     exec(code, names)
     return partial(names["forward"], None)
 
 
 def digests(*values: Any) -> list[str]:
     """Return the digests of all tensors and values in any nest of values."""
-    return [digest(value) for value in tree_leaves(values)]
+    return [digest(value) for value in pytree.tree_leaves(values)]
 
 
 def digest(value: Any) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.weak import TensorWeakRef
 
 from .recorded import Deferred, RecordedOp, TensorKey, layout_of
+from .torch_internals import FakeTensorMode, storage_of
 
 
 class Tree:
@@ -100,8 +100,3 @@ class Segment:
         self.fakes.update(node.fakes)
         for number, fake in node.fakes.items():
             self.owners.setdefault(storage_of(fake), number)
-
-
-def storage_of(tensor: torch.Tensor) -> int:
-    """Return what tells the storage of a tensor from all others that are alive."""
-    return int(tensor.untyped_storage()._cdata)

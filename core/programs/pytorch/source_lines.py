@@ -20,7 +20,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+from .torch_internals import (
+    MODULE_CALL,
+    current_autograd_node,
+    current_graph_task_id,
+    get_proxy_mode,
+    next_sequence_number,
+    sequence_number,
+)
 
 _META = "schedopt_source"
 _KEPT = ("nn_module_stack", "stack_trace")
@@ -29,7 +37,6 @@ _TORCH = str(Path(torch.__file__).parent)
 _NOT_THE_USERS = (_TORCH, str(Path(__file__).parents[2]), str(importlib.__path__[0]), "<")
 _BACKWARD = torch.autograd.__file__
 _OPTIMIZERS = str(Path(_TORCH, "optim"))
-_MODULE_CALL = nn.Module._call_impl.__code__
 _TRACE_LINE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 _ASSIGNED = re.compile(r"\s*(\w+)")
 _REPEATED_CALL = re.compile(r"@\d+")
@@ -156,14 +163,14 @@ class SourceRecorder:
         source, original = self._look_up(frame)
         if original is not None:  # so that a saved program keeps them
             meta.update({key: original.meta[key] for key in _KEPT if key in original.meta})
-        if torch._C._current_graph_task_id() != -1:
-            running = torch._C._current_autograd_node()
-            if running is not None and (at := bisect_right(self.made, running._sequence_nr())):
+        if current_graph_task_id() != -1:
+            running = current_autograd_node()
+            if running is not None and (at := bisect_right(self.made, sequence_number(running))):
                 maker = self.makers[at - 1]
                 source = Source(source.module or maker.module, source.line or maker.line)
             source = source._replace(phase="backward")
         else:
-            latest = torch._C._autograd._get_sequence_nr() - 1
+            latest = next_sequence_number() - 1
             if not self.made or latest > self.made[-1]:
                 self.made.append(latest)
                 self.makers.append(source)
@@ -175,7 +182,7 @@ class SourceRecorder:
         phase = "forward"
         while frame is not None and frame.f_code is not self.outermost:
             file = frame.f_code.co_filename
-            if frame.f_code is _MODULE_CALL:
+            if frame.f_code is MODULE_CALL:
                 module = module or self.paths.get(id(frame.f_locals["self"]), "")
             elif file.startswith(_GENERATED):
                 exported = self._exported(frame)

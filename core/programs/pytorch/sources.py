@@ -14,9 +14,9 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, SymIntArgument
 from torch.export.passes import move_to_device_pass
-from torch.utils import _pytree as pytree
 
 from ...base.errors import ProgramError, UsageError
+from .torch_internals import pytree
 from .tracing import foreign_code, silent
 
 

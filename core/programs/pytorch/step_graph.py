@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from .argument_names import argument_names
 from .python_state import PythonState
 from .recorded import WITHOUT_EFFECT, RecordedOp, Result
 from .segment import Segment
+from .torch_internals import pytree
 
 Named = Mapping[int, tuple[str, str]]
 """Role and name of tensors, by `id`."""

@@ -12,29 +12,32 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-)
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, free_unbacked_symbols
 
 from ...base.errors import ProgramError, SchedoptError
 from .source_lines import node_label, user_line, with_sources
+from .torch_internals import (
+    ASSERT_METADATA,
+    VALUE_DEPENDENT,
+    FakeTensor,
+    FakeTensorMode,
+    GuardOnDataDependentSymNode,
+    HigherOrderOperator,
+    ShapeEnv,
+    UnsupportedOperatorException,
+    free_unbacked_symbols,
+    make_fx,
+    rename_node,
+)
 
-# Calls that return their argument as it is (no autograd here), and a check that tracing has made already.
+# Calls that return their argument as it is (no autograd here).
 _WITHOUT_EFFECT = (
     torch.ops.aten.detach.default,
     torch.ops.aten.detach_.default,
     torch.ops.aten.alias.default,
     torch.ops.aten.lift_fresh.default,
 )
-_CHECK = torch.ops.aten._assert_tensor_metadata.default
 _INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
-_VALUE_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
+_VALUE_DEPENDENT = (*VALUE_DEPENDENT, GuardOnDataDependentSymNode)
 
 
 class Held(NamedTuple):
@@ -55,7 +58,7 @@ def check_flat(graph: fx.Graph, where: str) -> None:
         If it has control flow or a size that depends on values; the message names the node.
     """
     for node in graph.nodes:
-        if isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) not in _INLINED:
+        if isinstance(node.target, HigherOrderOperator) and str(node.target) not in _INLINED:
             raise ProgramError(
                 f"{where}: node {node_label(node)} chooses or repeats a graph of its own, "
                 "which is not supported; export the model with that part fixed or unrolled"
@@ -92,7 +95,7 @@ def trace(
         if node.target in _WITHOUT_EFFECT:
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
-        elif node.target is _CHECK:
+        elif node.target is ASSERT_METADATA:
             module.graph.erase_node(node)
     module.recompile()
     return module, fakes
@@ -138,7 +141,7 @@ def lift_constants(module: fx.GraphModule, after: int) -> list[Held]:
 def rename(node: fx.Node, name: str) -> None:
     """Name a placeholder, and the parameter of the generated code with it; a taken name gets a number."""
     if node.name != name:
-        node._rename(name)
+        rename_node(node, name)
     node.target = node.name
 
 

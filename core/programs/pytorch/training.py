@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
-from torch.utils import _pytree as pytree
 
 from ...base.errors import ProgramError, UsageError
 from .argument_names import argument_names
 from .outputs import known_outputs
+from .torch_internals import pytree
 from .tracing import Held, foreign_code, lift_constants, rename, silent, trace
 
 DEFAULTS = {

@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils import _pytree as pytree
 
 from ...base.errors import ProgramError
 from .calls import tensors_in
+from .torch_internals import MODULES, FakeTensor, pytree, storage_id
 from .tracing import fake_mode, foreign_code
 
 Call = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
@@ -25,7 +24,7 @@ def lacks_data(values: Any) -> bool:
 
 def tensors_of(model: nn.Module) -> list[torch.Tensor]:
     """Return the tensors that a model holds: parameters, buffers, and those that are plain attributes."""
-    attributes = [{**module.__dict__, "_modules": None} for module in model.modules()]
+    attributes = [{**module.__dict__, MODULES: None} for module in model.modules()]
     return tensors_in(attributes)
 
 
@@ -100,7 +99,7 @@ def without_data(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        held = storages.setdefault(storage._cdata, torch.empty(storage.nbytes(), dtype=torch.uint8, device="meta"))
+        held = storages.setdefault(storage_id(storage), torch.empty(storage.nbytes(), dtype=torch.uint8, device="meta"))
         shape = torch.empty(0, dtype=tensor.dtype, device="meta")
         shape.set_(held.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
         made: torch.Tensor = FakeTensor(mode, shape, torch.device("cpu"))

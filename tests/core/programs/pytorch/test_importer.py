@@ -12,7 +12,6 @@ from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.options import ImportOptions
-from schedopt.core.programs.pytorch import refuse_older
 from schedopt.core.programs.pytorch.importer import graph_of, read
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.roofline import Roofline
@@ -266,14 +265,6 @@ def test_read_is_what_import_calls(tmp_path, monkeypatch):
     ]
     with pytest.raises(UsageError, match="--flops must be more than 0"):
         read("read_net:build", ImportOptions(flops=0), notes.append)
-
-
-@pytest.mark.parametrize("version", ["2.5.1", "1.13.0+cpu"])
-def test_a_torch_that_is_too_old_is_one_sentence(version):
-    refuse_older(torch.__version__)
-    refuse_older("2.10.0a0+git")
-    with pytest.raises(ProgramError, match=rf"^PyTorch programs need torch 2\.6 or later; here is {version[:4]}"):
-        refuse_older(version)
 
 
 class Views(nn.Module):

@@ -30,21 +30,11 @@ _COMMENT = re.compile(rb"\s+|//[^\n]*|#[^\n]*|/\*.*?\*/|\xef\xbb\xbf", re.DOTALL
 
 @dataclasses.dataclass(frozen=True)
 class Importer:
-    """A kind of model.
+    """A kind of model."""
 
-    Parameters
-    ----------
-    what
-        What such a model is, for messages.
-    entry
-        Its `read`, as `module:function`.
-    options
-        The fields of `ImportOptions` that it uses.
-    """
-
-    what: str
-    entry: str
-    options: frozenset[str]
+    what: str  # for messages
+    entry: str  # its `read`, as `module:function`
+    options: frozenset[str]  # fields of `ImportOptions` that it uses
 
 
 IMPORTERS = {
@@ -73,24 +63,7 @@ _READABLE = (
 
 
 def read_model(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Import a model of any kind.
-
-    Parameters
-    ----------
-    model
-        A path, or `module:function`.
-    options
-        How; a field that this kind of model does not use must have its default.
-    note
-        Called with each remark worth showing.
-
-    Raises
-    ------
-    UsageError
-        If an option is not for this kind of model.
-    FormatError
-        If the model cannot be read, or is of no known kind.
-    """
+    """Import a model of any kind."""
     check_options(model, options)
     read: Callable[[str, ImportOptions, Callable[[str], None]], CostGraph] = load(IMPORTERS[kind_of(model)].entry)
     return with_imported(read(model, options, note), model, options)
@@ -126,13 +99,7 @@ def kind_by_name(model: str) -> str | None:
 
 
 def kind_of(model: str) -> str:
-    """Return the name in `IMPORTERS` of what a model is, by its suffix or else its content.
-
-    Raises
-    ------
-    FormatError
-        If there is no such file, or it is of no known kind.
-    """
+    """Return the name in `IMPORTERS` of what a model is, by its suffix or else its content."""
     path = Path(model)
     if path.is_dir():
         return "inductor"

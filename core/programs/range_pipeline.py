@@ -20,34 +20,17 @@ from .size_range import RangePlan, SizedGraph, plan_range
 
 @dataclass(frozen=True)
 class OptimizedRange:
-    """What came of it.
-
-    Parameters
-    ----------
-    dimension
-        Which size has a range.
-    plan
-        The order, its peaks and bounds.
-    method
-        Who found it.
-    measured
-        By size, at both ends: program order, then the order found; empty if nothing was measured.
-    """
+    """What came of it."""
 
     dimension: str
     plan: RangePlan
     method: str
+    # at both ends, by size: program order, then the order found
     measured: Mapping[int, tuple[Measurement, ...]]
 
 
 def range_in(job: Job) -> tuple[str, range] | None:
-    """Return the one dimension of a job that has a range of sizes, and that; None if none has.
-
-    Raises
-    ------
-    UsageError
-        If several have, or the job asks for what is of one size.
-    """
+    """Return the one dimension of a job that has a range of sizes, and that; None if none has."""
     ranges = [(name, given) for name, given in job.options.shapes.items() if isinstance(given, range)]
     if not ranges:
         return None
@@ -60,24 +43,7 @@ def range_in(job: Job) -> tuple[str, range] | None:
 
 
 def optimize_range(job: Job, solve: Callable[[Problem], Result], observer: Observer) -> OptimizedRange:
-    """Import a program at several sizes, find one order for all of a range, run it at both ends, and write it.
-
-    Parameters
-    ----------
-    job
-        What to do; one of its shapes is a range. Its schedule file gets the names of the ops, one per line.
-    solve
-        Solves the problem that the program poses at one size.
-    observer
-        Who is told how it goes.
-
-    Raises
-    ------
-    FormatError, ProgramError, UsageError
-        As `pipeline.optimize`.
-    ScheduleError
-        If results differ at one end of the range.
-    """
+    """Import a program at several sizes, find one order for all of a range, run it at both ends, and write it."""
     found = range_in(job)
     if found is None:
         raise UsageError(f"{job.model}: no shape has a range")

@@ -24,24 +24,7 @@ SECONDS = 300.0
 
 
 def observe(program: OnnxProgram) -> dict[str, Any]:
-    """Run a program once in a process of its own, on the same inputs as when it is measured.
-
-    Parameters
-    ----------
-    program
-        Some of its types may be missing.
-
-    Returns
-    -------
-    dict
-        `types`: element type and shape, by name, of the values whose type was missing; `workspaces`: by name of each
-        opaque node the bytes that it holds at most beyond its results.
-
-    Raises
-    ------
-    ProgramError
-        If ONNX Runtime cannot run it, or a value is no tensor.
-    """
+    """Run a program once in another process; return the `types` that were missing, and opaque nodes' `workspaces`."""
     observed: dict[str, Any] = ask("onnx.observe", program.question, seconds=SECONDS)
     return observed
 

@@ -36,19 +36,9 @@ def run_order(
 ) -> dict[str, Any]:
     """Run the program in a file on random inputs: with a profile, to warm up, for time, and for memory.
 
-    Parameters
-    ----------
-    path, shapes, observed
-        As `read_program`.
-    order
-        Names of the nodes in the order they shall run; None is the file's.
-
-    Returns
-    -------
-    dict
-        `peak`: the most that ONNX Runtime held beside constants and inputs, bytes, in `PEAK_REPEATS` runs, since what
-        fits into a hole of the heap that opens meanwhile is not counted; `digests` of the outputs; what
-        `time_runs` says; `not_run`: nodes without a kernel, whose definition's ops ran when no other node was ready.
+    `order` has names of nodes; None is the file's order. Returned are `peak`, the most bytes that ONNX Runtime held
+    beside constants and inputs in `PEAK_REPEATS` runs (what fits into a hole of the heap is not counted); `digests` of
+    the outputs; what `time_runs` says; and `not_run`: nodes without a kernel, for which others ran.
     """
     program = read_program(path, shapes, observed)
     inputs = random_inputs(program)

@@ -40,24 +40,6 @@ def write_in_order(
     A forward program is called as the model is. A training step takes and updates what `TorchProgram.arguments` lists
     (parameters, buffers, inputs, optimizer state, which the file holds as its example inputs) and returns the loss.
     What is written was loaded again and run, and its results are bitwise those of program order.
-
-    Parameters
-    ----------
-    program, graph
-        What to write, and its graph.
-    order
-        The graph's ops in the order they shall run; one that stands there several times is computed as often.
-    output
-        The `.pt2` file to write.
-    where
-        What errors call the model; by default the program's name.
-
-    Raises
-    ------
-    ProgramError, FormatError
-        If PyTorch cannot save the program, or the output cannot be written.
-    ScheduleError
-        If this is no order of the program, or its results would differ; then nothing is written.
     """
     reordered = export_in_order(program, graph, order)
     file = io.BytesIO()
@@ -70,22 +52,7 @@ def write_in_order(
 
 
 def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx.GraphModule:
-    """Return the program with its ops in another order; arguments and results stay as they are.
-
-    Parameters
-    ----------
-    program
-        What to put in order; it is not changed.
-    graph
-        Its graph, whose edges say what an order must keep: reads, writes in place, random ops.
-    order
-        The graph's ops in the order they shall run, some several times perhaps; see `in_order`.
-
-    Raises
-    ------
-    ScheduleError
-        If this is no order of the graph, or an op that may not runs again; the message names the op.
-    """
+    """Return the program with its ops in another order; arguments and results stay as they are."""
     check_order(graph, order)
     return in_order(program.module, [graph.op_names[op] for op in order])
 
@@ -118,13 +85,7 @@ def _with_results_of(graph: fx.Graph, signature: ExportGraphSignature) -> Export
 
 
 def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedProgram:
-    """Return a training step as an exported program of which every argument is an input.
-
-    Raises
-    ------
-    UsageError
-        If it is a function's step, whose numbers change from call to call.
-    """
+    """Return a training step as an exported program of which every argument is an input."""
     if program.training == STEP:
         raise UsageError(
             f"{program.name}: a file would keep the learning rates and counts of this one step; run the step in a "

@@ -20,13 +20,6 @@ def check_equal(program: TorchProgram, module: fx.GraphModule, arguments: Sequen
 
     Both run with the same random numbers, and leave their arguments as they are; what an argument would have become is
     compared, too. Of the first run only digests are kept.
-
-    Raises
-    ------
-    ScheduleError
-        If a result differs; the message names it.
-    ProgramError
-        If a node fails, which the message names; if the program has no data to run on.
     """
     refuse_without_data(program.name, program.arguments)
     grad = program.training != "none"

@@ -44,15 +44,7 @@ _REDUCED_IN_PLACE = (aten.mse_loss, aten.smooth_l1_loss, aten.binary_cross_entro
 
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Import a `.pt2` file or `module:function`; see `load_program` and `graph_of`.
-
-    Raises
-    ------
-    ProgramError
-        If the model cannot be loaded or traced, or has an op that is not supported; the message names it.
-    UsageError
-        If an option does not fit the model.
-    """
+    """Import a `.pt2` file or `module:function`; see `load_program` and `graph_of`."""
     program = load_program(model, options.training, options.plain_shapes, note, options.device)
     return costed_graph(program, options, options.costs, note)
 
@@ -76,26 +68,7 @@ def graph_of(
     note: Callable[[str], None] = lambda text: None,
     walk: type[Import] | None = None,
 ) -> CostGraph:
-    """Return the program as a graph whose every order gives the program's results, bit for bit.
-
-    Parameters
-    ----------
-    program
-        What to import; its order is the input order of the graph.
-    roofline
-        What runtimes follow from; views take no time, and workspaces are 0.
-    measured
-        Per op of the program its microseconds and workspace bytes, instead of the roofline.
-    note
-        Called with each remark worth showing.
-    walk
-        What turns its nodes into ops; by default `Import`.
-
-    Raises
-    ------
-    ProgramError
-        If an op is not supported; the message names its node.
-    """
+    """Return the program as a graph whose every order gives the program's results, bit for bit."""
     ops, residents = (walk or Import)(program, roofline or Roofline(), measured).run()
     if unused := sum(resident.size for resident in residents if resident.op < 0):
         note(f"{program.name}: {format_bytes(unused)} of parameters, buffers and inputs are never read and not counted")

@@ -27,33 +27,7 @@ def measure_orders(
     note: Callable[[str], None],
     on_run: OnRun = lambda number, total, order: None,
 ) -> list[Measurement]:
-    """Measure a program in program order, and in each of `orders`: ops of its graph, which has measured costs.
-
-    Parameters
-    ----------
-    program, graph
-        What to measure, and its graph with measured costs.
-    orders
-        Orders of the graph's ops by what to call them.
-    repeats
-        Rounds; in each every order runs in a process of its own.
-    device
-        `cpu` or `cuda`.
-    note, on_run
-        Called with each remark worth showing; told before each run.
-
-    Returns
-    -------
-    list
-        Program order first, then the others; only what ran if Ctrl-C ended it.
-
-    Raises
-    ------
-    ProgramError
-        If a run fails.
-    ScheduleError
-        If an order is not one of this program.
-    """
+    """Measure a program in program order, and in each of `orders`: ops of its graph, which has measured costs."""
     unread = held_bytes(program.arguments) - int(graph.persistent.sum())
     if unread:
         note(f"{program.name}: {format_bytes(unread)} of parameters, buffers and inputs that no op reads are held too")

@@ -50,14 +50,8 @@ Run = Callable[[Segment, list[int]], dict[int, torch.Tensor]]
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the ops of one call of a step.
 
-    Parameters
-    ----------
-    tree
-        What was recorded before.
-    run
-        Called with a segment and the numbers of the tensors that are wanted; returns their values.
-    undo
-        Takes a function for each tensor that is changed at once, which gives it back its values; None to keep changes.
+    `run(segment, numbers)` returns the values of the tensors wanted; `undo` takes a function per tensor that is changed
+    at once, which gives it back its values (None keeps changes).
     """
 
     def __init__(

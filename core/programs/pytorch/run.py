@@ -60,12 +60,6 @@ def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
     """Run the code of a `GraphModule` that a file holds, for memory and again for time.
 
     The file `ARGUMENTS` beside it holds the arguments, and whether autograd is on.
-
-    Returns
-    -------
-    dict
-        `peak`: bytes of the arguments and the most that the allocator held beside them; `digests` of the first run's
-        results, and of its arguments as it left them; and what `time_runs` says of runs after it.
     """
     torch.set_num_threads(threads)
     module = function_of(Path(path).read_text(encoding="utf-8"))

@@ -15,17 +15,7 @@ from .without_data import refuse_without_data
 
 
 class TorchRunner:
-    """See `runners.Runner`.
-
-    Parameters
-    ----------
-    model
-        A `.pt2` file, or `module:function`.
-    options
-        As it is imported.
-    note
-        Called with each remark worth showing.
-    """
+    """See `runners.Runner`."""
 
     def __init__(self, model: str, options: ImportOptions, note: Callable[[str], None]) -> None:
         self.model, self.options = model, options

@@ -24,24 +24,6 @@ def write_in_order(
 
     Before anything is written, the old and the new file run under TensorFlow Lite for Microcontrollers with the same
     random inputs, several times over, and give bitwise equal results; and the new one's arena is what was predicted.
-
-    Parameters
-    ----------
-    program, graph
-        What to write, and its graph.
-    order
-        The graph's ops in the order they shall run, some several times perhaps.
-    scratch
-        The program's scratch buffers.
-    output
-        The `.tflite` file to write.
-
-    Raises
-    ------
-    FormatError, ProgramError
-        If the model does not run here, or the output cannot be written.
-    ScheduleError
-        If this is no order of the model, or its results or its arena would differ; then nothing is written.
     """
     check_order(graph, order)
     new = planned(program, graph, order, scratch)

@@ -28,31 +28,6 @@ def measure_orders(
 
     Memory is the head of the arena, and the variable tensors in its tail; what is predicted is where the planner of
     TensorFlow Lite for Microcontrollers puts the last byte, and these.
-
-    Parameters
-    ----------
-    program, graph
-        What to measure, and its graph with measured costs.
-    orders
-        Orders of the graph's ops by what to call them.
-    scratch
-        The program's scratch buffers.
-    repeats
-        Rounds; in each every order runs in a process of its own.
-    note, on_run
-        Called with each remark worth showing; told before each run.
-
-    Returns
-    -------
-    list
-        Program order first, then the others; only what ran if Ctrl-C ended it.
-
-    Raises
-    ------
-    ProgramError
-        If the runtime cannot run the model.
-    ScheduleError
-        If an order is not one of this model.
     """
     files, heads = {PROGRAM_ORDER: program.data}, {PROGRAM_ORDER: head_of(program, scratch)}
     for label, order in orders.items():

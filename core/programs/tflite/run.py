@@ -20,21 +20,7 @@ INVOCATIONS = 3
 
 
 def run_file(path: str, times: bool) -> dict[str, Any]:
-    """Run a file on random inputs under TensorFlow Lite for Microcontrollers.
-
-    Parameters
-    ----------
-    path
-        The `.tflite` file.
-    times
-        Whether it is timed, too.
-
-    Returns
-    -------
-    dict
-        `head` and `tail` of the arena, bytes; `digests` of the outputs of each invocation; what `time_runs` says, if
-        asked for.
-    """
+    """Run a file on random inputs under TensorFlow Lite for Microcontrollers."""
     program = load_program(path)
     interpreter = MicroInterpreter(program.data, arena_for(program))
     rng = np.random.default_rng(SEED)

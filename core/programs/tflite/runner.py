@@ -19,17 +19,7 @@ from .program import load_program
 
 
 class TfliteRunner:
-    """See `runners.Runner`.
-
-    Parameters
-    ----------
-    model
-        The `.tflite` file.
-    options
-        As it is imported.
-    note
-        Called with each remark worth showing.
-    """
+    """See `runners.Runner`."""
 
     def __init__(self, model: str, options: ImportOptions, note: Callable[[str], None]) -> None:
         self.options = options

@@ -54,7 +54,7 @@ def apply(
 ) -> None:
     """Write a model with its ops in the order of a schedule, after a run that gave bitwise equal results.
 
-    A schedule on several devices gives an ONNX model and its partition into streams, or a PyTorch model's device map.
+    A schedule on several devices gives a PyTorch model's device map.
     """
     from json import dumps
 

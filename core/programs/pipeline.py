@@ -7,9 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from ..base.errors import ScheduleError, UsageError
 from ..files.atomic import check_writable, write_atomically
-from ..files.schedule_json import LoadedSchedule
-from ..graph.graph import CostGraph
-from ..model.verifier import verify
 from ..problem.problem import Problem
 from ..report.result import Result
 from ..search.problem_settings import ProblemSettings
@@ -17,10 +14,8 @@ from .imported import with_imported
 from .measurement import Measurement, OnRun
 from .memory_limit import check_limit
 from .options import ImportOptions
-from .runners import Note, StreamRunner, check_output, load_runner, repeats_ops
-from .schedule_order import check_order, one_device_order, read_program_schedule, used_devices
-from .stream_plans import StreamPlan, stream_plan
-from .stream_report import StreamReport
+from .runners import Note, check_output, load_runner, repeats_ops
+from .schedule_order import check_order, one_device_order, read_order, read_program_schedule
 
 SEARCHING = "searching for an order"
 
@@ -177,8 +172,6 @@ def apply(
 ) -> None:
     """Write a model in the order of a schedule, after a run that gave bitwise equal results.
 
-    A schedule on several devices is a plan of as many streams, if the model can run on streams.
-
     Parameters
     ----------
     model
@@ -206,11 +199,7 @@ def apply(
     check_output(model, output, overwrite=overwrite)
     runner = load_runner(model, options, note)
     graph = runner.graph("roofline", _nothing)
-    loaded = read_program_schedule(schedule, graph, force=force)
-    if isinstance(runner, StreamRunner) and len(used_devices(loaded.schedule)) > 1:
-        runner.write_streams(graph, _verified_plan(loaded, graph), output, note)
-    else:
-        runner.write(graph, one_device_order(schedule, loaded, graph), output, note)
+    runner.write(graph, read_order(schedule, graph, force=force), output, note)
 
 
 def measure(
@@ -221,7 +210,7 @@ def measure(
     observer: Observer,
     *,
     force: bool = False,
-) -> list[Measurement] | StreamReport:
+) -> list[Measurement]:
     """Measure a model in program order, and in the order of each schedule.
 
     Parameters
@@ -229,8 +218,7 @@ def measure(
     model
         An `.onnx` or `.pt2` file, or `module:function`.
     schedules
-        Schedule files of the model's graph. If one of them uses several devices and the model can run on streams, all
-        are measured as plans of streams: their time, not their memory.
+        Schedule files of the model's graph.
     repeats
         Rounds; in each every order runs in a process of its own.
     options
@@ -242,7 +230,7 @@ def measure(
 
     Returns
     -------
-    list or StreamReport
+    list
         Program order first, then the schedules; only what ran if Ctrl-C ended it.
 
     Raises
@@ -256,10 +244,6 @@ def measure(
     runner = load_runner(model, options, observer.note)
     graph = runner.graph("roofline", observer.note)
     read = {path: read_program_schedule(path, graph, force=force) for path in schedules}
-    if isinstance(runner, StreamRunner) and any(len(used_devices(one.schedule)) > 1 for one in read.values()):
-        plans = {path: _verified_plan(loaded, graph) for path, loaded in read.items()}
-        observer.on_stage(2, 2, f"running {len(plans)} plan{'s' * (len(plans) > 1)}")
-        return runner.measure_streams(graph, plans, repeats, observer.note, observer.on_run)
     orders = {path: one_device_order(path, loaded, graph) for path, loaded in read.items()}
     for order in orders.values():
         check_order(graph, order)
@@ -268,12 +252,6 @@ def measure(
     observer.on_stage(3, 3, f"running {len(orders) + 1} order{'s' * bool(orders)}")
     rows = runner.measure(measured, orders, repeats, observer.note, observer.on_run)
     return _with_limits(rows, {path: loaded.problem.memory_limit for path, loaded in read.items()})
-
-
-def _verified_plan(loaded: LoadedSchedule, graph: CostGraph) -> StreamPlan:
-    """Return a schedule as a plan of streams, after it was replayed: a plan may not wait for what never comes."""
-    verify(loaded.problem, loaded.schedule, enforce_limit=False)
-    return stream_plan(loaded, graph)
 
 
 def is_complete(rows: Sequence[Measurement], orders: int, repeats: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 from ..base.errors import UsageError
 from ..files.atomic import check_writable
@@ -12,8 +12,6 @@ from ..graph.graph import CostGraph
 from .importers import check_options, kind_by_name, load
 from .measurement import Measurement, OnRun
 from .options import ImportOptions
-from .stream_plans import StreamPlan
-from .stream_report import StreamReport
 
 Note = Callable[[str], None]
 
@@ -45,27 +43,6 @@ class Runner(Protocol):
         ScheduleError
             If one is no order of the program.
         """
-        ...
-
-
-@runtime_checkable
-class StreamRunner(Runner, Protocol):
-    """A program that can also run on several streams."""
-
-    def write_streams(self, graph: CostGraph, plan: StreamPlan, output: str, note: Note) -> None:
-        """Write the program for a plan of several streams, after a run that gave bitwise equal results.
-
-        Raises
-        ------
-        ScheduleError
-            If this is no plan of the program, or its results would differ; then nothing is written.
-        """
-        ...
-
-    def measure_streams(
-        self, graph: CostGraph, plans: Mapping[str, StreamPlan], repeats: int, note: Note, on_run: OnRun
-    ) -> StreamReport:
-        """Run the program on one stream, as its runtime places it by itself, and in plans."""
         ...
 
 

@@ -20,7 +20,6 @@ from .nodes import reads
 from .program import OnnxProgram, read_program
 from .run import ordered_session
 from .session import constant_tensors, kernel_times, one_node, random_inputs, session_of, session_options
-from .streams import stream_options
 
 REPEATS = 5
 Values = dict[str, NDArray[Any]]
@@ -68,12 +67,16 @@ def _kernel_medians(program: OnnxProgram) -> dict[str, float]:
     times: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as profiles:
         constants = constant_tensors(program)
-        session = ordered_session(program, program.names, constants, lambda: stream_options(profiles=profiles))
+        session = ordered_session(program, program.names, constants, lambda: _fast_options(profiles))
         for _ in range(1 + REPEATS):
             session.run(None, inputs)
         for name, microseconds in kernel_times(session):
             times.setdefault(name, []).append(microseconds)
     return {name: statistics.median(times[name][1:]) for name in program.names if name in times}
+
+
+def _fast_options(profiles: str) -> Any:
+    return session_options(profiles, keeps_memory=True)
 
 
 def for_each_node(
@@ -108,7 +111,7 @@ def for_each_node(
     with tempfile.TemporaryDirectory() as profiles:
         for node, name in zip(program.nodes, program.names, strict=True):
             inputs = {value: values[value] for value in dict.fromkeys(reads(node)) if value not in constants}
-            options = stream_options(profiles=profiles) if has_profile else session_options()
+            options = _fast_options(profiles) if has_profile else session_options()
             session = session_of(one_node(program, name, constants, inputs), Path(program.path).parent, options)
             measured[name], outputs = measure(name, session, inputs)
             given = dict(zip(filter(None, node.output), outputs, strict=True))

@@ -14,10 +14,8 @@ from ...base.units import format_bytes
 from ...graph.annotations import Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
-from ..fresh_process import ask
 from ..options import ImportOptions
 from ..roofline import Roofline
-from ..stream_report import latency_text
 from .annotations import annotations_of, lent_by_caller
 from .loading import load_program
 from .nodes import OFFICIAL_DOMAINS, is_view, reads
@@ -56,14 +54,7 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
         As `load_program`.
     """
     program = load_program(model, options.shapes, note)
-    graph = costed_graph(program, options, options.costs, note)
-    if options.costs == "measured":
-        hand_over = ask("onnx.hand_over", {}, about=model)
-        note(
-            f"{model}: a hand-over between streams takes {hand_over:.1f} us here; solve --task runtime "
-            f"--latency {latency_text(hand_over)} plans with it"
-        )
-    return graph
+    return costed_graph(program, options, options.costs, note)
 
 
 def costed_graph(

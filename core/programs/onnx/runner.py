@@ -7,15 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from ...graph.graph import CostGraph
 from ..measurement import Measurement, OnRun
 from ..options import ImportOptions
-from ..stream_plans import StreamPlan
-from ..stream_report import StreamReport
 from .apply import write_in_order
 from .importer import costed_graph
 from .loading import load_program
 from .measure import measure_orders
-from .stream_apply import write_streams
-from .stream_measure import measure_streams
-from .streams import PARTITION_OPTION, workers
 
 
 class OnnxRunner:
@@ -43,26 +38,6 @@ class OnnxRunner:
         """Write an ONNX file; see `write_in_order`."""
         write_in_order(self.program, graph, order, output)
         note(f"{output}: ONNX Runtime keeps this order with execution_order = PRIORITY_BASED and optimisations off")
-
-    def write_streams(self, graph: CostGraph, plan: StreamPlan, output: str, note: Callable[[str], None]) -> None:
-        """Write an ONNX file and its partition; see `write_streams`."""
-        partition = write_streams(self.program, graph, plan, output)
-        note(
-            f"{partition}: ONNX Runtime runs these streams with {PARTITION_OPTION} = {partition.name}, "
-            f"ORT_PARALLEL, PRIORITY_BASED, optimisations off, intra_op_num_threads = 1 and "
-            f"inter_op_num_threads = {workers(plan.count)} that do not spin"
-        )
-
-    def measure_streams(
-        self,
-        graph: CostGraph,
-        plans: Mapping[str, StreamPlan],
-        repeats: int,
-        note: Callable[[str], None],
-        on_run: OnRun,
-    ) -> StreamReport:
-        """Measure plans of several streams; see `measure_streams`."""
-        return measure_streams(self.program, graph, plans, repeats, note, on_run)
 
     def measure(
         self,

@@ -81,17 +81,15 @@ def session_of(
         raise ProgramError(f"ONNX Runtime cannot load the model: {first_line(error)}") from None
 
 
-def run_model(
-    model: ModelProto, folder: Path, inputs: Values, options: onnxruntime.SessionOptions | None = None
-) -> list[NDArray[Any]]:
-    """Run a model once, by default in its order; return its outputs.
+def run_model(model: ModelProto, folder: Path, inputs: Values) -> list[NDArray[Any]]:
+    """Run a model once in its order; return its outputs.
 
     Raises
     ------
     ProgramError
         If ONNX Runtime cannot load or run it, with its reason.
     """
-    session = session_of(model, folder, options)
+    session = session_of(model, folder)
     try:
         return list(session.run(None, inputs))
     except onnxruntime_errors() as error:
@@ -99,19 +97,14 @@ def run_model(
 
 
 def kernel_times(session: onnxruntime.InferenceSession) -> list[tuple[str, float]]:
-    """End the profile of a session; return the node and the microseconds of each kernel that ran, in their order."""
-    return [(name, microseconds) for name, _, microseconds in kernel_spans(session)]
-
-
-def kernel_spans(session: onnxruntime.InferenceSession) -> list[tuple[str, float, float]]:
-    """End the profile of a session; return node, start and microseconds of each kernel that ran, by their starts."""
+    """End the profile of a session; return the node and the microseconds of each kernel that ran, by their starts."""
     profile = Path(session.end_profiling())
     events = json.loads(profile.read_bytes())
     profile.unlink()
     suffix = "_kernel_time"
     kernels = [event for event in events if event["name"].endswith(suffix)]
     kernels.sort(key=lambda event: event["ts"])
-    return [(event["name"].removesuffix(suffix), float(event["ts"]), float(event["dur"])) for event in kernels]
+    return [(event["name"].removesuffix(suffix), float(event["dur"])) for event in kernels]
 
 
 def onnxruntime_errors() -> tuple[type[Exception], ...]:

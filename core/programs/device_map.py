@@ -19,7 +19,7 @@ from ..problem.residents import holders
 from ..problem.schedule import Schedule
 from .importers import kind_by_name
 from .options import ImportOptions
-from .runners import Note, load_runner
+from .runtime import Note, load_runtime
 from .schedule_order import read_program_schedule
 
 PROCESSORS = ("cpu", "host")
@@ -147,7 +147,7 @@ def write_device_map(
 ) -> DeviceMap:
     """Write which device holds each module of a PyTorch model by a schedule, as accelerate's `device_map`."""
     check_map_output(model, output)
-    graph = load_runner(model, options, note).graph("roofline", lambda text: None)
+    graph = load_runtime(model, options, note).graph("roofline", lambda text: None)
     loaded = read_program_schedule(schedule, graph, force=force)
     verify(loaded.problem, loaded.schedule, enforce_limit=False)
     runs = loaded.schedule.op_order()

@@ -1,7 +1,7 @@
 """Which importer reads a model: a table, and a look at what the model is.
 
-An importer is a function `read(model, options, note) -> CostGraph`, named here as a string and imported when chosen,
-since PyTorch and ONNX take seconds to load.
+An importer is a function `read(model, options, note) -> CostGraph`, or a `Runtime` where such models can be run. It is
+named here as a string and imported when chosen, since PyTorch and ONNX take seconds to load.
 """
 
 from __future__ import annotations
@@ -33,16 +33,24 @@ class Importer:
     """A kind of model."""
 
     what: str  # for messages
-    entry: str  # its `read`, as `module:function`
+    entry: str  # its `read` as `module:function`, or its `Runtime` as `module:class`
     options: frozenset[str]  # fields of `ImportOptions` that it uses
+    suffix: str = ""  # of a file that a runtime writes; empty where such models cannot be run
+    repeats_ops: bool = False  # an op may stand in that file several times
 
 
 IMPORTERS = {
     "pytorch": Importer(
-        "a PyTorch model", f"{_PACKAGE}.pytorch.importer:read", _ROOFLINE | {"training", "shapes", "device"}
+        "a PyTorch model",
+        f"{_PACKAGE}.pytorch.runtime:TorchRuntime",
+        _ROOFLINE | {"training", "shapes", "device"},
+        suffix=".pt2",
+        repeats_ops=True,
     ),
-    "onnx": Importer("an ONNX model", f"{_PACKAGE}.onnx.importer:read", _ROOFLINE | {"shapes"}),
-    "tflite": Importer("a TFLite model", f"{_PACKAGE}.tflite.importer:read", _ROOFLINE),
+    "onnx": Importer("an ONNX model", f"{_PACKAGE}.onnx.runtime:OnnxRuntime", _ROOFLINE | {"shapes"}, suffix=".onnx"),
+    "tflite": Importer(
+        "a TFLite model", f"{_PACKAGE}.tflite.runtime:TfliteRuntime", _ROOFLINE, suffix=".tflite", repeats_ops=True
+    ),
     "execution-trace": Importer(
         "an execution trace of PyTorch",
         f"{_PACKAGE}.execution_traces.importer:read",
@@ -65,12 +73,13 @@ _READABLE = (
 def read_model(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Import a model of any kind."""
     check_options(model, options)
-    read: Callable[[str, ImportOptions, Callable[[str], None]], CostGraph] = load(IMPORTERS[kind_of(model)].entry)
-    return with_imported(read(model, options, note), model, options)
+    importer = IMPORTERS[kind_of(model)]
+    found = load(importer.entry)(model, options, note)
+    return with_imported(found.graph(options.costs, note) if importer.suffix else found, model, options)
 
 
 def load(entry: str) -> Any:
-    """Import a function named as `module:function`."""
+    """Import what is named as `module:function` or `module:class`."""
     module, _, function = entry.partition(":")
     return getattr(import_module(module), function)
 

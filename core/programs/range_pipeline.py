@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..base.errors import UsageError
 from ..files.atomic import write_atomically
@@ -13,8 +14,8 @@ from ..report.result import Result
 from .imported import with_imported
 from .measurement import Measurement
 from .options import size_text
-from .pipeline import SEARCHING, Job, Observer, check_equal
-from .runners import Runner, load_runner
+from .pipeline import SEARCHING, Job, Observer, check_runs
+from .runtime import Runtime, load_runtime
 from .size_range import RangePlan, SizedGraph, plan_range
 
 
@@ -48,12 +49,12 @@ def optimize_range(job: Job, solve: Callable[[Problem], Result], observer: Obser
     if found is None:
         raise UsageError(f"{job.model}: no shape has a range")
     name, sizes = found
-    runners: dict[int, Runner] = {}
+    runtimes: dict[int, Runtime[Any]] = {}
 
     def read(size: int) -> CostGraph:
         options = replace(job.options, shapes={**job.options.shapes, name: size})
-        runners[size] = load_runner(job.model, options, observer.note if not runners else lambda text: None)
-        return with_imported(runners[size].graph(options.costs, lambda text: None), job.model, options)
+        runtimes[size] = load_runtime(job.model, options, observer.note if not runtimes else lambda text: None)
+        return with_imported(runtimes[size].graph(options.costs, lambda text: None), job.model, options)
 
     total = 3 + (job.repeats > 0)
     observer.on_stage(1, total, f"importing the program at {name} {sizes[0]} and {sizes[-1]}")
@@ -73,12 +74,12 @@ def optimize_range(job: Job, solve: Callable[[Problem], Result], observer: Obser
         observer.on_stage(3, total, f"running both orders at {name} {ends[0]} and {ends[1]}")
         for size in ends:
             orders = {methods[0]: list(plan.order)}
-            rows = runners[size].measure(graph.at(size), orders, job.repeats, observer.note, observer.on_run)
-            check_equal(f"{job.model} at {name}={size}", rows)
+            rows = runtimes[size].measure(graph.at(size), orders, job.repeats, observer.note, observer.on_run)
+            check_runs(f"{job.model} at {name}={size}", rows)
             measured[size] = tuple(rows)
     observer.on_stage(total, total, "comparing results, writing the program")
     for size in ends if not measured else ends[1:]:  # each compares results before it writes
-        runners[size].write(graph.at(size), list(plan.order), job.output, observer.note)
+        runtimes[size].write(graph.at(size), list(plan.order), job.output, observer.note)
     if job.schedule is not None:
         write_atomically(job.schedule, "".join(f"{graph.high.op_names[op]}\n" for op in plan.order))
     return OptimizedRange(name, plan, methods[0], measured)

@@ -11,7 +11,6 @@ from ..base.errors import OtherGraphError, UsageError
 from ..files.costgraph import with_marks_as_ops
 from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph.graph import CostGraph
-from ..model.unrolled import repeated_ops
 from ..model.verifier import verify
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
@@ -25,15 +24,6 @@ def problem_of(graph: CostGraph, order: Sequence[int]) -> Problem:
 def check_order(graph: CostGraph, order: Sequence[int]) -> None:
     """Have an order of a program's ops verified, in which some may run several times."""
     verify(problem_of(graph, order), Schedule.single_device(np.array(order)))
-
-
-def refuse_repeats(name: str, graph: CostGraph, order: Sequence[int]) -> None:
-    """Raise `UsageError` if ops run several times in an order of an ONNX model; the message names one."""
-    if again := repeated_ops(graph, order):
-        raise UsageError(
-            f"{name}: op {graph.op_label(again[0])} runs again in this schedule, and an ONNX file runs each node once; "
-            "solve without --recompute"
-        )
 
 
 def read_order(path: str, graph: CostGraph, *, force: bool = False) -> list[int]:

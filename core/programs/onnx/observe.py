@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 
 from ...base.errors import ProgramError
-from ..fresh_process import ask
+from ..fresh_process import answer, ask
 from ..options import Size
 from ..system_allocator import SystemAllocator
 from .costs import for_each_node, workspace_of
@@ -54,4 +52,4 @@ def run_once(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any])
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_once(**json.load(sys.stdin))))
+    answer(run_once)

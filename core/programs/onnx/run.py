@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import ProgramError
+from ..fresh_process import answer, digest
 from ..options import Size
 from ..system_allocator import SystemAllocator
 from ..timing import time_runs
@@ -78,11 +76,8 @@ def ordered_session(
 
 def digests(values: Sequence[NDArray[Any]]) -> list[str]:
     """Return what tells arrays apart: type, shape and all bits of each."""
-    return [
-        f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
-        for value in values
-    ]
+    return [digest(value.dtype, value.shape, np.ascontiguousarray(value).tobytes()) for value in values]
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_order(**json.load(sys.stdin))))
+    answer(run_order)

@@ -23,11 +23,10 @@ from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..accesses import StorageAccesses
-from ..options import ImportOptions
 from ..roofline import Roofline
 from .calls import given, is_random, tensors_in
 from .calls import written as written_by
-from .program import TorchProgram, load_program
+from .program import TorchProgram
 from .residents import Residents
 from .source_lines import node_label, sources_of
 from .tracing import fake_mode, fake_of
@@ -41,24 +40,6 @@ _SAME_FLOPS = {
 }
 # The mean or sum that these return keeps the memory of the losses that it sums up.
 _REDUCED_IN_PLACE = (aten.mse_loss, aten.smooth_l1_loss, aten.binary_cross_entropy, aten.soft_margin_loss)
-
-
-def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Import a `.pt2` file or `module:function`; see `load_program` and `graph_of`."""
-    program = load_program(model, options.training, options.plain_shapes, note, options.device)
-    return costed_graph(program, options, options.costs, note)
-
-
-def costed_graph(
-    program: TorchProgram, options: ImportOptions, costs: str, note: Callable[[str], None] = lambda text: None
-) -> CostGraph:
-    """Return a program as a graph with `costs` of the roofline that `options` give, or measured on its device."""
-    measured = None
-    if costs == "measured":
-        from .costs import measured_costs
-
-        measured = measured_costs(program, options.device)
-    return graph_of(program, Roofline(options.flops, options.memory_bandwidth), measured, note)
 
 
 def graph_of(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -14,6 +11,7 @@ import torch
 from torch.fx.graph import _custom_builtins
 from torch.utils._pytree import tree_leaves
 
+from .. import fresh_process
 from ..timing import time_runs
 from .allocator import peak_of
 from .replay import SEED
@@ -53,7 +51,7 @@ def digest(value: Any) -> str:
         return repr(value)
     value = value.detach().resolve_conj().resolve_neg()
     data = value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data.data).hexdigest()}"
+    return fresh_process.digest(value.dtype, value.shape, data.data)
 
 
 def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
@@ -67,7 +65,7 @@ def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
     torch.set_grad_enabled(grad)
     torch.manual_seed(SEED)
     results, peak = peak_of(lambda: module(*arguments), device)
-    report = {"peak": held_bytes(arguments) + peak, "digests": digests(results, arguments)}
+    report = {"peak": peak, "digests": digests(results, arguments)}
     del results, arguments  # before they are read again, for the first run may have written to them
     arguments, grad = torch.load(Path(path).parent / ARGUMENTS, weights_only=False)
 
@@ -80,4 +78,4 @@ def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_file(**json.load(sys.stdin))))
+    fresh_process.answer(run_file)

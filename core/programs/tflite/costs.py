@@ -6,9 +6,7 @@ with one operator alone the arena's head is what its tensors and its scratch buf
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import ProgramError
-from ..fresh_process import ask
+from ..fresh_process import answer, ask
 from .interpreter import MicroInterpreter
 from .planner import ALIGNMENT, aligned
 from .program import ONLINE, Subgraph, TfliteProgram, load_program
@@ -190,4 +188,4 @@ def _microseconds(program: TfliteProgram, at: int, room: int) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_each(**json.load(sys.stdin))))
+    answer(run_each)

@@ -11,11 +11,10 @@ from ...base.units import format_bytes
 from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
-from ..options import ImportOptions
 from ..roofline import Roofline
-from .costs import NO_COSTS, Costs, measured_costs
+from .costs import NO_COSTS, Costs
 from .planner import Scratch, aligned, called_head, head_of
-from .program import Operator, Subgraph, TfliteProgram, load_program
+from .program import Operator, Subgraph, TfliteProgram
 
 INPUTS = "inputs"
 """The op in which the caller writes the model's inputs, before every other."""
@@ -25,14 +24,6 @@ IN_PLACE = {"RESHAPE"}
 
 _STATEFUL = {"ASSIGN_VARIABLE", "CALL_ONCE", "READ_VARIABLE"}
 _RANDOM = {"MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"}
-
-
-def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Import a TFLite file as a computation graph."""
-    program = load_program(model)
-    costs = measured_costs(program, options.costs == "measured")
-    note_unknown(program, costs, note)
-    return graph_of(program, costs, Roofline(options.flops, options.memory_bandwidth))
 
 
 def note_unknown(program: TfliteProgram, costs: Costs, note: Callable[[str], None]) -> None:

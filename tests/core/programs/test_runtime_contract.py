@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from models.orders import random_order, write_schedule
 from schedopt.core.base.errors import FormatError, ScheduleError, UsageError
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
@@ -80,30 +82,6 @@ def output(program, tmp_path):
     return tmp_path / f"out{runtime_kind(program[0].model).suffix}"
 
 
-def random_order(graph, seed):
-    """Return a topological order."""
-    random, (pointers, predecessors) = np.random.default_rng(seed), graph.predecessors
-    waits = [set(predecessors[pointers[op] : pointers[op + 1]].tolist()) for op in range(graph.num_ops)]
-    order = []
-    while len(order) < graph.num_ops:
-        ready = [op for op in range(graph.num_ops) if op not in order and waits[op].issubset(order)]
-        order.append(int(random.choice(ready)))
-    return order
-
-
-def written_schedule(path, names, devices=1):
-    """Write the schedule JSON of an order; if there are several devices, ops are on them in turn."""
-    steps = [{"op": name, "device": at % devices} for at, name in enumerate(names)]
-    head = {"task": "memory", "devices": devices, "memory_limit": None, "bandwidth": None, "latency_us": 0.0}
-    totals = {"status": "feasible", "peak_memory_per_device": [0] * devices, "runtime_us": 0.0}
-    path.write_text(json.dumps({**head, **totals, "steps": steps}))
-    return str(path)
-
-
-def names_of(graph, order):
-    return [graph.op_names[op] for op in order]
-
-
 def kinds(names):
     """Return names without their numbers, which PyTorch gives anew when it reads a file."""
     return [re.sub(r"_\d+$", "", name) for name in names]
@@ -144,7 +122,11 @@ def test_what_is_written_runs_in_that_order_with_the_same_results(program, outpu
     notes = []
     runtime.write(graph, order, str(output), notes.append)
     again = load_runtime(str(output), ImportOptions(), ignore)
-    assert kinds(again.graph("roofline", ignore).op_names) == kinds(names_of(graph, order)) != kinds(graph.op_names)
+    assert (
+        kinds(again.graph("roofline", ignore).op_names)
+        == kinds(graph.op_names[op] for op in order)
+        != kinds(graph.op_names)
+    )
     assert list(again.results(None).values()) == list(runtime.results(None).values())
     assert [path.name for path in output.parent.iterdir()] == [output.name]
     assert all(note.startswith(str(output)) for note in notes)
@@ -162,7 +144,7 @@ def test_what_is_no_order_is_neither_written_nor_run(program, loaded, output, tm
     order = changed(graph.input_order.tolist())
     with pytest.raises(ScheduleError, match=message):
         runtime.write(graph, order, str(output), ignore)
-    schedule = written_schedule(tmp_path / "s.json", names_of(graph, order))
+    schedule = write_schedule(tmp_path / "s.json", graph, order)
     with pytest.raises(ScheduleError, match=message):
         measure(runtime.model, [schedule], 1, ImportOptions(), Observer())
     assert not output.exists()
@@ -171,14 +153,15 @@ def test_what_is_no_order_is_neither_written_nor_run(program, loaded, output, tm
 @pytest.mark.parametrize(
     ("names", "devices", "kind", "message"),
     [
-        (lambda graph: [f"other{op}" for op in range(graph.num_ops)], 1, FormatError, "of another model"),
+        (lambda graph: tuple(f"other{op}" for op in range(graph.num_ops)), 1, FormatError, "of another model"),
         (lambda graph: graph.op_names, 2, UsageError, "uses 2 devices, and a program runs on one"),
     ],
 )
 def test_schedules_of_other_models_or_devices_are_refused(program, loaded, tmp_path, names, devices, kind, message):
     runtime, graph = program
     output = tmp_path / f"out{runtime_kind(runtime.model).suffix}"
-    schedule = written_schedule(tmp_path / "s.json", names(graph), devices)
+    graph = replace(graph, op_names=names(graph))
+    schedule = write_schedule(tmp_path / "s.json", graph, graph.input_order, devices)
     with pytest.raises(kind, match=message):
         apply(runtime.model, schedule, str(output), ImportOptions(), ignore)
     with pytest.raises(kind, match=message):

@@ -15,13 +15,12 @@ from models.onnx_models import (  # noqa: E402
     branches,
     model_of,
     quantized,
-    random_order,
     save,
     value,
     with_control_flow,
     with_function,
-    write_schedule,
 )
+from models.orders import random_order, write_schedule  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 from schedopt.core.base.errors import FormatError, ProgramError, UsageError  # noqa: E402
 from schedopt.core.programs.imported import options_for  # noqa: E402
@@ -89,7 +88,7 @@ def test_opaque_nodes_are_ops_that_can_be_reordered(tmp_path, make, opaque):
     notes = []
     graph = read_model(path, ImportOptions(), notes.append)
     assert any(f"nodes are opaque ({opaque})" in note for note in notes)
-    order = random_order(graph, np.random.default_rng(0))
+    order = random_order(graph, 0)
     schedule = write_schedule(tmp_path / "s.json", graph, order)
     apply(path, schedule, str(tmp_path / "o.onnx"), ImportOptions(), print)
     (row,) = measure(str(tmp_path / "o.onnx"), [], 1, ImportOptions(), Observer(print))
@@ -114,7 +113,7 @@ def test_what_onnx_runtime_has_saved_is_scheduled(tmp_path):
     domains = {node.domain for node in onnx.load(tmp_path / "fused.onnx").graph.node}
     assert domains & {"com.microsoft", "com.microsoft.nchwc"}
     graph = read_model(str(tmp_path / "fused.onnx"), ImportOptions(), print)
-    schedule = write_schedule(tmp_path / "s.json", graph, random_order(graph, np.random.default_rng(1)))
+    schedule = write_schedule(tmp_path / "s.json", graph, random_order(graph, 1))
     rows = measure(str(tmp_path / "fused.onnx"), [schedule], 1, ImportOptions(), Observer(print))
     assert all(row.is_equal and abs(row.error) < 0.05 for row in rows)
     assert graph.runtime.min() >= 0
@@ -166,7 +165,7 @@ def test_the_model_is_overwritten_only_if_asked(tmp_path):
     path = save(tmp_path / "m.onnx", branches())
     before = Path(path).read_bytes()
     graph = read_model(path, ImportOptions(), print)
-    order = random_order(graph, np.random.default_rng(2))
+    order = random_order(graph, 2)
     schedule = write_schedule(tmp_path / "s.json", graph, order)
     (tmp_path / "hard.onnx").hardlink_to(path)
     for output in (path, str(tmp_path / "hard.onnx")):

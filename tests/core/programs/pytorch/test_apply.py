@@ -1,7 +1,6 @@
 """Programs in another order: bitwise the same results, or an error and no file."""
 
 import copy
-import json
 import re
 from operator import getitem
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from models import torch_models
-from models.torch_models import random_order
+from models.orders import random_order, write_schedule
 from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError, UsageError
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
@@ -27,15 +26,6 @@ from schedopt.core.programs.runtime import check_equal
 from schedopt.core.programs.schedule_order import check_order
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_leaves
-
-
-def write_schedule(path, graph, order):
-    """Write the schedule JSON of an order; peaks and times are not read."""
-    steps = [{"op": graph.op_names[op], "device": 0} for op in order]
-    head = {"task": "memory", "devices": 1, "memory_limit": None, "bandwidth": None, "latency_us": 0.0}
-    totals = {"status": "feasible", "peak_memory_per_device": [0], "runtime_us": 0.0}
-    path.write_text(json.dumps({**head, **totals, "steps": steps}))
-    return str(path)
 
 
 def names_of_ops(module):

@@ -9,6 +9,7 @@ pytest.importorskip("tflite_micro")
 
 import schedopt
 import tflite
+from models.orders import random_order
 from models.tflite_models import (
     Model,
     branches,
@@ -64,22 +65,6 @@ def saved(folder, model, name="model.tflite"):
 def loaded(path):
     runtime = load_runtime(path, ImportOptions(), lambda text: None)
     return runtime, runtime.graph("roofline", lambda text: None)
-
-
-def random_order(graph, seed):
-    """Some topological order."""
-    random = np.random.default_rng(seed)
-    pointers, predecessors = graph.predecessors
-    order = []
-    while len(order) < graph.num_ops:
-        done = set(order)
-        ready = [
-            op
-            for op in range(graph.num_ops)
-            if op not in done and done.issuperset(predecessors[pointers[op] : pointers[op + 1]].tolist())
-        ]
-        order.append(int(random.choice(ready)))
-    return order
 
 
 def described(data):

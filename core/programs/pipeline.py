@@ -14,7 +14,7 @@ from .imported import with_imported
 from .measurement import Measurement, OnRun
 from .memory_limit import check_limit
 from .options import ImportOptions
-from .runtime import Note, check_output, load_runtime, repeats_ops
+from .runtime import Note, check_output, check_repeats, load_runtime, repeats_ops
 from .schedule_order import one_device_order, read_order, read_program_schedule
 
 SEARCHING = "searching for an order"
@@ -49,8 +49,8 @@ class Job:
 
     def __post_init__(self) -> None:
         check_output(self.model, self.output, overwrite=self.overwrite)
-        if self.settings.recompute and not repeats_ops(self.model):
-            raise UsageError(f"{self.model}: an ONNX file runs each node once; leave out --recompute")
+        if self.settings.recompute:
+            check_repeats(self.model, "leave out --recompute")
         if self.schedule is not None:
             if self.schedule in (self.model, self.output):
                 raise UsageError(f"{self.schedule}: is the model or the output; name another file for the schedule")

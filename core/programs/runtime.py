@@ -102,11 +102,9 @@ class Runtime(ABC, Generic[Version]):
 
     def check(self, graph: CostGraph, order: Sequence[int]) -> None:
         """Raise `ScheduleError` unless this is an order of the program; `UsageError` if ops run again and may not."""
-        if (again := repeated_ops(graph, order)) and not repeats_ops(self.model):
-            raise UsageError(
-                f"{self.model}: op {graph.op_label(again[0])} runs again in this schedule, and an ONNX file runs each "
-                "node once; solve without --recompute"
-            )
+        if again := repeated_ops(graph, order):
+            runs_again = f"op {graph.op_label(again[0])} runs again in this schedule"
+            check_repeats(self.model, f"{runs_again}; solve without --recompute")
         check_order(graph, order)
 
     def write(self, graph: CostGraph, order: Sequence[int], output: str, note: Note) -> None:
@@ -195,6 +193,12 @@ def runtime_kind(model: str) -> Importer:
 def repeats_ops(model: str) -> bool:
     """Whether ops of a model may run again in what is written."""
     return runtime_kind(model).repeats_ops
+
+
+def check_repeats(model: str, remedy: str) -> None:
+    """Raise `UsageError` if ops of a model may not run again in what is written."""
+    if not repeats_ops(model):
+        raise UsageError(f"{model}: {runtime_kind(model).what} runs each node once; {remedy}")
 
 
 def load_runtime(model: str, options: ImportOptions, note: Note) -> Runtime[Any]:

@@ -164,7 +164,7 @@ def test_measuring_reads_orders_before_it_runs_anything(runtime, tmp_path):
 
 def test_an_onnx_model_has_no_ops_that_run_again(runtime):
     settings = ProblemSettings("runtime", memory_limit_share=0.5, recompute=True)
-    with pytest.raises(UsageError, match=r"^net.onnx: an ONNX file runs each node once; leave out --recompute$"):
+    with pytest.raises(UsageError, match=r"^net.onnx: an ONNX model runs each node once; leave out --recompute$"):
         job(settings=settings)
 
 

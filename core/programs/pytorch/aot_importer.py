@@ -28,24 +28,7 @@ _COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_m
 
 
 def aot_graph(name: str, module: fx.GraphModule, inputs: Sequence[Any], kept: Sequence[bool]) -> CostGraph:
-    """Return a graph of AOTAutograd as a `CostGraph`; its ops are named after the nodes.
-
-    Parameters
-    ----------
-    name
-        What errors call it.
-    module
-        The graph; it is not changed.
-    inputs
-        A tensor, real or fake, or a number per placeholder; sizes may be symbolic.
-    kept
-        Per placeholder whether the caller keeps it: what it gives away can be freed.
-
-    Raises
-    ------
-    ProgramError
-        If no fixed list of supported ops stands for it; the message names the node.
-    """
+    """Return a graph of AOTAutograd as a `CostGraph`; its ops are named after the nodes."""
     for node in module.graph.nodes:
         if isinstance(node.target, HigherOrderOperator):
             raise ProgramError(f"{name}: node '{node.name}' ({node.target}) runs a graph or an op of its own")

@@ -25,29 +25,16 @@ _NAMED = (enum.Enum, type, types.FunctionType, types.BuiltinFunctionType, OpOver
 
 
 class TensorFact(NamedTuple):
-    """What a trace depends on of a tensor.
-
-    Parameters
-    ----------
-    dtype, shape, device
-        As the tensor has them.
-    strides
-        Elements from one index to the next, per dimension; 0 where the size is 0 or 1 and no step is made.
-    requires_grad
-        Whether autograd follows it.
-    bits
-        Whether it is read conjugated, and negated.
-    shares
-        Which tensor before it has memory in common with it, and how; None if there is none.
-    """
+    """What a trace depends on of a tensor."""
 
     dtype: torch.dtype
     shape: torch.Size
     device: torch.device
+    # elements per dimension; 0 where the size is 0 or 1
     strides: tuple[int, ...]
     requires_grad: bool
-    bits: tuple[bool, bool] = (False, False)
-    shares: str | None = None
+    bits: tuple[bool, bool] = (False, False)  # read conjugated, read negated
+    shares: str | None = None  # which earlier tensor shares its memory, and how
 
 
 class PlainFact(NamedTuple):
@@ -114,35 +101,18 @@ def _layout(fact: TensorFact) -> str:
 
 
 class Inputs(NamedTuple):
-    """The inputs of a call, in the one form that each way to call has.
+    """The inputs of a call, in the one form that each way to call has."""
 
-    Parameters
-    ----------
-    args, kwargs
-        To call with: by place as far as that goes; what equals its default is left out.
-    leaves
-        Those of `(args, kwargs)`, in their order.
-    structure
-        How containers hold them.
-    facts
-        Of each leaf, by its name: `x`, `batch['ids']`.
-    """
-
+    # by place as far as possible; what equals its default is left out
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    leaves: list[Any]
+    leaves: list[Any]  # of `(args, kwargs)`
     structure: pytree.TreeSpec
-    facts: Facts
+    facts: Facts  # of each leaf, by its name: `x`, `batch['ids']`
 
 
 def bind(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
-    """Bind the inputs of a call by name, as Python does, and take their facts.
-
-    Raises
-    ------
-    UsageError
-        If an input is missing or unknown, or is neither a tensor nor a plain value nor a container of these.
-    """
+    """Bind the inputs of a call by name, as Python does, and take their facts."""
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -232,18 +202,10 @@ def _unknown(name: str, value: Any) -> str:
 
 
 class State(NamedTuple):
-    """What a trace depends on besides the inputs.
-
-    Parameters
-    ----------
-    facts
-        Of what is traced, a model say.
-    tensors
-        What it holds now that a program runs on: parameters and buffers, by name.
-    """
+    """What a trace depends on besides the inputs."""
 
     facts: Facts
-    tensors: Mapping[str, torch.Tensor]
+    tensors: Mapping[str, torch.Tensor]  # parameters and buffers, by name
 
 
 def autocast_devices() -> list[str]:

@@ -21,11 +21,10 @@ from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..accesses import StorageAccesses
-from ..options import ImportOptions
 from ..roofline import Roofline
 from .calls import given, is_random, tensors_in
 from .calls import written as written_by
-from .program import TorchProgram, load_program
+from .program import TorchProgram
 from .residents import Residents
 from .source_lines import node_label, sources_of
 from .torch_internals import SAME_FLOPS, FakeTensor, OpOverload, pytree, schema_of, storage_of
@@ -37,32 +36,6 @@ _KNOWN = ("aten", "prims")  # whose schemas say all that they do; another op may
 _REDUCED_IN_PLACE = (aten.mse_loss, aten.smooth_l1_loss, aten.binary_cross_entropy, aten.soft_margin_loss)
 
 
-def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Import a `.pt2` file or `module:function`; see `load_program` and `graph_of`.
-
-    Raises
-    ------
-    ProgramError
-        If the model cannot be loaded or traced, or has an op that is not supported; the message names it.
-    UsageError
-        If an option does not fit the model.
-    """
-    program = load_program(model, options.training, options.plain_shapes, note, options.device)
-    return costed_graph(program, options, options.costs, note)
-
-
-def costed_graph(
-    program: TorchProgram, options: ImportOptions, costs: str, note: Callable[[str], None] = lambda text: None
-) -> CostGraph:
-    """Return a program as a graph with `costs` of the roofline that `options` give, or measured on its device."""
-    measured = None
-    if costs == "measured":
-        from .costs import measured_costs
-
-        measured = measured_costs(program, options.device)
-    return graph_of(program, Roofline(options.flops, options.memory_bandwidth), measured, note)
-
-
 def graph_of(
     program: TorchProgram,
     roofline: Roofline | None = None,
@@ -70,26 +43,7 @@ def graph_of(
     note: Callable[[str], None] = lambda text: None,
     walk: type[Import] | None = None,
 ) -> CostGraph:
-    """Return the program as a graph whose every order gives the program's results, bit for bit.
-
-    Parameters
-    ----------
-    program
-        What to import; its order is the input order of the graph.
-    roofline
-        What runtimes follow from; views take no time, and workspaces are 0.
-    measured
-        Per op of the program its microseconds and workspace bytes, instead of the roofline.
-    note
-        Called with each remark worth showing.
-    walk
-        What turns its nodes into ops; by default `Import`.
-
-    Raises
-    ------
-    ProgramError
-        If an op is not supported; the message names its node.
-    """
+    """Return the program as a graph whose every order gives the program's results, bit for bit."""
     ops, residents = (walk or Import)(program, roofline or Roofline(), measured).run()
     if unused := sum(resident.size for resident in residents if resident.op < 0):
         note(f"{program.name}: {format_bytes(unused)} of parameters, buffers and inputs are never read and not counted")

@@ -32,15 +32,7 @@ log = logging.getLogger("schedopt.inductor")
 
 
 class PeakMemoryOrder(CustomSchedulerPass):  # type: ignore[misc]
-    """The pass: takes Inductor's kernels after fusion and returns them in the order they shall run.
-
-    Parameters
-    ----------
-    method, seconds
-        How to search, and for how long; by default what `SECONDS_PER_NODE` leaves.
-    graphs
-        Takes the records.
-    """
+    """The pass: takes Inductor's kernels after fusion and returns them in the order they shall run."""
 
     def __init__(self, method: str, seconds: float | None, graphs: list[OrderedGraph]) -> None:
         self.method, self.seconds, self.graphs = method, seconds, graphs

@@ -66,13 +66,7 @@ def containers(attributes: Mapping[str, Any], seen: set[int]) -> Iterator[tuple[
 
 
 class Attributes:
-    """The attributes that all modules of a model have, and its parameters, buffers and submodules.
-
-    Parameters
-    ----------
-    model
-        Any module.
-    """
+    """The attributes that all modules of a model have, and its parameters, buffers and submodules."""
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = dict(model.named_modules())

@@ -35,13 +35,7 @@ class SameTensor:
 
 
 class ModelGuard:
-    """The state of a model, read anew only where something of it was replaced since the last time.
-
-    Parameters
-    ----------
-    model
-        What is traced.
-    """
+    """The state of a model, read anew only where something of it was replaced since the last time."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -54,13 +48,7 @@ class ModelGuard:
         self._layouts: list[tuple[torch.Tensor, Any]] = []
 
     def state(self) -> State:
-        """Return facts of parameters, buffers, plain attributes, hooks and types of modules, and the tensors.
-
-        Raises
-        ------
-        UsageError
-            If a parameter is not initialised yet.
-        """
+        """Return facts of parameters, buffers, plain attributes, hooks and types of modules, and the tensors."""
         if self._state is None or not self._is_as_seen():
             facts, tensors = _read(self._model)
             self._state = State(tuple(fact for fact in facts if not self._is_written(fact[0])), tensors)

@@ -21,22 +21,10 @@ _PLAIN += (types.BuiltinFunctionType, np.ndarray, np.generic, torch.dtype, torch
 
 
 class PythonState:
-    """What a function can change: what it reaches through closures, globals, defaults, attributes and containers.
-
-    Parameters
-    ----------
-    function
-        Where to start.
-
-    Attributes
-    ----------
-    modules, optimizers
-        Those reached, with the name under which each was met.
-    tensors
-        The tensors reached.
-    """
+    """What a function can change: what it reaches through closures, globals, defaults, attributes and containers."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        # with the name under which each was met
         self.modules: list[tuple[str, nn.Module]] = []
         self.optimizers: list[tuple[str, torch.optim.Optimizer]] = []
         self.tensors: list[torch.Tensor] = []

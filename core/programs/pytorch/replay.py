@@ -34,13 +34,6 @@ class Replay:
     Before an op writes to memory that was given, that memory is copied, and what follows runs on the copy, which is
     dropped after its last use, too. So what was given stays as it is, whatever fails or interrupts the run, and hardly
     more is held than in a run in place: an optimizer updates one parameter after the other.
-
-    Parameters
-    ----------
-    name
-        What errors call the program.
-    module
-        Its graph; it is not changed.
     """
 
     def __init__(self, name: str, module: fx.GraphModule) -> None:
@@ -54,21 +47,7 @@ class Replay:
         self._forget(())
 
     def run(self, arguments: Sequence[Any], grad: bool) -> Any:
-        """Run once, with random numbers of a fixed seed, and return the results.
-
-        Parameters
-        ----------
-        arguments
-            What each placeholder stands for.
-        grad
-            Whether autograd is on: some ops give more results then (an LSTM layer what its backward needs), so a
-            training step, whose backward is ops of its own and whose arguments require no gradient, runs with it on.
-
-        Raises
-        ------
-        ProgramError
-            If a node fails; the message names it.
-        """
+        """Run once, with random numbers of a fixed seed, and return the results."""
         return_freed_memory()  # else a run needs what it needs beside the pieces that were left behind before
         self._forget(arguments)
         try:

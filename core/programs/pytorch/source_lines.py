@@ -44,21 +44,12 @@ _Exported = tuple[tuple[str, str], fx.Node]
 
 
 class Source(NamedTuple):
-    """Where a call comes from.
+    """Where a call comes from."""
 
-    Parameters
-    ----------
-    module
-        The path of the module that makes it, or in an update the name of the parameter; empty if there is none.
-    line
-        The line of the user's code, such as `model.py:31`; empty if none is known.
-    phase
-        `forward`, `backward` or `update`.
-    """
-
+    # path of the module, in an update the parameter's; empty if there is none
     module: str = ""
-    line: str = ""
-    phase: str = "forward"
+    line: str = ""  # of the user's code, such as `model.py:31`; empty if unknown
+    phase: str = "forward"  # `forward`, `backward` or `update`
 
 
 def source_of(node: fx.Node) -> Source:
@@ -74,15 +65,7 @@ def node_label(node: fx.Node) -> str:
 
 
 def with_sources(function: Callable[..., Any], modules: Mapping[str, nn.Module]) -> Callable[..., Any]:
-    """Return the function, to be traced by `make_fx`, so that the source of every node made meanwhile is recorded.
-
-    Parameters
-    ----------
-    function
-        What is traced.
-    modules
-        The modules that it may call, by their paths, as `dict(model.named_modules())`.
-    """
+    """Return the function, to be traced by `make_fx`, so that the source of every node made meanwhile is recorded."""
 
     def recorded(*args: Any) -> Any:
         mode = get_proxy_mode()
@@ -110,14 +93,6 @@ def sources_of(graph: fx.Graph, names: Sequence[str], roles: Sequence[str]) -> d
 
     What follows from a gradient or from the optimizer's state, and which no backward reads, is the update of the
     parameter whose name it gets.
-
-    Parameters
-    ----------
-    graph
-        A traced program.
-    names, roles
-        What its placeholders stand for; of what the optimizer keeps, the name is the parameter's and its own, as in
-        `encoder.weight.exp_avg`.
     """
     sources = {node: source_of(node) for node in graph.nodes if node.op == "call_function"}
     needed: set[fx.Node] = set()

@@ -50,13 +50,7 @@ class Held(NamedTuple):
 
 
 def check_flat(graph: fx.Graph, where: str) -> None:
-    """Check that one fixed list of ops stands for an exported graph.
-
-    Raises
-    ------
-    ProgramError
-        If it has control flow or a size that depends on values; the message names the node.
-    """
+    """Check that one fixed list of ops stands for an exported graph."""
     for node in graph.nodes:
         if isinstance(node.target, HigherOrderOperator) and str(node.target) not in _INLINED:
             raise ProgramError(
@@ -80,11 +74,6 @@ def trace(
 
     Calls that do nothing below autograd (`detach`) are left out. `source_of` says of each where it comes from; for
     this, `modules` are those that the function calls, by their paths.
-
-    Raises
-    ------
-    ProgramError
-        If there is control flow among them, or a size that depends on values.
     """
     mode = fake_mode(arguments)
     fakes = [fake_of(mode, value) for value in arguments]
@@ -147,21 +136,7 @@ def rename(node: fx.Node, name: str) -> None:
 
 @contextmanager
 def foreign_code(where: str, what: str) -> Iterator[None]:
-    """Turn what a model's own code, or PyTorch in tracing it, raises into one sentence.
-
-    Parameters
-    ----------
-    where
-        What errors call the model.
-    what
-        What cannot be done if something is raised.
-
-    Raises
-    ------
-    ProgramError
-        If the code within raises anything; the message names the line of the model's code. What was raised is its
-        `__context__`, which a traceback does not show.
-    """
+    """Turn what a model's own code, or PyTorch in tracing it, raises into one sentence."""
     try:
         yield
     except SchedoptError:

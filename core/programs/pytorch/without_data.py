@@ -29,13 +29,7 @@ def tensors_of(model: nn.Module) -> list[torch.Tensor]:
 
 
 def refuse_without_data(name: str, arguments: Iterable[Any]) -> None:
-    """Check that a program can be run, not only planned.
-
-    Raises
-    ------
-    ProgramError
-        If one of its arguments lacks data.
-    """
+    """Check that a program can be run, not only planned."""
     if lacks_data(list(arguments)):
         raise ProgramError(
             f"{name}: its tensors have no data (they are on the meta device, or were planned for a device that is not "
@@ -51,24 +45,7 @@ def placed(
     where: str,
     note: Callable[[str], None],
 ) -> Call:
-    """Return a model and its inputs on a device: moved there, or without data where there is none or no such device.
-
-    Parameters
-    ----------
-    model, args, kwargs
-        A model, and what it is called with.
-    device
-        `cpu` or `cuda`; None leaves them where they are.
-    where
-        What errors and remarks call the model.
-    note
-        Called with each remark worth showing.
-
-    Raises
-    ------
-    ProgramError
-        If the model cannot be moved or copied.
-    """
+    """Return a model and its inputs on a device: moved there, or without data where there is none or no such device."""
     absent = device == "cuda" and not torch.cuda.is_available()
     if absent:
         note(
@@ -88,11 +65,6 @@ def without_data(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     """Return a copy of a model and of its inputs in which all tensors are fakes of the CPU; no data is copied.
 
     A fake tensor knows its device, so PyTorch makes the calls that it makes there; on the meta device it makes others.
-
-    Raises
-    ------
-    ProgramError
-        If the model cannot be copied.
     """
     mode = fake_mode()
     storages: dict[int, torch.Tensor] = {}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..search.registry import METHODS, parameters_class
+from ..search.registry import METHODS, parameter_fields
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -87,10 +86,7 @@ def methods() -> MethodList:
             name,
             method.summary,
             method.source,
-            {
-                field.name: ParameterInfo(field.default, field.metadata["help"])
-                for field in dataclasses.fields(parameters_class(name))
-            },
+            {field.name: ParameterInfo(field.default, field.metadata["help"]) for field in parameter_fields(name)},
         )
         for name, method in METHODS.items()
     )

@@ -8,7 +8,7 @@ value in the same words.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ..base.errors import UsageError
@@ -69,15 +69,18 @@ class Parameters:
         return dataclasses.asdict(self)
 
 
-def types_of(kind: type[Any], names: Iterable[str], owner: str, what: str) -> dict[str, Any]:
+def types_of(
+    kind: type[Any], names: Iterable[str], owner: str, what: str, known: Sequence[str] | None = None
+) -> dict[str, Any]:
     """Return the type of every field of a dataclass, once it is clear that it has all these fields.
 
     Raises
     ------
     UsageError
-        If there is no field of one of the names; `owner` and `what` are what the message calls dataclass and field.
+        If a name is not one of `known`, by default all fields; `owner` and `what` are what the message calls dataclass
+        and field.
     """
-    known = [field.name for field in dataclasses.fields(kind)]
+    known = [field.name for field in dataclasses.fields(kind)] if known is None else known
     for name in names:
         if name not in known:
             near = nearest(name, known)
@@ -86,16 +89,22 @@ def types_of(kind: type[Any], names: Iterable[str], owner: str, what: str) -> di
     return get_type_hints(kind)
 
 
-def from_texts(kind: type[T], texts: dict[str, str], method: str) -> T:
-    """Build a parameters class from `name -> text`.
+def from_texts(
+    kind: type[T],
+    texts: dict[str, str],
+    method: str,
+    known: Sequence[str] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+) -> T:
+    """Build a parameters class from `name -> text`, whose names are among those known, and from fixed values.
 
     Raises
     ------
     UsageError
         If a name is unknown, a text is not of the field's type, or a value is refused.
     """
-    types = types_of(kind, texts, f"method '{method}'", "parameter")
-    values: dict[str, Any] = {}
+    types = types_of(kind, texts, f"method '{method}'", "parameter", known)
+    values = dict(fixed or {})
     for name, text in texts.items():
         read = str if get_origin(types[name]) is Literal else types[name]
         try:

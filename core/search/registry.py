@@ -1,4 +1,4 @@
-"""Every method by its one name; a new method is one file and one line here.
+"""Every method by its one name; a new method is one file and one line here, a preset of another method one line.
 
 Commands, help texts and the documentation know no method by name: they ask the registry.
 It imports no method, so that a help text costs nothing. The module of a method may define, beside its entry:
@@ -11,12 +11,13 @@ It imports no method, so that a help text costs nothing. The module of a method 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, fields
 from importlib import import_module
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Literal, NamedTuple
 
-from .parameters import Parameters
+from .parameters import Parameters, from_texts
 
 DEFAULT_METHOD = "auto"
 """Chosen where none is named."""
@@ -61,6 +62,8 @@ class Method(NamedTuple):
         How `schedopt train` finds what the method uses, and what it does there in one line: `grid_search` over the
         method's parameters, or the module whose `trainable(method)` describes its network's training; empty where
         nothing is trained.
+    base, fixed, takes
+        Of a preset; see `Preset`.
     """
 
     entry: str
@@ -78,10 +81,35 @@ class Method(NamedTuple):
     flags: tuple[str, ...] = ()
     trainer: str = ""
     training: str = ""
+    base: str = ""
+    fixed: Mapping[str, Any] = MappingProxyType({})
+    takes: tuple[str, ...] | None = None
+
+
+class Preset(NamedTuple):
+    """A method with some parameters fixed, under a name of its own.
+
+    Parameters
+    ----------
+    base
+        The method.
+    fixed
+        Its parameters that differ from the defaults.
+    summary, source
+        As in `Method`.
+    takes
+        Parameters that may be given; by default all that are not fixed.
+    """
+
+    base: str
+    fixed: Mapping[str, Any]
+    summary: str
+    source: str
+    takes: tuple[str, ...] | None = None
 
 
 _SOLVERS = "schedopt.core.solvers"
-METHODS: dict[str, Method] = {
+_LINES: dict[str, Method | Preset] = {
     "auto": Method(
         f"{_SOLVERS}.portfolio:solve",
         "The best of the methods below within the time limit; never worse than the input order",
@@ -153,12 +181,8 @@ METHODS: dict[str, Method] = {
         default_seconds=10.0,
         recomputation="only",
     ),
-    "fixed-order": Method(
-        f"{_SOLVERS}.recompute.fixed_order:solve",
-        "The annealing of recompute with the input order kept",
-        "ours",
-        default_seconds=10.0,
-        recomputation="only",
+    "fixed-order": Preset(
+        "recompute", {"order": "input"}, "The annealing of recompute with the input order kept", "ours"
     ),
     "checkpoint-segments": Method(
         f"{_SOLVERS}.recompute.checkpoint_segments:solve",
@@ -185,25 +209,20 @@ METHODS: dict[str, Method] = {
         default_devices=2,
     ),
     "heft": Method(
-        f"{_SOLVERS}.placements.list_schedulers:heft",
+        f"{_SOLVERS}.placements.list_schedulers:solve",
         "Earliest finish time by upward rank, with insertion: the field's list scheduler for different devices",
         "Topcuoglu et al. 2002",
         searches=False,
         default_devices=2,
     ),
-    "peft": Method(
-        f"{_SOLVERS}.placements.list_schedulers:peft",
+    "peft": Preset(
+        "heft",
+        {"rank": "optimistic"},
         "As heft, by what is left to do after an op on each device at the best",
         "Arabnejad and Barbosa 2014",
-        searches=False,
-        default_devices=2,
     ),
-    "cpop": Method(
-        f"{_SOLVERS}.placements.list_schedulers:cpop",
-        "As heft, with the critical path on one device",
-        "Topcuoglu et al. 2002",
-        searches=False,
-        default_devices=2,
+    "cpop": Preset(
+        "heft", {"rank": "critical-path"}, "As heft, with the critical path on one device", "Topcuoglu et al. 2002"
     ),
     "local-search": Method(
         f"{_SOLVERS}.placements.local_search:solve",
@@ -242,11 +261,12 @@ METHODS: dict[str, Method] = {
         trainer="grid_search",
         training="Search 648 settings of brkga, for brkga-tuned:settings=FILE (REGAL A.10).",
     ),
-    "brkga-tuned": Method(
-        f"{_SOLVERS}.placements.brkga_tuned:solve",
+    "brkga-tuned": Preset(
+        "brkga",
+        {"settings": "shipped"},
         "brkga with the parameters that a grid search chose for the task, by schedopt train brkga",
         "REGAL A.10",
-        default_evaluations=5000,
+        takes=("settings",),
     ),
     "regal": Method(
         "schedopt.policies.regal.solve:solve",
@@ -271,14 +291,11 @@ METHODS: dict[str, Method] = {
         trainer="schedopt.policies.regal.trainable",
         training="Train GAS, REGAL with an LSTM over a topological order for its network (REGAL 5.2).",
     ),
-    "idrs": Method(
-        "schedopt.policies.regal.idrs:solve",
+    "idrs": Preset(
+        "regal",
+        {"search": "random"},
         "regal with one generation: random search among what its network chooses",
         "REGAL 5.2",
-        several_devices_only=True,
-        default_evaluations=5000,
-        default_devices=2,
-        flags=("weights",),
     ),
     "direct": Method(
         "schedopt.policies.direct.solve:solve",
@@ -295,6 +312,23 @@ METHODS: dict[str, Method] = {
     ),
 }
 
+
+def _method(line: Method | Preset) -> Method:
+    """Return a line as a method: a preset is like its base, but not trained."""
+    if isinstance(line, Method):
+        return line
+    base = _LINES[line.base]
+    assert isinstance(base, Method)
+    method = base._replace(trainer="", training="", **line._asdict())
+    return method._replace(flags=tuple(flag for flag in base.flags if _is_taken(method, flag)))
+
+
+def _is_taken(method: Method, parameter: str) -> bool:
+    """Whether a parameter of the base may be given."""
+    return parameter not in method.fixed if method.takes is None else parameter in method.takes
+
+
+METHODS: dict[str, Method] = {name: _method(line) for name, line in _LINES.items()}
 
 FLAGS = {
     "decoder": "How brkga makes a schedule of its keys: queue (the paper's) or lazy.",
@@ -332,6 +366,22 @@ def parameters_class(name: str) -> type[Parameters]:
     """Import a method and return the class of its parameters."""
     kind: type[Parameters] = getattr(module_of(name), "Parameters", Parameters)
     return kind
+
+
+def parameter_fields(name: str) -> list[Field[Any]]:
+    """Import a method and return its parameters that may be given."""
+    return [field for field in fields(parameters_class(name)) if _is_taken(METHODS[name], field.name)]
+
+
+def parameters_of(name: str, **given: Any) -> Parameters:
+    """Import a method and return its parameters: some given, the others as they are by default."""
+    return parameters_class(name)(**{**METHODS[name].fixed, **given})
+
+
+def parsed_parameters(name: str, texts: dict[str, str]) -> Parameters:
+    """Import a method and return its parameters, some of them read from texts."""
+    known = [field.name for field in parameter_fields(name)]
+    return from_texts(parameters_class(name), texts, name, known, METHODS[name].fixed)
 
 
 def load(name: str) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, METHODS
+from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, method_names
 from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ..options import (
     BandwidthOption,
@@ -42,7 +42,7 @@ _OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Pyt
 def _one_more(incomplete: str) -> list[str]:
     """Return what the last of several methods may become, for shells to complete."""
     first, comma, _ = incomplete.rpartition(",")
-    return [f"{first}{comma}{name}" for name in METHODS]
+    return [f"{first}{comma}{name}" for name in method_names()]
 
 
 def compare(

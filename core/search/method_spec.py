@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..base.errors import UsageError
-from ..base.names import unknown
 from ..base.units import parse_count, parse_seconds
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
+from .method import Method
 from .parameters import Parameters
-from .registry import METHODS, Method, listed, methods_where, parameter_fields, parsed_parameters
+from .registry import METHODS, listed, method_of, methods_where, parameter_fields, parsed_parameters
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class MethodSpec:
     @property
     def method(self) -> Method:
         """The registry's line."""
-        return METHODS[self.name]
+        return method_of(self.name)
 
 
 def parse_method(text: str, **flags: str | None) -> MethodSpec:
@@ -57,8 +57,6 @@ def parse_method(text: str, **flags: str | None) -> MethodSpec:
         If the method or a parameter is unknown, or a value out of range.
     """
     name, *settings = text.strip().split(":")
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
     texts = _given_flags(name, flags)
     for setting in settings:
         key, equals, value = setting.partition("=")

@@ -23,7 +23,27 @@ WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def parameter(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
-    """Declare a field: its default, one line of help, and the range (inclusive) of its value."""
+    """Declare a field of a dataclass of parameters.
+
+    Parameters
+    ----------
+    default
+        Its default.
+    help
+        What it means, in one line.
+    low, high
+        The range of its value, both ends included; None by default, for no limit.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Parameters(schedopt.Parameters):
+    ...     tries: int = schedopt.parameter(10, "orders to try", low=1)
+    >>> Parameters(tries=0)
+    Traceback (most recent call last):
+    schedopt.core.base.errors.UsageError: tries must be at least 1, not 0
+    """
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high})
 
 
@@ -40,12 +60,19 @@ def _plain(number: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """Base of every method's parameters; this one has none.
+    """Base of the parameters of methods and generators; this one has none.
+
+    Derived classes are frozen dataclasses whose fields are made by `parameter`.
 
     Raises
     ------
     UsageError
         If a value is out of its field's range, or none of its choices.
+
+    Examples
+    --------
+    >>> schedopt.Parameters()
+    Parameters()
     """
 
     def __post_init__(self) -> None:
@@ -67,6 +94,15 @@ class Parameters:
     def identity(self) -> dict[str, Any]:
         """Return all that decides a run's result, as plain values."""
         return dataclasses.asdict(self)
+
+
+def check_declared(kind: type[Any]) -> None:
+    """Raise TypeError unless a class of another package is a dataclass of parameters that say what they are."""
+    if not (isinstance(kind, type) and issubclass(kind, Parameters) and "__dataclass_fields__" in vars(kind)):
+        raise TypeError(f"{kind!r} is not a dataclass derived from schedopt.Parameters")
+    for field in dataclasses.fields(kind):
+        if "help" not in field.metadata:
+            raise TypeError(f"field {field.name} of {kind.__name__} is not made by schedopt.parameter")
 
 
 def types_of(

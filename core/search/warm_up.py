@@ -15,7 +15,7 @@ from ..problem.machine import Machine
 from ..problem.problem import Problem, Task
 from ..problem.schedule import Schedule
 from .method_spec import MethodSpec, check_supported, parse_method
-from .registry import METHODS, load, module_of, parameters_of
+from .registry import METHODS, load, method_of, module_of, parameters_of
 from .search import Search
 
 EVALUATIONS = 20
@@ -80,7 +80,7 @@ def parts_of(name: str, problem: Problem, *, is_counted: bool, jobs: int = 1) ->
     module = module_of(name)
     if not hasattr(module, "parts"):
         return [name]
-    return [name if part == METHODS[name].base else part for part in module.parts(problem, is_counted, jobs)]
+    return [name if part == method_of(name).base else part for part in module.parts(problem, is_counted, jobs)]
 
 
 def _tiny_graph() -> CostGraph:

@@ -9,7 +9,7 @@ import typer
 
 from ..core.base.names import task_of
 from ..core.base.units import parse_count
-from ..core.search.registry import DEFAULT_METHOD, EXAMPLE, METHODS, listed, methods_where
+from ..core.search.registry import DEFAULT_METHOD, EXAMPLE, METHODS, listed, method_names, methods_where
 
 if TYPE_CHECKING:
     from .console import Talk
@@ -87,7 +87,7 @@ MethodOption = Annotated[
         "--method",
         "-m",
         help=f"One of `schedopt methods`, with parameters as in {EXAMPLE}.",
-        autocompletion=lambda: list(METHODS),
+        autocompletion=method_names,
     ),
 ]
 DevicesOption = Annotated[

@@ -9,9 +9,9 @@ import numpy as np
 
 from ..base.arrays import FloatArray, IndexArray, csr
 from ..base.errors import UsageError
+from ..kernels.cost_model import machine_arrays, new_scratch, new_timed_steps
 from ..kernels.placements.group_moves import Groups
 from ..kernels.placements.list_schedules import Greedy, place_order
-from ..kernels.placements.machine_model import machine_arrays, new_scratch, new_steps
 from ..kernels.placements.plans import Cost, MachineAim, Places, Plan, price_plan
 from ..problem.machine import distinct_devices
 from ..problem.problem import Problem
@@ -35,7 +35,7 @@ class Plans:
         self.ops, self.devices = problem.graph.num_ops, problem.devices
         self.arrays, self.machine = machine_arrays(problem)
         self.scratch = new_scratch(self.arrays, self.devices)
-        self.steps = new_steps(self.arrays, self.devices), new_steps(self.arrays, self.devices)
+        self.steps = new_timed_steps(self.arrays, self.devices), new_timed_steps(self.arrays, self.devices)
         self.own = first_home(self.graph)
         self.may_exceed = _may_exceed(problem)
         self.aim = self.aim_of(1.0, 1.0)

@@ -42,20 +42,7 @@ class MethodSpec:
 
 
 def parse_method(text: str, **flags: str | None) -> MethodSpec:
-    """Read `name` or `name:parameter=value:...`.
-
-    Parameters
-    ----------
-    text
-        The method as written.
-    flags
-        Parameters that the command line has an option for, as in `--decoder lazy`; None if not given.
-
-    Raises
-    ------
-    UsageError
-        If the method or a parameter is unknown, or a value out of range.
-    """
+    """Read `name` or `name:parameter=value:...`, with the parameters that options give, such as `--decoder lazy`."""
     name, *settings = text.strip().split(":")
     texts = _given_flags(name, flags)
     for setting in settings:

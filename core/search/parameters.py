@@ -108,14 +108,7 @@ def check_declared(kind: type[Any]) -> None:
 def types_of(
     kind: type[Any], names: Iterable[str], owner: str, what: str, known: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Return the type of every field of a dataclass, once it is clear that it has all these fields.
-
-    Raises
-    ------
-    UsageError
-        If a name is not one of `known`, by default all fields; `owner` and `what` are what the message calls dataclass
-        and field.
-    """
+    """Return the type of every field; UsageError for a name that is not known (`owner` has no `what`)."""
     known = [field.name for field in dataclasses.fields(kind)] if known is None else known
     for name in names:
         if name not in known:
@@ -132,13 +125,7 @@ def from_texts(
     known: Sequence[str] | None = None,
     fixed: Mapping[str, Any] | None = None,
 ) -> T:
-    """Build a parameters class from `name -> text`, whose names are among those known, and from fixed values.
-
-    Raises
-    ------
-    UsageError
-        If a name is unknown, a text is not of the field's type, or a value is refused.
-    """
+    """Build a parameters class from `name -> text`, whose names are among those known, and from fixed values."""
     types = types_of(kind, texts, f"method '{method}'", "parameter", known)
     values = dict(fixed or {})
     for name, text in texts.items():

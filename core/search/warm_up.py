@@ -23,17 +23,7 @@ LOOSE_LIMIT = 10**9
 
 
 def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, jobs: int = 1) -> None:
-    """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled.
-
-    Parameters
-    ----------
-    problem, spec
-        What is to be solved, and how.
-    evaluations
-        The budget of evaluations of the run, if it has one, beside that of the method itself; None by default.
-    jobs
-        The workers of the run; 1 by default.
-    """
+    """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled."""
     loose = LOOSE_LIMIT if problem.is_limited else None
     changes: dict[str, Any] = {"graph": _tiny_graph(), "memory_limit": loose, "runtime_limit": None}
     if not problem.is_plain:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Annotated
 
 import typer
@@ -68,12 +68,12 @@ def workers_of(backend: Backend, address: str | None, jobs: int | None, kept: Ca
         return
     from ..core.base.errors import ClusterError, WorkerRefusedError
     from ..core.base.parallel import using
-    from ..core.experiments.clusters.cluster import EXAMPLES, Cluster
+    from ..core.experiments.clusters import EXAMPLES, Cluster
 
     if address is None:
         examples = " or ".join(f"--address {example}" for example in EXAMPLES[backend.value])
         raise _misused(f"--backend {backend.value} needs the address of a cluster; give {examples}")
-    with Cluster(backend.value, address, jobs) as cluster, using(cluster):
+    with closing(Cluster(backend.value, address, jobs)) as cluster, using(cluster):
         try:
             yield cluster.size
         except WorkerRefusedError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, get_args
 import typer
 
 from ..core.search.options import Budget, ProblemOptions, Task
-from ..core.search.registry import EXAMPLE, METHODS
+from ..core.search.registry import EXAMPLE, method_names
 from .made_options import option_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ MethodOption = Annotated[
         "--method",
         "-m",
         help=f"One of `schedopt methods`, with parameters as in {EXAMPLE}.",
-        autocompletion=lambda: list(METHODS),
+        autocompletion=method_names,
     ),
 ]
 if TYPE_CHECKING:

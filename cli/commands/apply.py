@@ -63,7 +63,7 @@ def apply(
     from ...core.programs.importers import check_options
     from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import apply as apply_schedule
-    from ...core.programs.runners import check_output
+    from ...core.programs.runtime import check_output
     from ..console import Talk, write
 
     talk = Talk(quiet)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...core.experiments.options import CompareOptions
-from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, METHODS
+from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, method_names
 from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ..made_options import options_of, with_options
 from ..options import GraphsArgument, JsonFlag, QuietFlag, remark_bare_bytes
@@ -24,7 +24,7 @@ _PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture"}
 def _one_more(incomplete: str) -> list[str]:
     """Return what the last of several methods may become, for shells to complete."""
     first, comma, _ = incomplete.rpartition(",")
-    return [f"{first}{comma}{name}" for name in METHODS]
+    return [f"{first}{comma}{name}" for name in method_names()]
 
 
 def compare(

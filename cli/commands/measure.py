@@ -42,7 +42,7 @@ def measure(
     from ...core.programs.measurement import limit_sentences, time_sentences
     from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import measure as measure_schedules
-    from ...core.programs.runners import runner_kind
+    from ...core.programs.runtime import runtime_kind
     from ..console import Talk, complain, show, tell, write
     from ..progress import Stages
     from ..reports.measure import orders_document, table
@@ -50,7 +50,7 @@ def measure(
     talk = Talk(quiet)
     schedules = schedule or []
     given = given_options(training, shape, device)
-    runner_kind(model)
+    runtime_kind(model)
     check_options(model, ImportOptions(**given))
     options = options_for(schedules, given, talk.note)
     with Stages(talk, model) as stages:

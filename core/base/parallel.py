@@ -29,7 +29,7 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 
 
 class Pool(Protocol):
-    """Workers that are not processes of this machine, as `clusters.cluster.Cluster` has them."""
+    """Workers that are not processes of this machine, as `comparison.clusters.Cluster` has them."""
 
     @property
     def size(self) -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -13,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..fresh_process import ask
+from ..fresh_process import answer, ask
 from ..options import Size
 from ..system_allocator import SystemAllocator
 from .nodes import reads
@@ -31,17 +29,8 @@ def measured_costs(program: OnnxProgram) -> dict[str, tuple[float, int]]:
     The time is the median of `REPEATS` runs of the program in the file's order by ONNX Runtime's profiler, on one
     thread, with its arena and with weights packed in advance, as ONNX Runtime runs by default; a node alone would find
     its weights in the cache. One without a kernel, for which others run, is timed alone. The workspace is what the
-    node, run alone, holds at most beyond its results, by glibc's allocator. Both in a process of its own.
-
-    Returns
-    -------
-    dict
-        Microseconds and workspace bytes by name of the node.
-
-    Raises
-    ------
-    ProgramError
-        If ONNX Runtime cannot run a node.
+    node, run alone, holds at most beyond its results, by glibc's allocator. Both in a process of its own. Returned are
+    microseconds and bytes by name of the node.
     """
     costs = ask("onnx.costs", program.question)
     return {name: (microseconds, workspace) for name, (microseconds, workspace) in costs.items()}
@@ -86,23 +75,9 @@ def for_each_node(
     *,
     has_profile: bool = False,
 ) -> dict[str, Any]:
-    """Run the nodes one after the other, each in a session of its own, on what it gets when the program runs.
+    """Run each node in a session of its own, on what it gets when the program runs; return what `measure` says of it.
 
-    Parameters
-    ----------
-    program
-        Its types may be incomplete.
-    measure
-        Told a node's name, its session and its inputs; returns what it has to say of it, and its outputs.
-    keep
-        Told each value that a node gives, before the next one runs.
-    has_profile
-        Whether the sessions write a profile.
-
-    Returns
-    -------
-    dict
-        What `measure` says of each node, by name.
+    `measure` is told the node's name, session and inputs, and returns its outputs, too; `keep` is told each value.
     """
     constants = constant_tensors(program)
     values: Values = random_inputs(program)
@@ -146,4 +121,4 @@ def _time(session: Any, inputs: Values) -> tuple[float, list[NDArray[Any]]]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_each(**json.load(sys.stdin))))
+    answer(run_each)

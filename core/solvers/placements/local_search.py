@@ -12,17 +12,16 @@ from numpy.typing import NDArray
 from ...base.arrays import IndexArray
 from ...graph.graph import CostGraph
 from ...kernels.cost_model import new_state, new_steps
-from ...kernels.graph_arrays import graph_arrays
-from ...kernels.links import links_of
 from ...kernels.orders.priority_orders import greedy
+from ...kernels.placements.machine_model import machine_arrays
 from ...kernels.placements.sequences import new_due, run_sequence
 from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.parameters import parameter
-from ...search.plans import Plans
+from ...search.plans import Plans, objective_of
 from ...search.search import Search
 from ...search.tuned import shipped
-from .lazy_keys import aim_of, as_schedule
+from .lazy_keys import as_schedule
 
 Fitness = tuple[int, float]
 SECONDS_PER_OP = 1e-6
@@ -81,13 +80,13 @@ class _Walk:
         graph = self.problem.graph
         self.ops, self.devices = graph.num_ops, self.problem.devices
         self.predecessors, self.successors = graph.predecessors, graph.successors
-        self.aim = aim_of(self.problem)._replace(together=False)
-        self.arrays = graph_arrays(graph, self.devices)
+        self.aim = objective_of(self.problem)._replace(together=False)
+        self.arrays, self.machine = machine_arrays(self.problem)
         self.state, self.due = new_state(self.arrays, self.devices, self.aim.memory), new_due(self.arrays, self.devices)
         self.placement = self.state.placement
         self.order = np.empty(self.ops, np.int32)
         self.place = np.empty(self.ops, np.int32)
-        self.links, self.steps = links_of(self.problem), new_steps(self.arrays, self.devices)
+        self.steps = new_steps(self.arrays, self.devices)
 
     def restart(self) -> None:
         """Draw an order and a placement."""
@@ -105,8 +104,8 @@ class _Walk:
 
     def price(self) -> Fitness:
         """Price the schedule, count the evaluation, and offer it if it is the best so far."""
-        steps, _, peak, runtime = run_sequence(
-            self.arrays, self.state, self.due, self.order, self.aim, self.links, np.inf, self.steps
+        steps, _, _, peak, runtime = run_sequence(
+            self.arrays, self.state, self.due, self.order, self.aim, self.machine, np.inf, self.steps
         )
         self.search.evaluations += 1
         fitness = self.problem.fitness([peak], runtime)

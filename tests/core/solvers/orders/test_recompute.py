@@ -240,7 +240,9 @@ def test_two_levels_of_segments_reach_what_one_does_not():
 @pytest.mark.parametrize("method", sorted({*METHODS} - {*REPEATING}))
 def test_other_methods_refuse_in_a_sentence(method, diamond):
     problem = Problem(diamond, "runtime", memory_limit=26, recompute=True)
-    with pytest.raises(schedopt.UsageError, match=f"method '{method}' runs every op once; with recompute=True use auto"):
+    with pytest.raises(
+        schedopt.UsageError, match=f"method '{method}' runs every op once; with recompute=True use auto"
+    ):
         solve(problem, method)
 
 

@@ -92,15 +92,3 @@ def random_order(graph, seed):
             if waiting[later] == 0:
                 ready.append(later)
     return order
-
-
-class Largest(nn.Module):
-    """Returns a named tuple of PyTorch's own, which it cannot write to a file."""
-
-    def forward(self, x):
-        return (x + 1).topk(2)
-
-
-def largest():
-    """Return a model whose program cannot be saved."""
-    return Largest().eval(), torch.randn(3, 4)

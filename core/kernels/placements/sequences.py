@@ -317,7 +317,7 @@ def place_within(g: GraphArrays, position: Any, op: int, draw: float, homes: int
 
 
 @inlined
-def bar_of(energy: float, temperature: float, draw: float) -> float:
+def bar_of(energy: float, temperature: float, draw: float) -> Any:
     """Return what a move may cost at most, as Metropolis accepts it: the logarithm of a cost counts, not the cost."""
     return energy * (1.0 - draw) ** -temperature
 

@@ -1,0 +1,109 @@
+"""Faults put in by hand, one at a time, into a copy of this checkout: which of them fail a test?
+
+    python tests/bench/faults/run.py                  # all, some minutes: kernels with a fault are compiled again
+    python tests/bench/faults/run.py --only verifier  # those whose name has this word
+    python tests/bench/faults/run.py --check          # only whether each fault has its one place and its tests
+
+A fault of faults.yaml is found by its text, not by a path, and tests by the names of their files, so that both survive
+moves. Exits 1 if a fault is not found by its tests, or if these fail without it.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+PRODUCT = ("cli", "core", "policies", "datasets")
+LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "build", "docs", "*.egg-info")
+MOST_SECONDS = 600
+
+
+def place_of(fault, root):
+    """Return the one file that a fault's old text is in."""
+    found = [path for folder in PRODUCT for path in sorted((root / folder).rglob("*.py"))]
+    found = [path for path in found for _ in range(path.read_text().count(fault["old"]))]
+    if len(found) != 1:
+        sys.exit(f"'{fault['name']}': its old text is in {len(found)} places, not in one; change faults.yaml: {found}")
+    return found[0]
+
+
+def tests_of(fault, root):
+    """Return the tests of a fault as pytest takes them."""
+    named = []
+    for test in fault["tests"]:
+        file, colons, name = test.partition("::")
+        found = sorted((root / "tests").rglob(file))
+        if not found:
+            sys.exit(f"'{fault['name']}': there is no test file {file}; change faults.yaml")
+        named += [f"{path}{colons}{name}" for path in found]
+    return named
+
+
+def run_tests(root, tests, cache):
+    """Return the first failing test, or an empty text."""
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "--no-header", "--tb=no", *tests]
+    known = {
+        **os.environ,
+        "PYTHONPATH": str(root.parent),
+        "NUMBA_CACHE_DIR": str(cache),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    try:
+        done = subprocess.run(command, cwd=root, env=known, capture_output=True, text=True, timeout=MOST_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"nothing within {MOST_SECONDS} s"
+    if done.returncode == 0:
+        return ""
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return (failed or done.stdout.splitlines() or [done.stderr])[0].replace(str(root), "")
+
+
+def try_fault(fault, root, cache):
+    """Put a fault in, run its tests, and take it out; returns the test that fails."""
+    path = place_of(fault, root)
+    text = path.read_text()
+    path.write_text(text.replace(fault["old"], fault["new"]))
+    is_compiled = "kernels" in path.parts
+    own = Path(tempfile.mkdtemp()) if is_compiled else cache  # kernels inline others without a look at their files
+    try:
+        return run_tests(root, tests_of(fault, root), own)
+    finally:
+        path.write_text(text)
+        if is_compiled:
+            shutil.rmtree(own)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="WORD")
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    faults = yaml.safe_load(Path(__file__).with_name("faults.yaml").read_text())
+    chosen = [fault for fault in faults if arguments.only in fault["name"]]
+    missed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        root, cache = Path(folder) / "schedopt", Path(folder) / "numba"
+        shutil.copytree(ROOT, root, ignore=LEFT_OUT)
+        for fault in chosen:
+            place_of(fault, root), tests_of(fault, root)
+        if arguments.check:
+            return 0
+        every = sorted({test for fault in chosen for test in tests_of(fault, root)})
+        if failed := run_tests(root, every, cache):
+            sys.exit(f"without a fault: {failed}")
+        for fault in chosen:
+            failed = try_fault(fault, root, cache)
+            missed += not failed
+            print(f"{'found' if failed else 'NOT FOUND'}: {fault['name']}: {failed}", flush=True)
+    print(f"{len(chosen) - missed} of {len(chosen)} faults are found")
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

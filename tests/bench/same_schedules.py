@@ -87,6 +87,7 @@ SHIPPED = {  # name: tags
 }
 SMALL_LINK = ["--bandwidth", "1MB/s", "--latency", "5us"]
 LINK = ["--bandwidth", "10GB/s", "--latency", "5us"]
+SHARES = {"LIMIT": ("60%", "75%", "90%"), "LOOSE": ("80%", "92%", "98%")}
 MEMORY, RUNTIME = ["--task", "memory"], ["--task", "runtime"]
 
 
@@ -103,27 +104,27 @@ KINDS = {
     "memory-2": Kind([*MEMORY, "-d", "2"], ""),
     "memory-3-paid": Kind([*MEMORY, "-d", "3", "LINK"], ""),
     "memory-4": Kind([*MEMORY, "-d", "4"], ""),
-    "memory-2-limit": Kind([*MEMORY, "-d", "2", "--memory-limit", "70%"], ""),
-    "runtime-1-limit": Kind([*RUNTIME, "-d", "1", "--memory-limit", "85%"]),
+    "memory-2-limit": Kind([*MEMORY, "-d", "2", "LIMIT"], ""),
+    "runtime-1-limit": Kind([*RUNTIME, "-d", "1", "LOOSE"]),
     "runtime-2": Kind([*RUNTIME, "-d", "2"]),
     "runtime-4": Kind([*RUNTIME, "-d", "4"]),
     "runtime-2-paid": Kind([*RUNTIME, "-d", "2", "LINK"]),
     "runtime-4-paid": Kind([*RUNTIME, "-d", "4", "LINK"]),
     "runtime-3-latency": Kind([*RUNTIME, "-d", "3", "--latency", "20us"]),
-    "runtime-2-limit": Kind([*RUNTIME, "-d", "2", "--memory-limit", "60%"]),
-    "runtime-4-limit-paid": Kind([*RUNTIME, "-d", "4", "LINK", "--memory-limit", "45%"]),
+    "runtime-2-limit": Kind([*RUNTIME, "-d", "2", "LIMIT"]),
+    "runtime-4-limit-paid": Kind([*RUNTIME, "-d", "4", "LINK", "LIMIT"]),
     "equal memory-2": Kind([*MEMORY, "--machine", "equal-2"], ""),
     "equal runtime-2": Kind([*RUNTIME, "--machine", "equal-2"]),
     "equal runtime-2-paid": Kind([*RUNTIME, "--machine", "equal-2-paid"]),
     "equal runtime-4-paid": Kind([*RUNTIME, "--machine", "equal-4-paid"]),
-    "equal runtime-2-limit": Kind([*RUNTIME, "--machine", "equal-2", "--memory-limit", "60%"]),
+    "equal runtime-2-limit": Kind([*RUNTIME, "--machine", "equal-2", "LIMIT"]),
     "gpu-and-cpu memory": Kind([*MEMORY, "--machine", "gpu-and-cpu"]),
     "gpu-and-cpu runtime": Kind([*RUNTIME, "--machine", "gpu-and-cpu"]),
     "two-gpus memory": Kind([*MEMORY, "--machine", "two-gpus"]),
     "two-gpus runtime": Kind([*RUNTIME, "--machine", "two-gpus"]),
     "phone memory": Kind([*MEMORY, "--machine", "phone"]),
     "phone runtime": Kind([*RUNTIME, "--machine", "phone"]),
-    "phone runtime-limit": Kind([*RUNTIME, "--machine", "phone", "--memory-limit", "50%"]),
+    "phone runtime-limit": Kind([*RUNTIME, "--machine", "phone", "LIMIT"]),
     "crossed runtime": Kind([*RUNTIME, "--machine", "crossed"]),
     "pinned runtime": Kind([*RUNTIME, "--machine", "gpu-and-cpu", "--pins", "from-graph"], "mixed"),
     "op-times runtime": Kind([*RUNTIME, "--machine", "crossed", "--op-times", "TIMES"], "mixed"),
@@ -133,21 +134,21 @@ KINDS = {
     "homes runtime-4-replicate": Kind([*RUNTIME, "-d", "4", "LINK", "--replicate"], "homes"),
     "homes runtime-2-limit": Kind([*RUNTIME, "-d", "2", "LINK", "--memory-limit", "80%"], "homes"),
     "homes phone runtime": Kind([*RUNTIME, "--machine", "phone", "--replicate"], "homes"),
-    "recompute-limit-70": Kind(["--recompute", "--memory-limit", "70%"], "timed", "repeating"),
-    "recompute-limit-90": Kind(["--recompute", "--memory-limit", "90%"], "timed", "repeating"),
+    "recompute-limit": Kind(["--recompute", "LOOSE"], "timed", "repeating"),
     "recompute-overhead": Kind(["--recompute", "--max-overhead", "10%"], "timed", "repeating"),
     "addresses memory-1": Kind([*MEMORY, "-d", "1", "--addresses"], "few", "ordering"),
     "addresses memory-2": Kind([*MEMORY, "-d", "2", "--addresses", "--align", "16"], "unshared few"),
     "addresses runtime-2": Kind(
         [*RUNTIME, "-d", "2", "LINK", "--addresses", "--memory-limit", "80%"], "timed unshared few"
     ),
-    "addresses recompute": Kind(["--recompute", "--memory-limit", "85%", "--addresses"], "timed few", "repeating"),
+    "addresses recompute": Kind(["--recompute", "LOOSE", "--addresses"], "timed few", "repeating"),
     "python memory-2": Kind([*MEMORY, "-d", "2"], ""),
     "python runtime-3-paid": Kind([*RUNTIME, "-d", "3", "LINK"]),
     "python phone runtime": Kind([*RUNTIME, "--machine", "phone"]),
-    "python recompute": Kind(["--recompute", "--memory-limit", "80%"], "timed", "repeating"),
+    "python recompute": Kind(["--recompute", "LOOSE"], "timed", "repeating"),
 }
-"""`LINK` is a bandwidth and a latency that fit the graph's bytes; `python` kinds go through `schedopt.solve`."""
+"""`LINK` is a bandwidth and a latency that fit the graph's bytes, `LIMIT` and `LOOSE` a memory limit by the seed;
+`python` kinds go through `schedopt.solve`, and a `homes` kind needs a graph with residents."""
 
 MACHINES = {
     "equal-2": "devices: [{name: a, memory: 1TB}, {name: b, memory: 1TB}]\ndefault_link: {}\n",
@@ -374,7 +375,7 @@ def methods_of(kind):
     few = 1 if kind.startswith("python") else 2
     yield from ((method, few) for method in EXACT[named])
     if named == "repeating":
-        yield from ((method, 5 * few) for method in ALONE[named])
+        yield from ((method, 8 * few) for method in ALONE[named])
         return
     if named == "ordering":
         yield from ((method, 5 * few) for method in ALONE[named])
@@ -431,7 +432,7 @@ def fast_cells(graphs, cells):
 
 
 def spread_over_kinds(cells, count):
-    """Return so many cells, of every kind as many as there are."""
+    """Return so many cells, one of every kind in turn."""
     rng, by_kind = random.Random(SEED), defaultdict(list)
     for cell in sorted(cells, key=lambda c: rng.random()):
         by_kind[cell.kind].append(cell)
@@ -463,6 +464,8 @@ def options_of(cell, graph, folder):
     for option in KINDS[cell.kind].options:
         if option == "LINK":
             found += SMALL_LINK if size == "small" else LINK
+        elif option in SHARES:
+            found += ["--memory-limit", SHARES[option][cell.seed % 3]]
         elif option == "TIMES":
             found.append(graph.path.with_suffix(".csv"))
         elif found and found[-1] == "--machine":
@@ -634,9 +637,9 @@ def write(path, arguments):
         graphs = make_graphs(folder)
         document["graphs"] = {g.name: hashlib.sha256(g.path.read_bytes()).hexdigest()[:16] for g in graphs.values()}
         document["public"], document["help"] = public_signatures(), help_texts()
-        first = set(fast_cells(graphs, draw_cells(graphs)))
-        cells = sorted(chosen_cells(graphs, arguments), key=lambda cell: cell not in first)
-        cells = [cell for cell in cells if str(cell) not in document["cells"]]
+        cells = [cell for cell in chosen_cells(graphs, arguments) if str(cell) not in document["cells"]]
+        first = set(fast_cells(graphs, cells))
+        cells = sorted(spread_over_kinds(cells, len(cells)), key=lambda cell: cell not in first)
         print(f"{len(cells):,} cells of {len(graphs)} graphs; {len(document['cells']):,} are there", flush=True)
         context = multiprocessing.get_context("spawn")
         with context.Pool(arguments.jobs, begin, (graphs, folder)) as pool:

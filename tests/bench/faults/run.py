@@ -4,8 +4,8 @@
     python tests/bench/faults/run.py --only verifier  # those whose name has this word
     python tests/bench/faults/run.py --check          # only whether each fault has its one place and its tests
 
-A fault of faults.yaml is found by its text, not by a path, and tests by the names of their files, so that both survive
-moves. Exits 1 if a fault is not found by its tests, or if these fail without it.
+The place of a fault is found by its text, and a test by its name, so that both survive moves of files. Exits 1 if a
+fault fails none of its tests, or if one fails without it.
 """
 
 import argparse
@@ -21,7 +21,6 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 PRODUCT = ("cli", "core", "policies", "datasets")
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "build", "docs", "*.egg-info")
-MOST_SECONDS = 600
 
 
 def place_of(fault, root):
@@ -36,32 +35,25 @@ def place_of(fault, root):
 def tests_of(fault, root):
     """Return the tests of a fault as pytest takes them."""
     named = []
-    for test in fault["tests"]:
-        file, colons, name = test.partition("::")
-        found = sorted((root / "tests").rglob(file))
+    for name in fault["tests"]:
+        found = [path for path in sorted((root / "tests").rglob("test_*.py")) if f"def {name}(" in path.read_text()]
         if not found:
-            sys.exit(f"'{fault['name']}': there is no test file {file}; change faults.yaml")
-        named += [f"{path}{colons}{name}" for path in found]
+            sys.exit(f"'{fault['name']}': there is no test {name}; change faults.yaml")
+        named += [f"{path}::{name}" for path in found]
     return named
 
 
 def run_tests(root, tests, cache):
     """Return the first failing test, or an empty text."""
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "--no-header", "--tb=no", *tests]
-    known = {
-        **os.environ,
-        "PYTHONPATH": str(root.parent),
-        "NUMBA_CACHE_DIR": str(cache),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    try:
-        done = subprocess.run(command, cwd=root, env=known, capture_output=True, text=True, timeout=MOST_SECONDS)
-    except subprocess.TimeoutExpired:
-        return f"nothing within {MOST_SECONDS} s"
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "--no-header", "--tb=no", "-m", "", *tests]
+    known = {"PYTHONPATH": str(root.parent), "NUMBA_CACHE_DIR": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=root, env={**os.environ, **known}, capture_output=True, text=True)
     if done.returncode == 0:
         return ""
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return (failed or done.stdout.splitlines() or [done.stderr])[0].replace(str(root), "")
+    if done.returncode != 1 or not failed:
+        sys.exit(f"tests cannot be run: {done.stdout}{done.stderr}")
+    return failed[0].replace(str(root), "")
 
 
 def try_fault(fault, root, cache):

@@ -75,13 +75,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="WORD")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--folder", type=Path, help="keep the copy and its compiled kernels here, and use them again")
     arguments = parser.parse_args()
     faults = yaml.safe_load(Path(__file__).with_name("faults.yaml").read_text())
     chosen = [fault for fault in faults if arguments.only in fault["name"]]
     missed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        root, cache = Path(folder) / "schedopt", Path(folder) / "numba"
-        shutil.copytree(ROOT, root, ignore=LEFT_OUT)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary)
+        root, cache = folder / "schedopt", folder / "numba"
+        if not root.exists():
+            shutil.copytree(ROOT, root, ignore=LEFT_OUT)
         for fault in chosen:
             place_of(fault, root), tests_of(fault, root)
         if arguments.check:

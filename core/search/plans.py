@@ -27,7 +27,7 @@ class Plans:
     Parameters
     ----------
     problem
-        One that is not `is_plain`.
+        What is scheduled.
     """
 
     def __init__(self, problem: Problem) -> None:

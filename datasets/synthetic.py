@@ -26,13 +26,7 @@ _COSTS_HELP = "runtimes from the sizes of inputs-outputs (A.1.4), or of outputs 
 
 
 def parse_models(text: str) -> tuple[Model, ...]:
-    """Parse names of models, separated by commas.
-
-    Raises
-    ------
-    UsageError
-        If there is no such model.
-    """
+    """Parse names of models, separated by commas, or raise UsageError."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in MODELS:
@@ -41,13 +35,7 @@ def parse_models(text: str) -> tuple[Model, ...]:
 
 
 def parse_costs(name: str) -> Costs:
-    """Return `name` as the kind of costs that it is.
-
-    Raises
-    ------
-    UsageError
-        If there is no such kind.
-    """
+    """Return `name` as the kind of costs that it is, or raise UsageError."""
     for costs in COSTS:
         if costs == name:
             return costs
@@ -61,11 +49,6 @@ class SyntheticParameters(Parameters):
     Graph i comes from model i modulo their number, so that they are mixed evenly. The runtime of an op in
     microseconds is the bytes it touches times 1 + r, r ~ N(0, noise_std): its inputs and outputs as A.1.4
     says, or its outputs as in the authors' example file.
-
-    Raises
-    ------
-    UsageError
-        If a value is out of range.
     """
 
     nodes_low: int = parameter(50, "fewest ops, source and sink not counted", low=1)
@@ -120,17 +103,6 @@ def synthetic_graph(
 
     Control edges lead from the source, which has no outputs; the edges to the sink follow the rule of the
     others. Ops are in the random ordering that gave the edges their direction.
-
-    Parameters
-    ----------
-    parameters
-        Parameters of the family.
-    model
-        The random graph model.
-    rng
-        Source of every random choice.
-    name
-        Name of the graph; `synthetic` by default.
     """
     nodes = int(rng.integers(parameters.nodes_low, parameters.nodes_high + 1))
     producers = _directed_edges(parameters, model, nodes, rng)

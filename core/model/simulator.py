@@ -128,7 +128,8 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     if reason != FINE:
         raise ScheduleError(f"{graph.name}: step {wrong} runs before its inputs are on its device")
     if used < problem.devices:
-        peak, clock = (np.pad(values, (0, problem.devices - used)) for values in (peak, clock))
+        more = (0, problem.devices - used)
+        peak, clock = np.pad(peak, more), np.pad(clock, more)
     return Simulation(peak, clock, memory, start, end)
 
 

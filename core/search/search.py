@@ -84,6 +84,15 @@ class Search:
         instead.
     notes
         What the user should know of the run: a sentence each, of which none is needed when all goes well.
+
+    Examples
+    --------
+    A method offers schedules or orders until it must stop:
+
+    >>> def solve(search, parameters):
+    ...     graph = search.problem.graph
+    ...     while not search.must_stop():
+    ...         search.offer_order(graph.input_order)
     """
 
     def __init__(

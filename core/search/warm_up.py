@@ -15,7 +15,7 @@ from ..problem.machine import Machine
 from ..problem.problem import Problem, Task
 from ..problem.schedule import Schedule
 from .method_spec import MethodSpec, check_supported, parse_method
-from .registry import METHODS, load, module_of, parameters_class
+from .registry import METHODS, load, method_of, module_of, parameters_of
 from .search import Search
 
 EVALUATIONS = 20
@@ -23,17 +23,7 @@ LOOSE_LIMIT = 10**9
 
 
 def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, jobs: int = 1) -> None:
-    """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled.
-
-    Parameters
-    ----------
-    problem, spec
-        What is to be solved, and how.
-    evaluations
-        The budget of evaluations of the run, if it has one, beside that of the method itself; None by default.
-    jobs
-        The workers of the run; 1 by default.
-    """
+    """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled."""
     loose = LOOSE_LIMIT if problem.is_limited else None
     changes: dict[str, Any] = {"graph": _tiny_graph(), "memory_limit": loose, "runtime_limit": None}
     if not problem.is_plain:
@@ -43,7 +33,7 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, 
     for part in parts_of(spec.name, problem, is_counted=bool(spec.evaluations or evaluations), jobs=jobs):
         prepare = getattr(module_of(part), "warm_up", None)
         search = Search(tiny if prepare is None else prepare(tiny), max_evaluations=EVALUATIONS, lower_bound=-1.0)
-        load(part)(search, spec.parameters if part == spec.name else parameters_class(part)())
+        load(part)(search, spec.parameters if part == spec.name else parameters_of(part))
         assert search.best is not None
     if not problem.is_plain:
         return
@@ -78,8 +68,9 @@ def _can_solve(spec: MethodSpec, problem: Problem) -> bool:
 def parts_of(name: str, problem: Problem, *, is_counted: bool, jobs: int = 1) -> list[str]:
     """Return the methods that a method may use for this problem: itself, unless its module has `parts`."""
     module = module_of(name)
-    parts: list[str] = module.parts(problem, is_counted, jobs) if hasattr(module, "parts") else [name]
-    return parts
+    if not hasattr(module, "parts"):
+        return [name]
+    return [name if part == method_of(name).base else part for part in module.parts(problem, is_counted, jobs)]
 
 
 def _tiny_graph() -> CostGraph:

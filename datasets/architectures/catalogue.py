@@ -17,17 +17,7 @@ from .unet import fits, unet
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network.
-
-    Parameters
-    ----------
-    build
-        Makes the graph, called with its name and the variant.
-    size
-        Height and width of its images as published, in pixels.
-    smallest
-        Height and width of the smallest image that leaves every layer at least one pixel.
-    """
+    """A network: what makes its graph, its published image size, and the smallest possible one, in pixels."""
 
     build: Callable[[str, Variant], CostGraph]
     size: int

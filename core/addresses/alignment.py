@@ -10,13 +10,7 @@ DEFAULT_ALIGNMENT = 64
 
 
 def alignment_of(addresses: bool, align: int | str | None) -> int | None:
-    """Return the alignment that is asked for, bytes; None if no addresses are.
-
-    Raises
-    ------
-    UsageError
-        If it is not from 1 to 2^31, or given without addresses.
-    """
+    """Return the alignment that is asked for, bytes; None if no addresses are."""
     if not isinstance(addresses, bool):
         raise UsageError(f"addresses is true or false, not {addresses!r}")
     if align is None:

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from .core.problem.schedule import Schedule
     from .core.programs.pytorch.inductor_hook import inductor
     from .core.report.result import Result
+    from .core.search.method import Method
+    from .core.search.parameters import Parameters, parameter
+    from .core.search.search import Search
 
 __all__ = [
     "Comparison",
@@ -46,14 +49,17 @@ __all__ = [
     "GraphBuilder",
     "GraphError",
     "Machine",
+    "Method",
     "OtherGraphError",
     "PackedBuffers",
+    "Parameters",
     "Problem",
     "ProgramError",
     "Result",
     "SchedoptError",
     "Schedule",
     "ScheduleError",
+    "Search",
     "TrainingError",
     "UnknownNameError",
     "UsageError",
@@ -67,6 +73,7 @@ __all__ = [
     "methods",
     "optimize",
     "pack",
+    "parameter",
     "pareto",
     "read_graph",
     "read_machine",
@@ -101,6 +108,9 @@ _MODULES = {
     "problem.schedule": ["Schedule"],
     "programs.pytorch.inductor_hook": ["inductor"],
     "report.result": ["Result"],
+    "search.method": ["Method"],
+    "search.parameters": ["Parameters", "parameter"],
+    "search.search": ["Search"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

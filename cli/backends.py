@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -22,14 +22,14 @@ BackendOption = Annotated[
     Backend, typer.Option("--backend", help="loky: processes here. dask, ray: the workers of the cluster at --address.")
 ]
 AddressOption = Annotated[
-    Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+    str | None,
     typer.Option(
         "--address",
         help="Of the cluster: tcp://HOST:8786 for dask; ray://HOST:10001, or auto on one of its nodes, for ray.",
     ),
 ]
 ClusterJobsOption = Annotated[
-    Optional[int],  # noqa: UP045
+    int | None,
     typer.Option(
         "--jobs",
         "-j",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -62,7 +62,12 @@ def _say_what_it_takes(param: Any, ctx: Any) -> None:
             param._get_number_range_help_str = lambda: None  # type: ignore[method-assign]
 
 
-def lazy_group(help: str, load: Callable[[], typer.Typer]) -> typer.Typer:
+def lazy_group(
+    help: str,
+    load: Callable[[], typer.Typer],
+    more: Callable[[], Iterable[str]] = tuple,
+    make: Callable[[str], Any] | None = None,
+) -> typer.Typer:
     """Return a group without subcommands yet.
 
     Parameters
@@ -71,6 +76,9 @@ def lazy_group(help: str, load: Callable[[], typer.Typer]) -> typer.Typer:
         Of the group.
     load
         Makes its subcommands; called once, when they are listed or one is run.
+    more, make
+        Names other subcommands, when they are listed or a name is not one of the above, and makes one; by default there
+        are none.
     """
 
     class LazyGroup(FlowingGroup):
@@ -81,5 +89,13 @@ def lazy_group(help: str, load: Callable[[], typer.Typer]) -> typer.Typer:
         @cached_property
         def commands(self) -> dict[str, Any]:  # type: ignore[override]
             return get_group(load()).commands  # type: ignore[return-value]
+
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(dict.fromkeys((*self.commands, *more())))
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            if cmd_name not in self.commands and make is not None and cmd_name in more():
+                self.commands[cmd_name] = make(cmd_name)
+            return super().get_command(ctx, cmd_name)
 
     return typer.Typer(cls=LazyGroup, no_args_is_help=True, help=help)

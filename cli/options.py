@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..core.base.names import task_of
 from ..core.base.units import parse_count
-from ..core.search.registry import DEFAULT_METHOD, EXAMPLE, METHODS, listed, methods_where
+from ..core.search.registry import DEFAULT_METHOD, EXAMPLE, METHODS, listed, method_names, methods_where
 
 if TYPE_CHECKING:
     from .console import Talk
@@ -87,17 +87,17 @@ MethodOption = Annotated[
         "--method",
         "-m",
         help=f"One of `schedopt methods`, with parameters as in {EXAMPLE}.",
-        autocompletion=lambda: list(METHODS),
+        autocompletion=method_names,
     ),
 ]
 DevicesOption = Annotated[
-    Optional[int],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+    int | None,
     typer.Option(
         "--devices", "-d", help=f"Devices, 1 to 64. (default: 1 for memory; 2 for {_methods_on_two_devices()})"
     ),
 ]
 MemoryLimitOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         "--memory-limit",
         help="Bytes per device, e.g. 16GiB, or a share of the input order's peak, e.g. 60%. (default: none)",
@@ -113,7 +113,7 @@ RecomputeFlag = Annotated[
     ),
 ]
 MaxOverheadOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         "--max-overhead",
         help="With --recompute: how much of the time of all ops may be added for the least peak, e.g. 10%. "
@@ -122,7 +122,7 @@ MaxOverheadOption = Annotated[
     ),
 ]
 BandwidthOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         "--bandwidth",
         help="Bytes per second between devices, e.g. 10GB/s. (default: infinite)",
@@ -139,7 +139,7 @@ LatencyOption = Annotated[
 ]
 _EVALUATIONS, _TIME_LIMIT = "Budget of complete schedules priced, e.g. 5000 or 1e4.", "Wall time per run, e.g. 10s."
 EvaluationsOption = Annotated[
-    Optional[int],  # noqa: UP045
+    int | None,
     typer.Option(
         "--evaluations",
         parser=_evaluations,
@@ -148,15 +148,15 @@ EvaluationsOption = Annotated[
     ),
 ]
 SearchEvaluationsOption = Annotated[
-    Optional[int],  # noqa: UP045
+    int | None,
     typer.Option("--evaluations", parser=_evaluations, metavar="<int>", help=f"{_EVALUATIONS} (default: no limit)"),
 ]
 TimeLimitOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--time-limit", "-t", help=f"{_TIME_LIMIT} (default: {_default_time_limits()}, else none)"),
 ]
 SearchTimeOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         "--time-limit",
         "-t",
@@ -165,7 +165,7 @@ SearchTimeOption = Annotated[
 ]
 """Of commands that choose the methods themselves, and search more than once."""
 MachineOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         "--machine",
         metavar="FILE",
@@ -174,7 +174,7 @@ MachineOption = Annotated[
     ),
 ]
 OpTimesOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         "--op-times",
         metavar="FILE",
@@ -184,7 +184,7 @@ OpTimesOption = Annotated[
     ),
 ]
 PinsOption = Annotated[
-    Optional[Pins],  # noqa: UP045
+    Pins | None,
     typer.Option(
         "--pins",
         help="from-graph: ops stay on the devices that the graph names. (default: none)",
@@ -208,7 +208,7 @@ AddressesFlag = Annotated[
     ),
 ]
 AlignOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         "--align",
         help="With --addresses: what offsets are multiples of, e.g. 16 or 4KiB. (default: 64)",

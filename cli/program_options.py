@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -17,11 +17,11 @@ _TRAINING = (
 )
 _DEVICE = "Where a PyTorch program runs: cpu or cuda. (default: cpu)"
 TrainingOption = Annotated[
-    Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+    str | None,
     typer.Option("--training", help=_TRAINING),
 ]
 ShapeOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Option(
         "--shape",
         metavar="NAME=VALUE",
@@ -30,15 +30,15 @@ ShapeOption = Annotated[
     ),
 ]
 ProgramDeviceOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--device", help=_DEVICE),
 ]
 ScheduleTrainingOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--training", help=_TRAINING.replace("none)", "the schedule's, else none)")),
 ]
 ScheduleDeviceOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--device", help=_DEVICE.replace("cpu)", "the schedule's, else cpu)")),
 ]
 _DIGITS = 15

@@ -10,7 +10,6 @@ A page says where a table goes:
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
 import re
@@ -24,7 +23,7 @@ import schedopt
 import typer
 from schedopt.cli.main import app
 from schedopt.core.search.parameters import written_range
-from schedopt.core.search.registry import METHODS, parameters_class
+from schedopt.core.search.registry import METHODS, parameter_fields
 from typer.models import ArgumentInfo
 
 DOCS = Path(__file__).parent
@@ -169,7 +168,7 @@ def parameters_table(name: str) -> str:
     ]
     if known := ", ".join(said for said, holds in limits if said and holds):
         text += f"\n\nUse: {known}."
-    fields = dataclasses.fields(parameters_class(name))
+    fields = parameter_fields(name)
     if not fields:
         return f"{text}\n\nNo parameters."
     rows = [

@@ -26,6 +26,7 @@ def test_the_public_names():
         *("read_graph", "write_graph", "read_schedule", "from_networkx", "to_networkx", "import_model"),
         *("solve", "compare", "verify", "optimize", "inductor", "methods", "fit", "diff", "pareto", "__version__"),
         *("pack", "PackedBuffers"),
+        *("Method", "Parameters", "Search", "parameter"),
         *("SchedoptError", "UsageError", "GraphError", "FormatError", "UnknownNameError", "OtherGraphError"),
         *("ScheduleError", "TrainingError", "ProgramError"),
     }

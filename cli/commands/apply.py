@@ -54,7 +54,7 @@ def apply(
 ) -> None:
     """Write a model with its ops in the order of a schedule, after a run that gave bitwise equal results.
 
-    A schedule on several devices gives an ONNX model and its partition into streams, or a PyTorch model's device map.
+    A schedule on several devices gives a PyTorch model's device map.
     """
     from json import dumps
 
@@ -63,7 +63,7 @@ def apply(
     from ...core.programs.importers import check_options
     from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import apply as apply_schedule
-    from ...core.programs.runners import check_output
+    from ...core.programs.runtime import check_output
     from ..console import Talk, write
 
     talk = Talk(quiet)

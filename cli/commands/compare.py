@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, METHODS
+from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, method_names
 from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ..options import (
     BandwidthOption,
@@ -36,13 +36,12 @@ if TYPE_CHECKING:
     from ..progress import Bar
 
 _PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture"}
-_OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
 
 def _one_more(incomplete: str) -> list[str]:
     """Return what the last of several methods may become, for shells to complete."""
     first, comma, _ = incomplete.rpartition(",")
-    return [f"{first}{comma}{name}" for name in METHODS]
+    return [f"{first}{comma}{name}" for name in method_names()]
 
 
 def compare(
@@ -57,7 +56,7 @@ def compare(
         ),
     ] = COMPARED_METHODS,
     reference: Annotated[
-        _OptionalText, typer.Option("--reference", help="The method to compare with. (default: the first)")
+        str | None, typer.Option("--reference", help="The method to compare with. (default: the first)")
     ] = None,
     task: TaskOption = "memory",
     devices: DevicesOption = None,
@@ -79,7 +78,7 @@ def compare(
     address: AddressOption = None,
     per_graph: Annotated[bool, typer.Option("--per-graph", help="Print a row per graph as well.")] = False,
     output: Annotated[
-        _OptionalText,
+        str | None,
         typer.Option(
             "--output",
             "-o",
@@ -87,13 +86,13 @@ def compare(
         ),
     ] = None,
     plot: Annotated[
-        _OptionalText,
+        str | None,
         typer.Option(
             "--plot", help="Draw performance profiles, improvements, and quality against time to a .png, .svg or .pdf."
         ),
     ] = None,
     resume: Annotated[
-        _OptionalText,
+        str | None,
         typer.Option("--resume", help="Keep finished runs in this .jsonl file, and skip those it has already."),
     ] = None,
     json: JsonFlag = False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,7 @@ def diff(
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="What it is compared with, likewise.")],
     graph: Annotated[
-        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        str | None,
         typer.Option("--graph", "-g", help="The graph that both are schedules of. (default: both are graphs)"),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Tensors to list, the largest.")] = 20,

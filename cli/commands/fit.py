@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -16,16 +16,16 @@ def fit(
         typer.Argument(metavar="MODEL", help="A CostGraphDef file, or what import takes, such as module:function."),
     ],
     memory: Annotated[
-        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        str | None,
         typer.Option("--memory", "-m", help="Memory of each device, e.g. 8GiB; this or --sram is needed."),
     ] = None,
     sram: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--sram", help="The same as data sheets of microcontrollers write it: 256K is 256 KiB."),
     ] = None,
     devices: Annotated[int, typer.Option("--devices", "-d", min=1, max=64, help="The most devices to try.")] = 1,
     batch: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--batch",
             metavar="NAME",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,7 +27,7 @@ def import_model(
         ),
     ],
     output: Annotated[
-        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        str | None,
         typer.Option(
             "--output",
             "-o",
@@ -46,20 +46,20 @@ def import_model(
         ),
     ] = "roofline",
     flops: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--flops", help="FLOPs per second of the roofline, e.g. 100G. (default: 1T)"),
     ] = None,
     memory_bandwidth: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--memory-bandwidth", help="Of the roofline, e.g. 50GB/s. (default: 100GB/s)"),
     ] = None,
     device: ProgramDeviceOption = None,
     default_size: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--default-size", help="Bytes of a node without a size, e.g. 4KiB. (DOT, node-link JSON)"),
     ] = None,
     graph: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--graph", help="Which graph, where MODEL holds several. (Inductor)"),
     ] = None,
     json: JsonFlag = False,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from ...core.search.registry import METHODS
+from ...core.search.registry import method_names
 from ..options import JsonFlag, QuietFlag
 
 
 def methods(
     name: Annotated[
-        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        str | None,
         typer.Argument(
             metavar="NAME",
             help="One of the methods, to see what each of its parameters means.",
-            autocompletion=lambda: list(METHODS),
+            autocompletion=method_names,
         ),
     ] = None,
     json: JsonFlag = False,
@@ -26,8 +26,7 @@ def methods(
     from json import dumps
 
     from ...core.api.methods import methods
-    from ...core.base.names import unknown
-    from ...core.search.registry import EXAMPLE
+    from ...core.search.registry import EXAMPLE, method_of
     from ..console import show, tell, write
 
     known = methods()
@@ -38,9 +37,8 @@ def methods(
         show(known.table())
         tell(f"What the parameters of each mean: schedopt methods NAME. Set them as in --method {EXAMPLE}")
         return
-    method = next((method for method in known if method.name == name), None)
-    if method is None:
-        raise unknown("method", name, [method.name for method in known])
+    method_of(name)
+    method = next(method for method in known if method.name == name)
     if json:
         write(dumps(known.document()[known.index(method)], indent=1))
         return

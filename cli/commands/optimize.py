@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, Optional
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -45,7 +45,7 @@ def optimize(
     ],
     training: TrainingOption = None,
     memory_limit: Annotated[
-        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        str | None,
         typer.Option(
             "--memory-limit",
             help="Bytes, e.g. 16GiB, or a share of program order's peak, e.g. 60%; exit code 1 if it is not kept. "
@@ -67,12 +67,12 @@ def optimize(
     no_measure: Annotated[bool, typer.Option("--no-measure", help="Do not run both orders.")] = False,
     repeats: RepeatsOption = 5,
     schedule: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--schedule", help="Write the schedule as JSON to this file, too."),
     ] = None,
     overwrite: OverwriteModelFlag = False,
     plot: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--plot", help="Draw both orders: .png, .svg or .pdf, .html page, .json trace."),
     ] = None,
     json: JsonFlag = False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -18,7 +18,7 @@ def pack(
         ),
     ],
     align: Annotated[
-        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        str | None,
         typer.Option(
             "--align", help="What every offset is a multiple of, e.g. 64. (default: the file's alignment, or 1)"
         ),
@@ -29,7 +29,7 @@ def pack(
         bool, typer.Option("--check", help="Only verify the offsets that the file has: exit 0 if they hold, else 1.")
     ] = False,
     output: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--output", "-o", help="Write the buffers with their offsets as CSV to this file."),
     ] = None,
     json: JsonFlag = False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ...core.experiments.pareto.front import ParetoFront
 
 _PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture", ".html": "a page with the table"}
-_OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
 
 def pareto(
@@ -50,23 +49,23 @@ def pareto(
     backend: BackendOption = Backend.loky,
     address: AddressOption = None,
     output: Annotated[
-        _OptionalText,
+        str | None,
         typer.Option("--output", "-o", help="Write .csv (a row per point) or .json (settings, points and bounds)."),
     ] = None,
     plot: Annotated[
-        _OptionalText,
+        str | None,
         typer.Option(
             "--plot", help="Draw the front and the bound: .png, .svg or .pdf, or a .html page with the table."
         ),
     ] = None,
     schedules: Annotated[
-        _OptionalText,
+        str | None,
         typer.Option(
             "--schedules", metavar="FOLDER", help="Write the schedule of each point there: 1.json is the first row."
         ),
     ] = None,
     resume: Annotated[
-        _OptionalText,
+        str | None,
         typer.Option("--resume", help="Keep finished searches in this .jsonl file, and skip those it has already."),
     ] = None,
     json: JsonFlag = False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def plot(
     graph: GraphArgument,
     schedules: Annotated[
-        Optional[list[str]],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        list[str] | None,
         typer.Argument(
             metavar="SCHEDULE",
             help=f"{SCHEDULE_HELP} Or {INPUT} for the graph's own order. (default: {INPUT})",
         ),
     ] = None,
     output: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--output",
             "-o",
@@ -34,7 +34,7 @@ def plot(
         ),
     ] = None,
     kind: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--kind",
             help="Of picture: memory, gantt or arena. (default: gantt for several devices)",

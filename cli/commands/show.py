@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +23,7 @@ def show(
         ),
     ],
     schedule: Annotated[
-        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        str | None,
         typer.Argument(metavar="SCHEDULE", help=f"Show what is alive at its peak. {SCHEDULE_HELP}"),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Holders of memory to list at the peak.")] = 20,

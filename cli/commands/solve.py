@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -59,19 +59,19 @@ def solve(
     graph: GraphArgument,
     method: MethodOption = DEFAULT_METHOD,
     decoder: Annotated[
-        Optional[str],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+        str | None,
         typer.Option("--decoder", help=FLAGS["decoder"], rich_help_panel=_LEARNED, autocompletion=_choices("decoder")),
     ] = None,
     decode: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--decode", help=FLAGS["decode"], rich_help_panel=_LEARNED, autocompletion=_choices("decode")),
     ] = None,
     width: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--width", help=FLAGS["width"], rich_help_panel=_LEARNED),
     ] = None,
     weights: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--weights", help=FLAGS["weights"], rich_help_panel=_LEARNED),
     ] = None,
     task: TaskOption = "memory",
@@ -92,16 +92,16 @@ def solve(
     seed: SeedOption = 0,
     jobs: JobsOption = 1,
     initial: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--initial", help="Schedule to start from; the result is never worse. (any method that searches)"),
     ] = None,
     force: ForceFlag = False,
     output: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--output", "-o", help="Write the schedule as JSON to this file."),
     ] = None,
     plot: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--plot", help="Draw the schedule beside the input order: .png, .svg or .pdf, .html page, .json trace."
         ),

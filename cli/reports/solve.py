@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def remark(talk: Talk, result: Result) -> None:
     """Say on standard error what the table cannot."""
     from ...core.report.reference import feasible_reference_value
-    from ...core.search.registry import METHODS
+    from ...core.search.registry import method_of
 
     problem = result.problem
     for note in result.notes:
@@ -28,7 +28,7 @@ def remark(talk: Talk, result: Result) -> None:
         better = "the input order" if problem.is_plain else "the input order on one device"
         talk.note(f"{better} is better than what this method found; --method auto never returns worse")
     if not result.is_repeatable:
-        remedy = "; --evaluations repeats exactly" if METHODS[result.method].counts_evaluations else ""
+        remedy = "; --evaluations repeats exactly" if method_of(result.method).counts_evaluations else ""
         talk.note(f"time ended or steered the search, so the same seed may give another result{remedy}")
     if result.is_feasible or problem.recompute:
         return

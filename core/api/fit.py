@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from ..programs.options import Size
-    from ..programs.tflite.runner import TfliteRunner
+    from ..programs.tflite.runtime import TfliteRuntime
 
 Progress = Callable[[str], None]
 
@@ -152,9 +152,9 @@ class _Question:
         if self.confirm:
             if not isinstance(self.model, (str, os.PathLike)) or self.is_graph:
                 raise UsageError("a run in a new process needs a model in a file or as module:function")
-            from ..programs.runners import runner_kind
+            from ..programs.runtime import runtime_kind
 
-            runner_kind(os.fspath(self.model))
+            runtime_kind(os.fspath(self.model))
         if batch is not None and (self.is_graph or not isinstance(self.model, (str, os.PathLike))):
             raise UsageError("the largest batch is found for an .onnx or .pt2 file, or module:function")
         if batch is not None and self.arenas is not None:
@@ -171,14 +171,14 @@ class _Question:
         return isinstance(self.model, CostGraph)
 
     @cached_property
-    def arenas(self) -> TfliteRunner | None:
+    def arenas(self) -> TfliteRuntime | None:
         """The program, if its runtime keeps all that it has in one arena, which then is what must fit."""
         if not isinstance(self.model, (str, os.PathLike)) or kind_by_name(os.fspath(self.model)) != "tflite":
             return None
         from ..programs.options import ImportOptions
-        from ..programs.runners import load_runner
+        from ..programs.runtime import load_runtime
 
-        return cast("TfliteRunner", load_runner(os.fspath(self.model), ImportOptions(**self.options), self.note))
+        return cast("TfliteRuntime", load_runtime(os.fspath(self.model), ImportOptions(**self.options), self.note))
 
     def fit(self) -> Fit:
         """Try every way."""
@@ -317,15 +317,15 @@ class _Question:
     def _measured(self, result: Result, sizes: Mapping[str, int]) -> list[int]:
         """Run the model in program order and in another one, each in a new process; return both peaks in bytes."""
         from ..programs.options import ImportOptions
-        from ..programs.runners import load_runner
+        from ..programs.runtime import load_runtime
 
         model = os.fspath(self.model)
         options = ImportOptions(**{**self.options, "shapes": {**self.options["shapes"], **sizes}})
         self.progress("running it to measure its peak")
-        runner = self.arenas or load_runner(model, options, self.note)
-        graph = runner.graph("measured", _silent)
+        runtime = self.arenas or load_runtime(model, options, self.note)
+        graph = runtime.graph("measured", _silent)
         order = result.schedule.op_order().tolist()
-        rows = runner.measure(graph, {"the order found": order}, 1, self.note, lambda *_: None)
+        rows = runtime.measure(graph, {"the order found": order}, 1, self.note, lambda *_: None)
         if len(rows) < 2:  # Ctrl-C keeps what is done, which tells nothing here
             raise KeyboardInterrupt
         if not all(row.is_equal for row in rows):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..search.registry import METHODS, parameters_class
+from ..base.errors import UsageError
+from ..search.registry import method_names, method_of, parameter_fields
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -72,6 +72,8 @@ class MethodList(tuple[MethodInfo, ...]):
 def methods() -> MethodList:
     """Return every method with what it does, where it is from, and its parameters with their defaults.
 
+    Those of other packages come last; where one cannot be used, its summary says why.
+
     Returns
     -------
     MethodList
@@ -82,15 +84,13 @@ def methods() -> MethodList:
     >>> [method.name for method in schedopt.methods()][:2]
     ['auto', 'input']
     """
-    return MethodList(
-        MethodInfo(
-            name,
-            method.summary,
-            method.source,
-            {
-                field.name: ParameterInfo(field.default, field.metadata["help"])
-                for field in dataclasses.fields(parameters_class(name))
-            },
-        )
-        for name, method in METHODS.items()
-    )
+    return MethodList(map(_info, method_names()))
+
+
+def _info(name: str) -> MethodInfo:
+    try:
+        method = method_of(name)
+    except UsageError as error:
+        return MethodInfo(name, str(error), "not usable", {})
+    parameters = {field.name: ParameterInfo(field.default, field.metadata["help"]) for field in parameter_fields(name)}
+    return MethodInfo(name, method.summary, method.source, parameters)

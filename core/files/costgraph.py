@@ -180,7 +180,8 @@ def _looks_like_text(data: bytes) -> bool:
 
 def _parse_text(text: str, where: str) -> Any:
     from google.protobuf import text_format
-    from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
+
+    from .cost_graph_pb2 import CostGraphDef
 
     try:
         return text_format.Parse(text, CostGraphDef())
@@ -190,14 +191,15 @@ def _parse_text(text: str, where: str) -> Any:
 
 def _reason(error: Exception) -> str:
     """Return what protobuf's text parser says, without the source line that it quotes."""
-    text = str(error).replace('"tensorboard.', '"').splitlines()[0]
+    text = str(error).replace('"schedopt.', '"').splitlines()[0]
     text = re.sub(r"\d{50,}", lambda number: f"a number of {len(number[0]):,} digits", text)
     return re.sub(r"^(\d+):(\d+) : (?:'.*': )?", r"line \1, column \2: ", text)
 
 
 def _parse_binary(data: bytes, where: str) -> Any:
     from google.protobuf.message import DecodeError
-    from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
+
+    from .cost_graph_pb2 import CostGraphDef
 
     try:
         message = CostGraphDef.FromString(data)
@@ -287,7 +289,7 @@ def _written_nodes(graph: CostGraph) -> Iterator[Node]:
 
 
 def _binary(graph: CostGraph) -> bytes:
-    from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
+    from .cost_graph_pb2 import CostGraphDef
 
     message = CostGraphDef()
     for written in _written_nodes(graph):

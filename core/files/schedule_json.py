@@ -16,7 +16,7 @@ from ..base.errors import FormatError, OtherGraphError, ScheduleError, UnknownNa
 from ..graph.graph import CostGraph
 from ..model.address_verifier import verify_addresses
 from ..model.lifetimes import freed_after
-from ..model.simulator import Simulation, step_starts
+from ..model.simulator import Simulation
 from ..model.verifier import StepClaim, Totals, verify
 from ..problem.addresses import Addresses
 from ..problem.machine import Machine
@@ -51,7 +51,7 @@ _REMARKS: dict[str, tuple[type, ...]] = {
 def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation) -> list[dict[str, Any]]:
     """Return the `steps` of a schedule: what runs where, when, and which tensors it is the last to need."""
     graph = problem.graph
-    starts, ends = step_starts(problem, schedule, simulation).tolist(), simulation.step_end.tolist()
+    starts, ends = simulation.step_start.tolist(), simulation.step_end.tolist()
     steps: list[dict[str, Any]] = []
     columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
     for number, (item, source, target) in enumerate(columns):
@@ -145,7 +145,7 @@ class LoadedSchedule:
         """Compare the status and the lower bound with what the schedule takes."""
         name, problem, bound = self.problem.graph.name, self.problem, self.lower_bound
         if self.status in _EXCEEDED:  # a bound on those that keep the limit says nothing of this one
-            if problem.keeps_limits(totals.peak_per_device, totals.runtime):
+            if problem.is_feasible(totals.peak_per_device, totals.runtime):
                 raise ScheduleError(f"{name}: the schedule claims to be {self.status}, but no memory limit is exceeded")
             return
         if bound is None:

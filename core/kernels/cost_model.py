@@ -1,4 +1,10 @@
-"""The cost model, one step at a time (REGAL A.4): shared by the simulator and by every decoder."""
+"""The cost model: devices as arrays, a schedule one step at a time, and when steps run where transfers overlap ops.
+
+Steps are taken in their order, each as early as it can be. An op waits for its device and its inputs. A blocking
+transfer waits for both of its devices, so what happens on a device happens in the order of the steps (REGAL A.4), and
+memory follows by stepping. A transfer beside work waits for its tensor, for the op before it on its target, and, under
+contention, for the one before it on its link (`docs/concepts/machines.md`); memory then follows by sorting moments.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +13,124 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import FloatArray, IndexArray, IntArray
+from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray, frozen
+from ..problem.problem import Problem
+from ..problem.residents import GraphWithHomes, first_home, model_of
 from .bits import bit_of, has_bit
-from .graph_arrays import GraphArrays, most_transfers
+from .graph_arrays import GraphArrays, graph_arrays, most_transfers
 from .jit import inlined, kernel
 from .links import Links
+from .placements.moments import sort_moments
+
+NO_LIMIT = 2**62
+FINE, NOT_THERE, NO_LINK = 0, 1, 2
+THROUGHOUT = -1
+"""In place of a buffer's cell: a resident at its home, or a replica, whose bytes do not come and go."""
+
+
+class MachineArrays(NamedTuple):
+    """A machine, and how a graph lies on it.
+
+    Parameters
+    ----------
+    times
+        Shape `(ops, devices)`: microseconds, infinite where an op cannot run.
+    latency, per_byte
+        Shape `(devices, devices)`: what a transfer takes, and each byte of it, in microseconds; infinite if unlinked.
+    limits
+        Shape `(devices,)`: bytes, `NO_LIMIT` for none.
+    beside, contention
+        Whether transfers run beside ops, and whether a direction of a link has one at a time.
+    first_home, first_resident
+        From which op, and from which tensor, on they are residents.
+    everywhere
+        Shape `(tensors,)`: whether a resident is on every device that reads it from the start.
+    """
+
+    times: FloatArray
+    latency: FloatArray
+    per_byte: FloatArray
+    limits: IntArray
+    beside: bool
+    contention: bool
+    first_home: int
+    first_resident: int
+    everywhere: BoolArray
+
+
+class TimedSteps(NamedTuple):
+    """A schedule with its times: per step the item, the device (a transfer's target), start and end in microseconds."""
+
+    items: IndexArray
+    targets: IndexArray
+    start: FloatArray
+    end: FloatArray
+
+
+class Scratch(NamedTuple):
+    """What changes while a schedule is priced.
+
+    A tensor on a device is the cell `tensor * devices + device`: when it is `there` (-1 if it is not), the cell whose
+    `buffer` it shares, and of that the `last` step that uses it and whether it is `kept`. Per device the `clock`, that
+    `before` the last op, bytes `resident` and their `peak`; per pair when the `link` is free. Per step its `memory`,
+    and the bytes that it takes `up` when it starts and puts `down` when it ends; `moments`, `order`, `merged`, per step
+    its `row`, and per row where it `ends` sort the starts and ends.
+    """
+
+    placement: IndexArray
+    there: FloatArray
+    buffer: IndexArray
+    last: IndexArray
+    kept: BoolArray
+    clock: FloatArray
+    before: FloatArray
+    resident: IntArray
+    peak: IntArray
+    link: FloatArray
+    memory: IntArray
+    up: IntArray
+    down: IntArray
+    moments: FloatArray
+    order: IndexArray
+    merged: IndexArray
+    row: IndexArray
+    ends: IndexArray
+
+
+def machine_arrays(problem: Problem) -> tuple[GraphArrays, MachineArrays]:
+    """Collect the arrays of a problem's graph and of its machine."""
+    return graph_arrays(problem.graph, problem.devices), device_arrays(problem, problem.devices)
+
+
+def device_arrays(problem: Problem, used: int) -> MachineArrays:
+    """Collect the arrays of a machine, of which the first devices are used."""
+    graph, machine = problem.graph, problem.hardware
+    if machine.is_equal:
+        times = np.repeat(graph.runtime / machine.devices[0].speed, used).reshape(-1, used)
+    else:
+        times = problem.rules.times[:, :used]
+    return MachineArrays(
+        frozen(times, np.float64),
+        machine.latencies,
+        machine.microseconds_per_byte,
+        np.array(
+            [NO_LIMIT if limit is None else min(limit, NO_LIMIT) for limit in problem.memory_limits[:used]], np.int64
+        ),
+        machine.is_beside,
+        machine.contention,
+        first_home(graph),
+        model_of(graph).num_tensors,
+        replicated(problem),
+    )
+
+
+def replicated(problem: Problem) -> BoolArray:
+    """Return which tensors are residents that are on every device that reads them from the start."""
+    graph = problem.graph
+    everywhere = np.zeros(graph.num_tensors, bool)
+    if problem.replicate and isinstance(graph, GraphWithHomes):
+        everywhere[model_of(graph).num_tensors :] = ~graph.is_written
+    return everywhere
 
 
 class State(NamedTuple):
@@ -187,13 +306,119 @@ def run_transfer(g: GraphArrays, s: State, tensor: int, target: int, links: Link
     return ready
 
 
-@kernel
-def step_through(g: GraphArrays, s: State, steps: Steps, links: Links, step_memory: Any, step_end: Any) -> int:
-    """Simulate a schedule; returns the first step whose inputs are not there, or -1.
+@inlined
+def _add_replicas(g: GraphArrays, m: MachineArrays, placement: IndexArray, resident: IntArray) -> None:
+    """Add to what devices hold the residents that are everywhere, on those that read them away from their home."""
+    for tensor in range(m.first_resident, g.tensor_size.size):
+        if not m.everywhere[tensor]:
+            continue
+        home = placement[g.producer[tensor]]
+        for device in range(resident.size):
+            if device == home:
+                continue
+            for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
+                if placement[g.consumers[at]] == device:
+                    resident[device] += g.tensor_size[tensor]
+                    break
 
-    `step_memory` receives each step's memory in bytes on its (target) device, `step_end` the clock after it.
+
+@inlined
+def start(g: GraphArrays, m: MachineArrays, s: State, memory: bool) -> None:
+    """Start a schedule with the placement that `s` holds, on devices with blocking transfers."""
+    reset(g, s, memory)
+    if memory and m.first_resident < g.tensor_size.size:
+        _add_replicas(g, m, s.placement, s.resident)
+        for device in range(s.clock.size):
+            s.peak[device] = s.resident[device]
+
+
+@inlined
+def step_op(g: GraphArrays, m: MachineArrays, s: State, op: int, memory: bool) -> tuple[int, int]:
+    """Run an op on its device; returns how many ops became ready and how many transfers became due.
+
+    What holds a resident keeps a use of it for good, and takes no bytes but the persistent ones.
     """
-    reset(g, s, True)
+    device, devices = s.placement[op], s.clock.size
+    s.clock[device] += m.times[op, device]
+    ready = 0
+    transfers = 0
+    for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+        uses = 0
+        targets = np.uint64(0)
+        for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
+            consumer = g.consumers[at]
+            where = s.placement[consumer]
+            if where == device or m.everywhere[tensor]:
+                uses += 1
+                s.pending[consumer] -= 1
+                if s.pending[consumer] == 0:
+                    s.ready[ready] = consumer
+                    ready += 1
+            elif targets & bit_of(where) == 0:
+                targets |= bit_of(where)
+                uses += 1
+                s.transfers[transfers] = tensor * devices + where
+                transfers += 1
+        if memory and not g.is_control[tensor]:
+            cell = tensor * devices + device
+            if g.alias_of[tensor] >= 0:
+                s.buffer[cell] = s.buffer[g.alias_of[tensor] * devices + device]
+            else:
+                s.buffer[cell] = cell
+                s.uses[cell] = 0
+                if tensor < m.first_resident:
+                    s.resident[device] += g.tensor_size[tensor]
+            s.uses[s.buffer[cell]] += uses + (1 if g.is_final[tensor] or tensor >= m.first_resident else 0)
+    if memory:
+        s.peak[device] = max(s.peak[device], s.resident[device] + g.workspace[op])
+        for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
+            tensor = g.inputs[at]
+            if not g.is_control[tensor] and not m.everywhere[tensor]:
+                _release(g, s, tensor * devices + device, device, devices)
+        for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+            unused = g.alias_of[tensor] < 0 and not g.is_control[tensor]
+            if unused and s.uses[tensor * devices + device] == 0:
+                s.resident[device] -= g.tensor_size[tensor]
+    return ready, transfers
+
+
+@inlined
+def step_transfer(g: GraphArrays, m: MachineArrays, s: State, tensor: int, target: int, memory: bool) -> int:
+    """Copy a tensor from its producer's device to another, both of which wait; returns how many ops became ready."""
+    devices = s.clock.size
+    source = s.placement[g.producer[tensor]]
+    begun = max(s.clock[source], s.clock[target])
+    end = begun + m.latency[source, target] + g.tensor_size[tensor] * m.per_byte[source, target]
+    s.clock[source] = end
+    s.clock[target] = end
+    ready = 0
+    uses = 0
+    for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
+        consumer = g.consumers[at]
+        if s.placement[consumer] == target:
+            uses += 1
+            s.pending[consumer] -= 1
+            if s.pending[consumer] == 0:
+                s.ready[ready] = consumer
+                ready += 1
+    if memory and not g.is_control[tensor]:
+        cell = tensor * devices + target
+        s.buffer[cell] = cell
+        s.uses[cell] = uses
+        s.resident[target] += g.tensor_size[tensor]
+        _release(g, s, tensor * devices + source, source, devices)
+    if memory:
+        s.peak[target] = max(s.peak[target], s.resident[target])
+    return ready
+
+
+@kernel
+def step_through(g: GraphArrays, m: MachineArrays, s: State, steps: TimedSteps, memory: IntArray) -> tuple[int, int]:
+    """Simulate a schedule with blocking transfers; returns the first wrong step, or -1, and what is wrong with it.
+
+    Fills the start and end of each step; `memory` receives its bytes on its (target) device.
+    """
+    start(g, m, s, True)
     for step in range(steps.items.size):
         item = steps.items[step]
         device = steps.targets[step]
@@ -201,18 +426,260 @@ def step_through(g: GraphArrays, s: State, steps: Steps, links: Links, step_memo
         s.peak[device] = 0
         if item >= 0:
             if s.pending[item] != 0:
-                return step
-            run_op(g, s, item, links.devices, True)
+                return step, NOT_THERE
+            steps.start[step] = s.clock[device]
+            step_op(g, m, s, item, True)
             s.pending[item] = -1
         else:
-            tensor = ~item
-            if s.pending[g.producer[tensor]] != -1:
-                return step
-            run_transfer(g, s, tensor, device, links, True)
-        step_memory[step] = s.peak[device]
-        step_end[step] = s.clock[device]
+            source = s.placement[g.producer[~item]]
+            if s.pending[g.producer[~item]] != -1:
+                return step, NOT_THERE
+            if m.latency[source, device] == np.inf:
+                return step, NO_LINK
+            steps.start[step] = max(s.clock[source], s.clock[device])
+            step_transfer(g, m, s, ~item, device, True)
+        steps.end[step] = s.clock[device]
+        if item >= m.first_home:
+            steps.start[step] = 0.0
+            steps.end[step] = 0.0
+        memory[step] = s.peak[device]
         s.peak[device] = max(before, s.peak[device])
-    return -1
+    return -1, FINE
+
+
+def new_timed_steps(g: GraphArrays, devices: int) -> TimedSteps:
+    """Allocate room for the steps of any schedule."""
+    most = len(g.runtime) + most_transfers(g, devices)
+    return TimedSteps(np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most), np.empty(most))
+
+
+def new_scratch(g: GraphArrays, devices: int) -> Scratch:
+    """Allocate the scratch."""
+    cells, most = len(g.tensor_size) * devices, len(g.runtime) + most_transfers(g, devices)
+    return Scratch(
+        placement=np.zeros(len(g.runtime), np.int32),
+        there=np.empty(cells),
+        buffer=np.empty(cells, np.int32),
+        last=np.empty(cells, np.int32),
+        kept=np.empty(cells, np.bool_),
+        clock=np.empty(devices),
+        before=np.empty(devices),
+        resident=np.empty(devices, np.int64),
+        peak=np.empty(devices, np.int64),
+        link=np.empty(devices * devices),
+        memory=np.empty(most, np.int64),
+        up=np.empty(most, np.int64),
+        down=np.empty(most, np.int64),
+        moments=np.empty(2 * most),
+        order=np.empty(2 * most, np.int32),
+        merged=np.empty(2 * most, np.int32),
+        row=np.empty(most, np.int32),
+        ends=np.empty(devices + 3, np.int32),
+    )
+
+
+@inlined
+def begin(s: Scratch) -> None:
+    """Forget all times."""
+    s.there[:] = -1.0
+    s.clock[:] = 0.0
+    s.before[:] = 0.0
+    s.link[:] = 0.0
+
+
+@inlined
+def time_op(g: GraphArrays, m: MachineArrays, s: Scratch, op: int, device: int) -> tuple[float, float]:
+    """Run an op; returns its start, negative if an input is not there, and its end."""
+    devices = s.clock.size
+    if op >= m.first_home:
+        for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+            for other in range(devices):
+                if other == device or m.everywhere[tensor]:
+                    s.there[tensor * devices + other] = 0.0
+        return 0.0, 0.0
+    start = s.clock[device]
+    for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
+        there = s.there[g.inputs[at] * devices + device]
+        if there < 0.0:
+            return -1.0, -1.0
+        start = max(start, there)
+    end = start + m.times[op, device]
+    s.before[device] = s.clock[device]
+    s.clock[device] = end
+    for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+        s.there[tensor * devices + device] = end
+    return start, end
+
+
+@inlined
+def time_transfer(
+    g: GraphArrays, m: MachineArrays, s: Scratch, tensor: int, target: int, after: float
+) -> tuple[float, float]:
+    """Send a tensor after a moment; returns its start, negative if it is not there, and end, infinite if unlinked."""
+    devices = s.clock.size
+    source = s.placement[g.producer[tensor]]
+    start = s.there[tensor * devices + source]
+    if start < 0.0:
+        return -1.0, -1.0
+    if m.latency[source, target] == np.inf:
+        return start, np.inf
+    start = max(start, after)
+    pair = source * devices + target
+    if m.beside:
+        if m.contention:
+            start = max(start, s.link[pair])
+    else:
+        start = max(start, s.clock[source], s.clock[target])
+    end = start + (m.latency[source, target] + g.tensor_size[tensor] * m.per_byte[source, target])
+    if m.beside:
+        s.link[pair] = end
+    else:
+        s.clock[source] = end
+        s.clock[target] = end
+    s.there[tensor * devices + target] = end
+    return start, end
+
+
+@kernel
+def time_steps(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps) -> tuple[int, int]:
+    """Fill the start and end of each step; returns the first wrong step and what is wrong with it."""
+    begin(s)
+    for step in range(steps.items.size):
+        item, device = steps.items[step], steps.targets[step]
+        if item >= 0:
+            start, end = time_op(g, m, s, item, device)
+        else:
+            start, end = time_transfer(g, m, s, ~item, device, s.clock[device])
+        if start < 0.0:
+            return step, NOT_THERE
+        if end == np.inf:
+            return step, NO_LINK
+        steps.start[step] = start
+        steps.end[step] = end
+    return -1, FINE
+
+
+@inlined
+def _use(s: Scratch, cell: int, step: int, end: Any) -> None:
+    """Note that a step uses a buffer, which is free after the last to end; of equals, the last."""
+    if cell == THROUGHOUT:
+        return
+    before = s.last[cell]
+    if end[step] > end[before] or (end[step] == end[before] and step > before):
+        s.last[cell] = step
+
+
+@inlined
+def _find_lifetimes(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, count: int) -> None:
+    """Fill `buffer`, `last` and `kept`, and what each step takes up but for what it frees."""
+    devices = s.clock.size
+    for tensor in range(m.first_resident, g.tensor_size.size):
+        for device in range(devices):
+            if m.everywhere[tensor] or device == s.placement[g.producer[tensor]]:
+                s.buffer[tensor * devices + device] = THROUGHOUT
+    for step in range(count):
+        item, device = steps.items[step], steps.targets[step]
+        s.up[step] = 0
+        s.down[step] = 0
+        if item >= m.first_home:
+            continue
+        if item >= 0:
+            s.up[step] = g.workspace[item]
+            s.down[step] = g.workspace[item]
+            for tensor in range(g.output_ptr[item], g.output_ptr[item + 1]):
+                if g.is_control[tensor]:
+                    continue
+                cell = tensor * devices + device
+                if g.alias_of[tensor] >= 0:
+                    cell = s.buffer[g.alias_of[tensor] * devices + device]
+                    _use(s, cell, step, steps.end)
+                else:
+                    s.last[cell] = step
+                    s.kept[cell] = False
+                    s.up[step] += g.tensor_size[tensor]
+                s.buffer[tensor * devices + device] = cell
+                if g.is_final[tensor] and cell != THROUGHOUT:
+                    s.kept[cell] = True
+            for at in range(g.input_ptr[item], g.input_ptr[item + 1]):
+                tensor = g.inputs[at]
+                if not g.is_control[tensor]:
+                    _use(s, s.buffer[tensor * devices + device], step, steps.end)
+        elif not g.is_control[~item]:
+            tensor = ~item
+            cell = tensor * devices + device
+            s.buffer[cell] = cell
+            s.last[cell] = step
+            s.kept[cell] = False
+            s.up[step] = g.tensor_size[tensor]
+            _use(s, s.buffer[tensor * devices + s.placement[g.producer[tensor]]], step, steps.end)
+
+
+@inlined
+def _note_freed(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, count: int) -> None:
+    """Add to `down` of each step the buffers that it is the last to use."""
+    devices = s.clock.size
+    for step in range(count):
+        item, device = steps.items[step], steps.targets[step]
+        if item >= m.first_home:
+            continue
+        first, beyond = ~item, ~item + 1
+        if item >= 0:
+            first, beyond = g.output_ptr[item], g.output_ptr[item + 1]
+        for tensor in range(first, beyond):
+            cell = tensor * devices + device
+            is_own = item < 0 or g.alias_of[tensor] < 0
+            if is_own and not g.is_control[tensor] and not s.kept[cell]:
+                s.down[s.last[cell]] += g.tensor_size[tensor]
+
+
+@inlined
+def note_rows(m: MachineArrays, s: Scratch, steps: TimedSteps, count: int) -> None:
+    """Fill `row`: devices, what is there from the start, and last transfers that start whenever their link is free."""
+    devices = s.clock.size
+    for step in range(count):
+        if steps.items[step] >= m.first_home:
+            s.row[step] = devices
+        elif steps.items[step] < 0 and m.beside:
+            s.row[step] = devices + 1
+        else:
+            s.row[step] = steps.targets[step]
+
+
+@kernel
+def account(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, count: int) -> None:
+    """Fill `peak` per device and `memory` per step, of steps whose times are known.
+
+    Of a start and an end at one moment, that of the earlier step comes first, and of one step its start.
+    """
+    _find_lifetimes(g, m, s, steps, count)
+    _note_freed(g, m, s, steps, count)
+    s.resident[:] = 0
+    for op in range(g.persistent.size):
+        s.resident[s.placement[op]] += g.persistent[op]
+    _add_replicas(g, m, s.placement, s.resident)
+    for device in range(s.clock.size):
+        s.peak[device] = s.resident[device]
+    for step in range(count):
+        s.moments[2 * step] = steps.start[step]
+        s.moments[2 * step + 1] = steps.end[step]
+    note_rows(m, s, steps, count)
+    sort_moments(s.moments[: 2 * count], s.order, s.merged, s.ends, s.row[:count])
+    for at in range(2 * count):
+        step, is_end = divmod(s.order[at], 2)
+        item, device = steps.items[step], steps.targets[step]
+        if is_end:
+            source = device if item >= 0 else s.placement[g.producer[~item]]
+            s.resident[source] -= s.down[step]
+        else:
+            s.resident[device] += s.up[step]
+            s.peak[device] = max(s.peak[device], s.resident[device])
+            s.memory[step] = s.resident[device]
+
+
+@kernel
+def account_steps(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps) -> None:
+    """Do what `account` does, called from outside."""
+    account(g, m, s, steps, steps.items.size)
 
 
 @kernel

@@ -11,13 +11,23 @@ from numpy.typing import NDArray
 from ..base.arrays import FloatArray, IndexArray, IntArray
 from ..base.errors import ScheduleError
 from ..graph.graph import CostGraph
-from ..kernels.cost_model import Steps, find_receivers, new_state, step_through, strike_out_sent
+from ..kernels.cost_model import (
+    FINE,
+    NO_LINK,
+    TimedSteps,
+    account_steps,
+    device_arrays,
+    find_receivers,
+    new_scratch,
+    new_state,
+    step_through,
+    strike_out_sent,
+    time_steps,
+)
 from ..kernels.graph_arrays import graph_arrays
-from ..kernels.links import links_of
 from ..problem.problem import Problem
 from ..problem.residents import GraphWithHomes, model_of
 from ..problem.schedule import Schedule
-from .machine_simulator import run_on_machine
 from .unrolled import unrolled
 
 
@@ -35,17 +45,15 @@ class Simulation:
         Shape `(devices,)`: microseconds.
     step_memory
         Shape `(steps,)`: bytes on the step's device (a transfer's target) while it runs.
-    step_end
-        Shape `(steps,)`: microseconds, that device's clock after the step.
-    step_start
-        Shape `(steps,)`: microseconds; None where devices are identical, for it follows from the ends.
+    step_start, step_end
+        Shape `(steps,)`: microseconds.
     """
 
     peak_per_device: IntArray
     clock_per_device: FloatArray
     step_memory: IntArray
+    step_start: FloatArray
     step_end: FloatArray
-    step_start: FloatArray | None = None
 
     @cached_property
     def peak(self) -> int:
@@ -94,23 +102,45 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     receivers = needed_receivers(graph, placement, replicate=problem.replicate)
     if not strike_out_sent(schedule.items, schedule.targets, receivers) or receivers.any():
         raise ScheduleError(f"{graph.name}: the schedule's transfers are not those its placement needs")
-    if not problem.is_plain:
-        costs = run_on_machine(problem, schedule)
-        return Simulation(
-            costs.peak_per_device, costs.clock_per_device, costs.step_memory, costs.step_end, costs.step_start
-        )
+    _check_places(problem, placement)
     used = int(schedule.targets.max()) + 1  # the others stay empty, and there may be many
-    arrays = graph_arrays(graph, used)
-    state = new_state(arrays, used, True)
-    state.placement[:] = placement
-    step_memory = np.empty(len(schedule), np.int64)
-    step_end = np.empty(len(schedule))
-    steps = Steps(schedule.items, schedule.targets)
-    wrong = step_through(arrays, state, steps, links_of(problem)._replace(devices=used), step_memory, step_end)
-    if wrong >= 0:
+    arrays, devices = graph_arrays(graph, used), device_arrays(problem, used)
+    start, end = np.empty((2, len(schedule)))
+    if devices.beside:
+        scratch = new_scratch(arrays, used)
+        scratch.placement[:] = placement
+        steps = TimedSteps(schedule.items.copy(), schedule.targets.copy(), start, end)  # as searches have them
+        wrong, reason = time_steps(arrays, devices, scratch, steps)
+        if reason == FINE:
+            account_steps(arrays, devices, scratch, steps)
+        peak, memory, clock = scratch.peak, scratch.memory[: len(schedule)], np.zeros(used)
+        for ends in (schedule.sources, schedule.targets):
+            np.maximum.at(clock, ends, end)
+    else:
+        state, memory = new_state(arrays, used, True), np.empty(len(schedule), np.int64)
+        state.placement[:] = placement
+        steps = TimedSteps(schedule.items, schedule.targets, start, end)
+        wrong, reason = step_through(arrays, devices, state, steps, memory)
+        peak, clock = state.peak, state.clock
+    if reason == NO_LINK:
+        names = [problem.device_names[ends[wrong]] for ends in (schedule.sources, schedule.targets)]
+        raise ScheduleError(f"{graph.name}: step {wrong} sends from '{names[0]}' to '{names[1]}', which have no link")
+    if reason != FINE:
         raise ScheduleError(f"{graph.name}: step {wrong} runs before its inputs are on its device")
-    empty = (0, problem.devices - used)
-    return Simulation(np.pad(state.peak, empty), np.pad(state.clock, empty), step_memory, step_end)
+    if used < problem.devices:
+        peak, clock = (np.pad(values, (0, problem.devices - used)) for values in (peak, clock))
+    return Simulation(peak, clock, memory, start, end)
+
+
+def _check_places(problem: Problem, placement: IndexArray) -> None:
+    """Refuse ops where they may not be, or apart from those that are to be with them."""
+    if problem.hardware.is_equal and not isinstance(problem.graph, GraphWithHomes):
+        return
+    rules = problem.rules
+    wrong = np.flatnonzero(~rules.allowed[np.arange(len(placement)), placement] | (placement != placement[rules.group]))
+    if len(wrong):
+        label, name = problem.graph.op_label(int(wrong[0])), problem.device_names[placement[wrong[0]]]
+        raise ScheduleError(f"{problem.graph.name}: op {label} may not be on '{name}', or not apart from others")
 
 
 def _simulate_runs(problem: Problem, schedule: Schedule) -> Simulation:
@@ -120,16 +150,3 @@ def _simulate_runs(problem: Problem, schedule: Schedule) -> Simulation:
         raise ScheduleError(f"{name}: a schedule with repeated ops runs ops alone, on device 0")
     graph = unrolled(problem.graph, schedule.items.tolist())
     return simulate(Problem(graph), Schedule.single_device(graph.input_order))
-
-
-def step_starts(problem: Problem, schedule: Schedule, simulation: Simulation) -> FloatArray:
-    """Return when each step starts, shape `(steps,)`: when its device, of a transfer both, ended the step before."""
-    if simulation.step_start is not None:
-        return simulation.step_start
-    clock = [0.0] * problem.devices
-    starts = np.empty(len(schedule))
-    columns = zip(schedule.sources.tolist(), schedule.targets.tolist(), simulation.step_end.tolist(), strict=True)
-    for step, (source, target, end) in enumerate(columns):
-        starts[step] = max(clock[source], clock[target])
-        clock[source] = clock[target] = end
-    return starts

@@ -15,7 +15,7 @@ from ..problem.problem import Problem
 from ..problem.residents import GraphWithHomes, model_of
 from ..problem.schedule import Schedule
 from .lifetimes import Holding, holdings_of
-from .simulator import Simulation, simulate, step_starts
+from .simulator import Simulation, simulate
 from .unrolled import unrolled
 
 INPUT = "input"
@@ -32,8 +32,6 @@ class Timeline:
         What to call the schedule.
     problem, schedule, simulation
         What was solved, the steps, and what they cost by the simulator.
-    step_start
-        Shape `(steps,)`: microseconds; a step's end is `simulation.step_end`.
     persistent
         Shape `(devices,)`: bytes that each device holds throughout.
     holdings
@@ -46,10 +44,14 @@ class Timeline:
     problem: Problem
     schedule: Schedule
     simulation: Simulation
-    step_start: FloatArray
     persistent: IntArray
     holdings: tuple[Holding, ...]
     addresses: Addresses | None = None
+
+    @property
+    def step_start(self) -> FloatArray:
+        """When each step starts, microseconds, shape `(steps,)`; its end is `simulation.step_end`."""
+        return self.simulation.step_start
 
     @property
     def steps(self) -> int:
@@ -194,7 +196,6 @@ def timeline_of(label: str, problem: Problem, schedule: Schedule, addresses: Add
         problem,
         schedule,
         simulation,
-        step_starts(problem, schedule, simulation),
         persistent,
         holdings_of(problem, schedule),
         addresses,

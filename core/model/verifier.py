@@ -1,23 +1,25 @@
 """The independent verifier: replays a schedule in plain Python and names the first broken rule.
 
-It shares no code with the kernels, and keeps every set by name instead of by counting.
+It shares no code with the kernels, nor with what finds where ops may run: every rule is read off the machine and the
+graph again. Memory is counted by intervals, each from the step that takes the bytes to the last that needs them.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from ..base.errors import ScheduleError
 from ..base.without_gc import without_gc
 from ..graph.graph import CostGraph
 from ..problem.problem import Problem
-from ..problem.residents import first_home
+from ..problem.residents import GraphWithHomes
 from ..problem.schedule import Schedule
-from .machine_verifier import MachineReplay
-from .repeated_runs import replay_runs
 
 
 @dataclass(frozen=True)
@@ -53,176 +55,373 @@ class StepClaim(NamedTuple):
     freed: frozenset[int] | None = None
 
 
-class Buffer:
-    """Bytes on one device that a tensor and its views there share."""
-
-    __slots__ = ("members", "root", "size")
-
-    def __init__(self, root: int, size: int) -> None:
-        self.root = root
-        self.size = size
-        self.members: set[int] = set()
+Moment = tuple[float, int, bool]
+"""A time, the step that starts or ends then, and whether it ends: what comes first of equal times."""
 
 
-def _reads(graph: CostGraph) -> list[set[int]]:
-    """Op -> the tensors it reads."""
-    flat, pointers = graph.read_tensor.tolist(), graph.read_ptr.tolist()
-    return [set(flat[pointers[op] : pointers[op + 1]]) for op in range(graph.num_ops)]
+@dataclass(slots=True)
+class Holding:
+    """Bytes on a device from the start of the step that takes them to the end of the last that needs them, or of all.
+
+    `tensors` share the bytes: the first one with its views; none for the workspace of an op.
+    """
+
+    device: int
+    size: int
+    since: Moment
+    until: Moment
+    is_kept: bool = False
+    tensors: set[int] = field(default_factory=set)
 
 
-def _columns(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
-    """Yield item, source and target of each step."""
-    return zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
+@dataclass(frozen=True)
+class Memory:
+    """Bytes: the most that each device holds, what each step's (target) device holds while it runs; and what is freed.
 
+    `freed` are the tensors that each step is the last to need.
+    """
 
-def _check_steps(problem: Problem, schedule: Schedule) -> dict[int, int]:
-    """Check what does not depend on the order; return op -> device."""
-    graph = problem.graph
-    placement: dict[int, int] = {}
-    ops, tensors, devices = graph.num_ops, graph.num_tensors, problem.devices
-
-    def named(item: int) -> str:
-        return f"op {graph.op_label(item)}" if 0 <= item < ops else f"item {item}"
-
-    for item, source, target in _columns(schedule):
-        if item >= ops or ~item >= tensors:
-            raise ScheduleError(f"{graph.name}: the schedule names {named(item)}, which the graph does not have")
-        if not (0 <= target < devices and 0 <= source < devices):
-            wrong = target if 0 <= source < devices else source
-            raise ScheduleError(f"{graph.name}: {named(item)} uses device {wrong}, but the last one is {devices - 1}")
-        if item >= 0:
-            if item in placement:
-                raise ScheduleError(f"{graph.name}: {named(item)} runs twice")
-            if source != target:
-                raise ScheduleError(f"{graph.name}: {named(item)} runs on two devices")
-            placement[item] = target
-    for op in range(ops):
-        if op not in placement:
-            raise ScheduleError(f"{graph.name}: {_what_lacks(graph, op)}")
-    return placement
-
-
-def _what_lacks(graph: CostGraph, op: int) -> str:
-    """Return what a schedule without an op lacks: its run, or the home of the resident that it holds."""
-    own = first_home(graph)
-    if op < own:
-        return f"op {graph.op_label(op)} never runs"
-    return (
-        f"no step says which device is the home of '{graph.op_names[op]}', one of "
-        f"{graph.num_ops - own} resident tensors: a schedule for several devices begins with a step for each, "
-        "which files of older versions lack; solve the graph again"
-    )
+    peaks: list[int]
+    steps: list[int]
+    freed: list[set[int]]
 
 
 class Replay:
-    """The devices while a schedule runs; each step begins (memory is taken) and ends (memory is freed)."""
+    """A schedule, step by step.
 
-    def __init__(self, problem: Problem, placement: dict[int, int]) -> None:
-        graph = problem.graph
-        self.problem, self.graph, self.placement = problem, graph, placement
-        self.reads = _reads(graph)
-        self.home = [placement[op] for op in graph.tensor_producer.tolist()]
+    Parameters
+    ----------
+    problem, schedule
+        What is replayed; nothing of the schedule is known to be right.
+    """
+
+    def __init__(self, problem: Problem, schedule: Schedule) -> None:
+        self.problem, self.graph, self.machine = problem, problem.graph, problem.hardware
+        graph = self.graph
+        columns = (schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist())
+        self.steps: list[tuple[int, int, int]] = list(zip(*columns, strict=True))
+        self.homes = graph if isinstance(graph, GraphWithHomes) else None
+        own = self.homes.model if self.homes else graph
+        self.own_ops, self.own_tensors = len(own.op_names), len(own.tensor_size)
         # The graph's arrays as lists: single values are read from these several times as fast.
-        self.runtime, self.workspace = graph.runtime.tolist(), graph.workspace.tolist()
-        self.size, self.is_final = graph.tensor_size.tolist(), graph.is_final.tolist()
-        self.alias_of, self.output_ptr = graph.alias_of.tolist(), graph.output_ptr.tolist()
-        # Per tensor: the readers that have not run, by device; the devices it was not sent to yet.
-        self.waiting: list[dict[int, set[int]]] = [{} for _ in self.home]
+        flat, pointers = graph.read_tensor.tolist(), graph.read_ptr.tolist()
+        self.reads = [set(flat[pointers[op] : pointers[op + 1]]) for op in range(len(graph.op_names))]
+        first = graph.output_ptr.tolist()
+        self.outputs = [range(first[op], first[op + 1]) for op in range(len(graph.op_names))]
+        self.producer = [op for op, made in enumerate(self.outputs) for _ in made]
+        self.readers: list[list[int]] = [[] for _ in self.producer]
         for op, tensors in enumerate(self.reads):
             for tensor in tensors:
-                self.waiting[tensor].setdefault(placement[op], set()).add(op)
-        self.unsent = [set(waiting) - {home} for waiting, home in zip(self.waiting, self.home, strict=True)]
-        self.sent: set[tuple[int, int]] = set()
-        self.clock = [0.0] * problem.devices
-        self.resident = [0] * problem.devices
-        persistent = graph.persistent.tolist()
-        for op, device in placement.items():
-            self.resident[device] += persistent[op]
-        self.peak = list(self.resident)
-        self.present: list[dict[int, Buffer]] = [{} for _ in range(problem.devices)]
+                self.readers[tensor].append(op)
+        self.size, self.alias_of = graph.tensor_size.tolist(), graph.alias_of.tolist()
+        self.is_control, self.is_final = graph.is_control.tolist(), graph.is_final.tolist()
+        self.runtime = graph.runtime.tolist()
+        self.placement: dict[int, int] = {}
+        self.start: list[float] = []
+        self.end: list[float] = []
 
-    def is_needed(self, tensor: int, device: int) -> bool:
-        """Whether the tensor's copy on a device has a reader or a transfer left, or is final there."""
-        if self.waiting[tensor].get(device):
-            return True
-        return self.home[tensor] == device and bool(self.is_final[tensor] or self.unsent[tensor])
+    def home(self, tensor: int) -> int:
+        """Return the device where a tensor is made, or has its home."""
+        return self.placement[self.producer[tensor]]
 
-    def add(self, tensor: int, device: int, root: int | None) -> None:
-        """Put a tensor on a device: into the buffer of `root`, or into one of its own."""
-        if root is None:
-            buffer = Buffer(tensor, self.size[tensor])
-            self.resident[device] += buffer.size
-        else:
-            buffer = self.present[device][root]
-        buffer.members.add(tensor)
-        self.present[device][tensor] = buffer
+    def is_replicated(self, tensor: int) -> bool:
+        """Whether a resident is on every device that reads it."""
+        number = tensor - self.own_tensors
+        return self.homes is not None and number >= 0 and self.problem.replicate and not self.homes.held[number].writers
 
-    def note_peak(self, device: int, extra: int) -> None:
-        """Record what the device holds during a step."""
-        self.peak[device] = max(self.peak[device], self.resident[device] + extra)
+    def run(self) -> Memory:
+        """Check every rule, find when every step runs, and return what devices hold.
 
-    def free(self, tensors: set[int], device: int) -> set[int]:
-        """Drop the buffers of these tensors that nobody needs any more; returns the tensors in them."""
-        freed: set[int] = set()
-        for buffer in {self.present[device][t] for t in tensors if t in self.present[device]}:
-            if not any(self.is_needed(member, device) for member in buffer.members):
-                self.resident[device] -= buffer.size
-                freed |= buffer.members
-                for member in buffer.members:
-                    del self.present[device][member]
-        return freed
+        Raises
+        ------
+        ScheduleError
+            Naming the first broken rule.
+        """
+        self._check_steps()
+        self._check_places()
+        self._check_transfers()
+        self._run_steps()
+        return self._memory()
 
-    def outputs(self, op: int) -> range:
-        """Return the tensors that an op makes."""
-        return range(self.output_ptr[op], self.output_ptr[op + 1])
+    def _name(self, device: int) -> str:
+        name = self.machine.devices[device].name
+        return name if name == f"device {device}" else f"'{name}'"
 
-    def begin(self, item: int, source: int, target: int) -> None:
-        """Take the memory of a step: an op, or `~tensor` for a transfer."""
-        if item >= 0:
-            self._begin_op(item, target)
-        else:
-            self._begin_transfer(~item, source, target)
+    def _check_steps(self) -> None:
+        """Check that what runs exists, each op once, or again where that is allowed; fill `placement`."""
+        graph, devices = self.graph, self.problem.devices
+        ops, tensors = len(self.reads), len(self.producer)
+        if self.problem.recompute and any(item < 0 or source or target for item, source, target in self.steps):
+            raise ScheduleError(f"{graph.name}: a schedule with repeated ops runs ops alone, on device 0")
+        for item, source, target in self.steps:
+            named = f"op {graph.op_label(item)}" if 0 <= item < ops else f"item {item}"
+            if item >= ops or ~item >= tensors:
+                raise ScheduleError(f"{graph.name}: the schedule names {named}, which the graph does not have")
+            if not (0 <= target < devices and 0 <= source < devices):
+                wrong = target if 0 <= source < devices else source
+                raise ScheduleError(f"{graph.name}: {named} uses device {wrong}, but the last one is {devices - 1}")
+            if item < 0:
+                continue
+            if item in self.placement and not self.problem.recompute:
+                raise ScheduleError(f"{graph.name}: {named} runs twice")
+            if item in self.placement and graph.runs_once[item]:
+                name = f"op '{graph.op_names[item]}'"
+                raise ScheduleError(f"{graph.name}: {name} runs twice, but may only run once")
+            if source != target:
+                raise ScheduleError(f"{graph.name}: {named} runs on two devices")
+            self.placement[item] = target
+        for op in range(ops):
+            if op not in self.placement:
+                raise ScheduleError(f"{graph.name}: {self._what_lacks(op)}")
 
-    def end(self, item: int, source: int, target: int) -> set[int]:
-        """Free what nobody needs after the step, and return it."""
-        if item >= 0:
-            for tensor in self.reads[item]:
-                self.waiting[tensor][target].discard(item)
-            return self.free(self.reads[item].union(self.outputs(item)), target)
-        self.sent.add((~item, target))
-        self.unsent[~item].discard(target)
-        return self.free({~item}, source)
+    def _what_lacks(self, op: int) -> str:
+        """Return what a schedule without an op lacks: its run, or the home of the resident that it holds."""
+        if op < self.own_ops:
+            return f"op {self.graph.op_label(op)} never runs"
+        return (
+            f"no step says which device is the home of '{self.graph.op_names[op]}', one of "
+            f"{len(self.reads) - self.own_ops} resident tensors: a schedule for several devices begins with a step for "
+            "each, which files of older versions lack; solve the graph again"
+        )
 
-    def _begin_op(self, op: int, device: int) -> None:
-        graph = self.graph
+    def _check_places(self) -> None:
+        """Check pins, groups, and that what writes a resident is at its home."""
+        graph, machine = self.graph, self.machine
+        names = list(enumerate(graph.op_names))
+        for pattern, wanted in machine.pins:
+            by_name = {at for at, device in enumerate(machine.devices) if device.name == wanted}
+            allowed = by_name or {at for at, device in enumerate(machine.devices) if device.kind == wanted}
+            for op, name in names:
+                if fnmatch.fnmatchcase(name, pattern) and self.placement[op] not in allowed:
+                    raise ScheduleError(
+                        f"{graph.name}: op {graph.op_label(op)} is pinned to '{wanted}', but runs on "
+                        f"{self._name(self.placement[op])}"
+                    )
+        for patterns in machine.together:
+            members = [op for op, name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+            self._check_same(members, "are to be together")
+        for number, resident in enumerate(self.homes.held if self.homes else ()):
+            home = self.own_ops + number
+            if resident.writers:
+                late = [op for op in resident.readers if not self._may_read_a_copy(op, number)]
+                self._check_same([home, *resident.writers, *late], f"are to be at the home of '{resident.name}'")
+
+    def _may_read_a_copy(self, op: int, number: int) -> bool:
+        """Whether a reader comes before all that writes a resident, or reads what the last one before it left.
+
+        That one writes nothing else, all others come before it or after the reader, and that reads no other state.
+        """
+        assert self.homes is not None
+        writers = set(self.homes.held[number].writers)
+        if op in writers:
+            return False
+        left = [writer for writer in writers if not self._precedes(op, writer)]
+        states = {self.producer[t] for t in self.reads[op] if self.alias_of[t] == self.own_tensors + number}
+        if len(states) != 1:
+            return not left
+        (last,) = states
+        is_last = last in left and all(writer == last or self._precedes(writer, last) for writer in left)
+        return is_last and self._precedes(last, op) and self._written[last] == 1
+
+    def _check_same(self, ops: Iterable[int], what: str) -> None:
+        first, *others = ops
+        for op in others:
+            if self.placement[op] != self.placement[first]:
+                labels = f"{self.graph.op_label(first)} and {self.graph.op_label(op)}"
+                raise ScheduleError(f"{self.graph.name}: {labels} {what}, but run on different devices")
+
+    def _precedes(self, one: int, other: int) -> bool:
+        """Whether an op, which uses a resident that is written, must end before another begins, by what each reads."""
+        return bool(self._earlier[other] >> self._bit[one] & 1)
+
+    @cached_property
+    def _written(self) -> Counter[int]:
+        """How many residents each op writes."""
+        return Counter(op for resident in (self.homes.held if self.homes else ()) for op in {*resident.writers})
+
+    @cached_property
+    def _bit(self) -> dict[int, int]:
+        """A number for each op that uses a resident that is written."""
+        held = self.homes.held if self.homes else ()
+        users = sorted({op for r in held if r.writers for op in (*r.readers, *r.writers)})
+        return {op: at for at, op in enumerate(users)}
+
+    @cached_property
+    def _earlier(self) -> list[int]:
+        """Per op, those that must end before it begins, as bits."""
+        earlier = [0] * len(self.reads)
+        for op in self.graph.input_order.tolist():
+            for maker in {self.producer[tensor] for tensor in self.reads[op]}:
+                earlier[op] |= earlier[maker] | (1 << self._bit[maker] if maker in self._bit else 0)
+        return earlier
+
+    def _check_transfers(self) -> None:
+        """Check that what is sent is what is read elsewhere, once to each device, from where it is made."""
+        sent: set[tuple[int, int]] = set()
+        for item, source, target in self.steps:
+            if item >= 0:
+                continue
+            tensor, where = ~item, f"{self.graph.name}: '{self.graph.tensor_name(~item)}' is sent"
+            if source != self.home(tensor):
+                raise ScheduleError(f"{where} from {self._name(source)}, where it is not produced")
+            is_read = any(self.placement[op] == target for op in self.readers[tensor])
+            if target == source or not is_read or self.is_replicated(tensor):
+                raise ScheduleError(f"{where} to {self._name(target)}, where no op reads it")
+            if (tensor, target) in sent:
+                raise ScheduleError(f"{where} to {self._name(target)} twice")
+            sent.add((tensor, target))
+
+    def _run_steps(self) -> None:
+        """Start every step as early as it can be; fill `start` and `end`."""
+        self.there: dict[tuple[int, int], float] = {}
+        self.clock = [0.0] * self.problem.devices
+        self.link: dict[tuple[int, int], float] = {}
+        self.done: set[int] = set()
+        for item, source, target in self.steps:
+            if item >= self.own_ops:
+                start = end = self._hold(item, target)
+            elif item >= 0:
+                start, end = self._run_op(item, target)
+            else:
+                start, end = self._send(~item, source, target)
+            self.start.append(start)
+            self.end.append(end)
+
+    def _hold(self, op: int, device: int) -> float:
+        (tensor,) = self.outputs[op]
+        others = {self.placement[reader] for reader in self.readers[tensor]}
+        for where in {device} | (others if self.is_replicated(tensor) else set()):
+            self.there[tensor, where] = 0.0
+        return 0.0
+
+    def _run_op(self, op: int, device: int) -> tuple[float, float]:
+        start = self.clock[device]
+        if op in self.done:
+            self._check_nothing_waited(op)
         for tensor in self.reads[op]:
-            if tensor not in self.present[device]:
-                raise ScheduleError(
-                    f"{graph.name}: op {graph.op_label(op)} runs on device {device} "
-                    f"without its input '{graph.tensor_name(tensor)}'"
-                )
-        self.clock[device] += self.runtime[op]
-        for tensor in self.outputs(op):
-            alias = self.alias_of[tensor]
-            self.add(tensor, device, alias if alias >= 0 else None)
-        self.note_peak(device, self.workspace[op])
+            arrived = self.there.get((tensor, device))
+            if arrived is None:
+                raise ScheduleError(f"{self.graph.name}: {self._what_is_missing(op, tensor, device)}")
+            start = max(start, arrived)
+        self.done.add(op)
+        self.clock[device] = end = start + self.duration(op, device)
+        for tensor in self.outputs[op]:
+            self.there[tensor, device] = end
+        return start, end
 
-    def _begin_transfer(self, tensor: int, source: int, target: int) -> None:
-        graph = self.graph
-        name = graph.tensor_name(tensor)
-        if source != self.home[tensor]:
-            raise ScheduleError(f"{graph.name}: '{name}' is sent from device {source}, where it is not produced")
-        if target == source or target not in self.waiting[tensor]:
-            raise ScheduleError(f"{graph.name}: '{name}' is sent to device {target}, where no op reads it")
-        if (tensor, target) in self.sent:
-            raise ScheduleError(f"{graph.name}: '{name}' is sent to device {target} twice")
-        if tensor not in self.present[source]:
-            raise ScheduleError(f"{graph.name}: '{name}' is sent from device {source} before it is there")
-        seconds = self.size[tensor] / self.problem.bandwidth if self.problem.bandwidth else 0.0
-        end = max(self.clock[source], self.clock[target]) + self.problem.latency + seconds * 1e6
-        self.clock[source] = self.clock[target] = end
-        self.add(tensor, target, None)
-        self.note_peak(target, 0)
+    def _what_is_missing(self, op: int, tensor: int, device: int) -> str:
+        name = self.graph.tensor_name(tensor)
+        if tensor >= self.own_tensors:
+            return f"'{name}' is read on {self._name(device)}, but not sent there"
+        how = "before" if self.problem.recompute else f"on {self._name(device)} without"
+        return f"op {self.graph.op_label(op)} runs {how} its input '{name}'"
+
+    def _check_nothing_waited(self, op: int) -> None:
+        """Check that an op does not run again after one that waits for it by a control edge."""
+        waiting = {reader for tensor in self.outputs[op] if self.is_control[tensor] for reader in self.readers[tensor]}
+        if late := waiting & self.done:
+            names = self.graph.op_names
+            raise ScheduleError(
+                f"{self.graph.name}: op '{names[op]}' runs again after op '{names[min(late)]}', "
+                "which may only run after it"
+            )
+
+    def _send(self, tensor: int, source: int, target: int) -> tuple[float, float]:
+        name = f"{self.graph.name}: '{self.graph.tensor_name(tensor)}' is sent from {self._name(source)}"
+        if (tensor, source) not in self.there:
+            raise ScheduleError(f"{name} before it is there")
+        bandwidth = self.machine.bandwidth[source][target]
+        if bandwidth == 0:
+            raise ScheduleError(f"{name} to {self._name(target)}, which have no link")
+        start = max(self.there[tensor, source], self.clock[target])
+        if self.machine.transfers == "blocking":
+            start = max(start, self.clock[source])
+        elif self.machine.contention:
+            start = max(start, self.link.get((source, target), 0.0))
+        end = start + self.machine.latency[source][target] + self.size[tensor] * (1e6 / bandwidth)
+        if self.machine.transfers == "blocking":
+            self.clock[source] = self.clock[target] = end
+        self.link[source, target] = self.there[tensor, target] = end
+        return start, end
+
+    def duration(self, op: int, device: int) -> float:
+        """Return what an op takes on a device, microseconds.
+
+        Raises
+        ------
+        ScheduleError
+            If it cannot run there.
+        """
+        what = self.machine.devices[device]
+        runtime: float | None = self.runtime[op] / what.speed if what.speed > 0 else None
+        if self.machine.op_times and what.speed > 0:
+            runtime = self.machine.op_times[self.graph.op_names[op]].get(what.kind, runtime)
+        if runtime is None:
+            raise ScheduleError(f"{self.graph.name}: op {self.graph.op_label(op)} cannot run on {self._name(device)}")
+        return runtime
+
+    def _memory(self) -> Memory:
+        """Add up what devices hold, moment by moment."""
+        changes: dict[Moment, list[tuple[int, int]]] = {}
+        freed: list[set[int]] = [set() for _ in self.steps]
+        for holding in self._holdings():
+            changes.setdefault(holding.since, []).append((holding.device, holding.size))
+            if not holding.is_kept:
+                changes.setdefault(holding.until, []).append((holding.device, -holding.size))
+                freed[holding.until[1]] |= holding.tensors
+        held = self._throughout()
+        peaks, during = list(held), [0] * len(self.steps)
+        for step, start in enumerate(self.start):
+            changes.setdefault((start, step, False), [])
+        for moment in sorted(changes):
+            for device, size in changes[moment]:
+                held[device] += size
+            for device, _ in changes[moment]:
+                peaks[device] = max(peaks[device], held[device])
+            if not moment[2]:
+                during[moment[1]] = held[self.steps[moment[1]][2]]
+        return Memory(peaks, during, freed)
+
+    def _holdings(self) -> list[Holding]:
+        """Return what devices hold for a time: outputs with their views, copies, workspace."""
+        workspace, last_run = self.graph.workspace.tolist(), {item: at for at, (item, *_) in enumerate(self.steps)}
+        at: dict[tuple[int, int], Holding] = {}
+        found: list[Holding] = []
+        for step, (item, source, target) in enumerate(self.steps):
+            if item >= self.own_ops:
+                continue
+            begins, ends = (self.start[step], step, False), (self.end[step], step, True)
+            if item >= 0:
+                found.append(Holding(target, workspace[item], begins, ends))
+            needed = [(tensor, target) for tensor in self.reads[item]] if item >= 0 else [(~item, source)]
+            for place in needed:
+                if (holding := at.get(place)) is not None:  # else it is resident here
+                    holding.until = max(holding.until, ends)
+            for tensor in self.outputs[item] if item >= 0 else (~item,):
+                viewed = self.alias_of[tensor] if item >= 0 else -1
+                if self.is_control[tensor] or (viewed >= 0 and (viewed, target) not in at):
+                    continue  # of what is resident here
+                if viewed < 0:
+                    at[tensor, target] = Holding(target, self.size[tensor], begins, ends)
+                    found.append(at[tensor, target])
+                else:
+                    at[tensor, target] = at[viewed, target]
+                holding = at[tensor, target]
+                holding.until = max(holding.until, ends)
+                holding.tensors.add(tensor)
+                holding.is_kept |= item >= 0 and self.is_final[tensor] and last_run[item] == step
+        return found
+
+    def _throughout(self) -> list[int]:
+        """Return what each device holds from the first step to the last."""
+        held, persistent = [0] * self.problem.devices, self.graph.persistent.tolist()
+        for op, device in self.placement.items():
+            held[device] += persistent[op]
+        for tensor in range(self.own_tensors, len(self.producer)):
+            if self.is_replicated(tensor):
+                for device in {self.placement[op] for op in self.readers[tensor]} - {self.home(tensor)}:
+                    held[device] += self.size[tensor]
+        return held
 
 
 @without_gc()
@@ -255,63 +454,22 @@ def verify(
         Naming the first broken rule: an op missing or repeated, an input not there, a transfer missing,
         needless or twice, a wrong device, a claim that does not hold, the memory limit exceeded.
     """
-    totals = (_verify_runs if problem.recompute else _verify_steps)(problem, schedule, steps)
-    _check_totals(problem.graph, totals, peak, peak_per_device, runtime)
+    graph, replay = problem.graph, Replay(problem, schedule)
+    memory = replay.run()
+    for number, claim in enumerate(steps or ()):
+        item = replay.steps[number][0]
+        found = StepClaim(
+            start=replay.start[number],
+            end=replay.end[number],
+            size=None if item >= 0 else replay.size[~item],
+            freed=frozenset(memory.freed[number]),
+        )
+        _check_claim(graph, number, item, claim, found)
+    totals = Totals(memory.peaks, max(replay.end))
+    _check_totals(graph, totals, peak, peak_per_device, runtime)
     if enforce_limit:
         _check_limits(problem, totals, len(schedule))
     return totals
-
-
-def _verify_steps(problem: Problem, schedule: Schedule, steps: Sequence[StepClaim] | None) -> Totals:
-    """Replay a schedule that runs each op once."""
-    graph = problem.graph
-    placement = _check_steps(problem, schedule)
-    if not problem.is_plain:
-        return _verify_on_machine(problem, schedule, placement, steps)
-    replay = Replay(problem, placement)
-    for number, (item, source, target) in enumerate(_columns(schedule)):
-        start = max(replay.clock[source], replay.clock[target])
-        replay.begin(item, source, target)
-        freed = replay.end(item, source, target)
-        if steps is not None:
-            found = StepClaim(
-                start=start,
-                end=replay.clock[target],
-                size=None if item >= 0 else int(graph.tensor_size[~item]),
-                freed=frozenset(tensor for tensor in freed if not graph.is_control[tensor]),
-            )
-            _check_claim(graph, number, item, steps[number], found)
-    return Totals(replay.peak, max(replay.clock))
-
-
-def _verify_on_machine(
-    problem: Problem, schedule: Schedule, placement: dict[int, int], steps: Sequence[StepClaim] | None
-) -> Totals:
-    """Replay a schedule on a machine."""
-    graph = problem.graph
-    replay = MachineReplay(problem, schedule, placement)
-    replay.run()
-    for number, item in enumerate(schedule.items.tolist() if steps is not None else ()):
-        size = None if item >= 0 else int(graph.tensor_size[~item])
-        found = StepClaim(start=replay.start[number], end=replay.end[number], size=size)
-        _check_claim(graph, number, item, steps[number], found)  # type: ignore[index]
-    return Totals(replay.peaks(), max(replay.end))
-
-
-def _verify_runs(problem: Problem, schedule: Schedule, steps: Sequence[StepClaim] | None) -> Totals:
-    """Replay a schedule that may run ops several times."""
-    graph = problem.graph
-    if any(item < 0 for item in schedule.items.tolist()) or schedule.sources.any() or schedule.targets.any():
-        raise ScheduleError(f"{graph.name}: a schedule with repeated ops runs ops alone, on device 0")
-    order = schedule.items.tolist()
-    replayed = replay_runs(graph, order)
-    clock = 0.0
-    for number, op in enumerate(order):
-        start, clock = clock, clock + float(graph.runtime[op])
-        if steps is not None:
-            found = StepClaim(start=start, end=clock, freed=frozenset(replayed.freed[number]))
-            _check_claim(graph, number, op, steps[number], found)
-    return Totals([max(replayed.memory)], clock)
 
 
 def _check_limits(problem: Problem, totals: Totals, runs: int) -> None:
@@ -320,10 +478,10 @@ def _check_limits(problem: Problem, totals: Totals, runs: int) -> None:
         raise ScheduleError(
             f"{name}: the schedule takes {totals.peak} bytes on a device, over the limit of {problem.memory_limit}"
         )
-    for device, peak in enumerate(totals.peak_per_device if problem.machine else ()):
-        if (most := problem.machine.devices[device].memory) is not None and peak > most:  # type: ignore[union-attr]
+    for device, peak in zip(problem.hardware.devices, totals.peak_per_device, strict=True):
+        if device.memory is not None and peak > device.memory:
             raise ScheduleError(
-                f"{name}: the schedule takes {peak} bytes on '{problem.device_names[device]}', which has {most}"
+                f"{name}: the schedule takes {peak} bytes on '{device.name}', which has {device.memory}"
             )
     time, unit = (runs, "runs") if problem.counts_runs else (totals.runtime, "us")
     if limit is not None and time > limit and not _is_close(time, limit):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
@@ -145,8 +145,7 @@ class Machine:
     @staticmethod
     def equal(devices: int, bandwidth: float | None = None, latency: float = 0.0) -> Machine:
         """Return so many equal devices, any two linked alike, with blocking transfers, as in REGAL."""
-        named = tuple(Device(f"device {number}") for number in range(devices))
-        return Machine(named, math.inf if bandwidth is None else bandwidth, latency)
+        return _equal(devices, math.inf if bandwidth is None else bandwidth, latency)
 
     def named(self, name: str) -> list[int]:
         """Return the devices of a name or a kind.
@@ -199,6 +198,16 @@ class Machine:
         """Whether transfers run beside the ops of their devices."""
         return self.transfers == "beside"
 
+    @cached_property
+    def is_equal(self) -> bool:
+        """Whether devices can be exchanged: all alike, any two linked alike, transfers blocking, no op bound to any."""
+        one, apart = self.devices[0], ~np.eye(len(self.devices), dtype=bool)
+        links = self.latencies[apart], self.microseconds_per_byte[apart]
+        is_alike = all((d.kind, d.memory, d.speed) == (one.kind, one.memory, one.speed) for d in self.devices)
+        is_linked = bool(self.has_link.all()) and all((costs == costs[:1]).all() for costs in links)
+        is_bound = self.pins or self.together or self.op_times
+        return is_alike and is_linked and one.speed > 0 and not self.is_beside and not is_bound
+
     def document(self) -> dict[str, Any]:
         """Return the machine as plain values, as its YAML file has them."""
         names = [device.name for device in self.devices]
@@ -231,6 +240,12 @@ class Machine:
         return f"Machine({', '.join(repr(device.name) for device in self.devices)})"
 
     __hash__ = None  # type: ignore[assignment]
+
+
+@lru_cache(maxsize=64)
+def _equal(devices: int, bandwidth: float, latency: float) -> Machine:
+    """Return equal devices; one machine for all problems that ask for the same."""
+    return Machine(tuple(Device(f"device {number}") for number in range(devices)), bandwidth, latency)
 
 
 def _matrix(given: Any, count: int, what: str, within: float) -> Matrix:

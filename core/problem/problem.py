@@ -108,13 +108,13 @@ class Problem:
             raise UsageError(f"the latency must not be negative, not {self.latency} us")
         self._check_recompute()
         is_several = self.devices > 1
-        graph = with_homes(self.graph, holds_all=self.machine is not None) if is_several else model_of(self.graph)
+        graph = with_homes(self.graph, holds_all=not self.hardware.is_equal) if is_several else model_of(self.graph)
         object.__setattr__(self, "graph", graph)
         self._check_transfers()
         total = sum(int(a.sum()) for a in (graph.tensor_size, graph.workspace, graph.persistent))
         if total * self.devices > INT64_MAX:
             raise UsageError(f"{graph.name}: all bytes times {self.devices} devices exceed 2^63 - 1")
-        if not self.is_plain:
+        if not self.hardware.is_equal:
             _ = self.rules  # what cannot be placed is refused at once
 
     def _check_machine(self) -> None:
@@ -127,11 +127,14 @@ class Problem:
         count = len(self.machine.devices)
         if self.devices not in (1, count):
             raise UsageError(f"the machine has {count} devices, not {self.devices}; leave devices out beside a machine")
-        if self.bandwidth is not None or self.latency:
+        own = (self.machine.bandwidth[0][-1], self.machine.latency[0][-1]) if self.machine.is_equal else (math.inf, 0.0)
+        own_links = None if math.isinf(own[0]) else own[0], own[1]
+        if (self.bandwidth, self.latency) not in ((None, 0.0), own_links):
             raise UsageError("a machine says its own bandwidths and latencies; leave bandwidth and latency out")
         if self.recompute:
             raise UsageError("recomputation is decided for one device without a machine")
-        object.__setattr__(self, "devices", count)
+        for name, value in zip(("devices", "bandwidth", "latency"), (count, *own_links), strict=True):
+            object.__setattr__(self, name, value)
 
     def _check_transfers(self) -> None:
         """Refuse times that no clock adds up: each tensor may go to each device."""
@@ -183,7 +186,9 @@ class Problem:
     @property
     def is_plain(self) -> bool:
         """Whether it is REGAL's model: identical devices, blocking transfers, and nothing that has a home."""
-        return self.machine is None and not isinstance(self.graph, GraphWithHomes)
+        one = self.hardware.devices[0]
+        is_equal = self.hardware.is_equal and (one.speed, one.memory) == (1.0, None)
+        return is_equal and not isinstance(self.graph, GraphWithHomes)
 
     @cached_property
     def hardware(self) -> Machine:
@@ -208,23 +213,10 @@ class Problem:
             for device in self.hardware.devices
         )
 
-    @property
+    @cached_property
     def is_limited(self) -> bool:
         """Whether any device has a memory limit."""
         return any(limit is not None for limit in self.memory_limits)
-
-    def excess(self, peaks: Sequence[int]) -> int:
-        """Return by how many bytes the peaks of the devices are above their limits, of the worst."""
-        over = (peak - limit for peak, limit in zip(peaks, self.memory_limits, strict=False) if limit is not None)
-        return max(0, *over, 0)
-
-    def fitness_of(self, peaks: Sequence[int], runtime: float) -> tuple[int, float]:
-        """Return the `fitness` of a schedule on a machine, by the peak of each device."""
-        return self.excess(peaks), self.value(max(peaks), runtime)
-
-    def keeps_limits(self, peaks: Sequence[int], runtime: float) -> bool:
-        """Whether the peak of every device keeps its limit, and a runtime its own."""
-        return self.is_feasible(max(peaks), runtime) and (self.is_plain or self.excess(peaks) == 0)
 
     @property
     def microseconds_per_byte(self) -> float:
@@ -234,8 +226,6 @@ class Problem:
     @property
     def transfers_take_time(self) -> bool:
         """Whether some transfer between devices takes time."""
-        if self.machine is None:
-            return self.devices > 1 and (self.latency > 0 or self.microseconds_per_byte > 0)
         return bool(self.hardware.latencies.any() or self.hardware.microseconds_per_byte.any())
 
     @property
@@ -277,20 +267,31 @@ class Problem:
         """Return what the task minimises, of the two."""
         return peak if self.task == "memory" else runtime
 
-    def is_feasible(self, peak: int, runtime: float = 0.0) -> bool:
-        """Whether a peak keeps the memory limit, and a runtime its own."""
-        keeps_runtime = self.runtime_limit is None or runtime <= self.runtime_limit * (1 + RUNTIME_TOLERANCE)
-        return keeps_runtime and (self.memory_limit is None or peak <= self.memory_limit)
+    def is_feasible(self, peaks: Sequence[int], runtime: float = 0.0) -> bool:
+        """Whether the peak of every device keeps its memory limit, and a runtime its own."""
+        return self.fitness(peaks, runtime)[0] == 0
 
-    def fitness(self, peak: int, runtime: float) -> tuple[int, float]:
+    def fitness(self, peaks: Sequence[int], runtime: float) -> tuple[int, float]:
         """Return `(excess, value)`: feasible schedules rank first, then by excess.
 
-        The excess is bytes above the memory limit, or microseconds above that of the runtime, rounded up.
+        Parameters
+        ----------
+        peaks
+            Bytes of each device; where limits are equal, those of the fullest alone do.
+        runtime
+            Microseconds, or runs where every run counts alike.
+
+        Returns
+        -------
+        tuple
+            Bytes above the limit of the worst device, or microseconds above that of the runtime, rounded up, if that
+            is more; and what the task minimises.
         """
-        excess = 0 if self.memory_limit is None else max(0, peak - self.memory_limit)
-        if self.runtime_limit is not None and not self.is_feasible(0, runtime):
+        limited = zip(peaks, self.memory_limits, strict=False) if self.is_limited else ()
+        excess = max((peak - limit for peak, limit in limited if limit is not None), default=0)
+        if self.runtime_limit is not None and runtime > self.runtime_limit * (1 + RUNTIME_TOLERANCE):
             excess = max(excess, math.ceil(runtime - self.runtime_limit))
-        return excess, self.value(peak, runtime)
+        return max(0, excess), self.value(max(peaks), runtime)
 
     def format_value(self, value: float) -> str:
         """Write a value of the task with its unit."""

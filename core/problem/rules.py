@@ -86,11 +86,14 @@ class _Groups:
     def __init__(self, graph: CostGraph, allowed: BoolArray) -> None:
         self.graph = graph
         self.shared = allowed.copy()
-        self.parent = list(range(graph.num_ops))
+        self.parent: dict[int, int] = {}  # ops that are alone are left out
 
     def first(self) -> IndexArray:
         """Return the smallest op of the group of each op."""
-        return np.array([self._find(op) for op in range(len(self.parent))], np.int32)
+        first: IndexArray = np.arange(self.graph.num_ops, dtype=np.int32)
+        for op in self.parent:
+            first[op] = self._find(op)
+        return first
 
     def join(self, ops: list[int], where: str, why: str) -> None:
         """Make one group of ops and of all that is with any of them.
@@ -114,8 +117,8 @@ class _Groups:
             self.shared[first] = both
 
     def _find(self, op: int) -> int:
-        while self.parent[op] != op:
-            self.parent[op] = self.parent[self.parent[op]]
+        while (parent := self.parent.get(op, op)) != op:
+            self.parent[op] = self.parent.get(parent, parent)
             op = self.parent[op]
         return op
 

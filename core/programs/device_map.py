@@ -19,7 +19,7 @@ from ..problem.residents import holders
 from ..problem.schedule import Schedule
 from .importers import kind_by_name
 from .options import ImportOptions
-from .runners import Note, load_runner
+from .runtime import Note, load_runtime
 from .schedule_order import read_program_schedule
 
 PROCESSORS = ("cpu", "host")
@@ -28,19 +28,11 @@ PROCESSORS = ("cpu", "host")
 
 @dataclass(frozen=True)
 class DeviceMap:
-    """Modules on devices.
+    """Modules on devices."""
 
-    Parameters
-    ----------
-    devices
-        The device of each module by its path, parts of it included; a path is named only where no module above it is on
-        one device as a whole. A parameter of the model itself stands for itself, and an empty path for all.
-    moved_share
-        The share of the forward pass' time, or of its ops where none takes any, that runs on another device than in the
-        schedule.
-    """
-
+    # by path of a module (or of a parameter of the model itself; empty for all), where none above it is on one device
     devices: dict[str, int | str]
+    # share of the forward pass' time (of its ops, where none takes any) on another device than in the schedule
     moved_share: float
 
 
@@ -49,18 +41,6 @@ def device_map(graph: CostGraph, schedule: Schedule) -> DeviceMap:
 
     A module is on one device as a whole with the modules in it if it has parameters of its own, as what runs it moves
     all of its inputs there. The backward pass follows the forward pass.
-
-    Parameters
-    ----------
-    graph
-        Imported from a PyTorch model, so that its ops name their modules.
-    schedule
-        Of that graph.
-
-    Raises
-    ------
-    UsageError
-        If the graph names no modules or parameters.
     """
     notes = graph.annotations
     held = [resident.name for resident in notes.residents if resident.role in ("parameter", "buffer")]
@@ -154,15 +134,7 @@ def _states_apart(graph: CostGraph, schedule: Schedule, devices: Mapping[str, in
 
 
 def check_map_output(model: str, output: str) -> None:
-    """Find before the work what would keep a device map from being written.
-
-    Raises
-    ------
-    UsageError
-        If the model is no PyTorch model, or the name does not end in .json.
-    FormatError
-        If the folder does not exist, or the output is one.
-    """
+    """Find before the work what would keep a device map from being written."""
     if kind_by_name(model) != "pytorch":
         raise UsageError(f"{model}: a device map is of the modules of a PyTorch model; leave out --format device-map")
     if not output.endswith(".json"):
@@ -173,32 +145,9 @@ def check_map_output(model: str, output: str) -> None:
 def write_device_map(
     model: str, schedule: str, output: str, options: ImportOptions, note: Note, *, force: bool = False
 ) -> DeviceMap:
-    """Write which device holds each module of a PyTorch model by a schedule, as accelerate's `device_map`.
-
-    Parameters
-    ----------
-    model
-        A `.pt2` file, or `module:function`.
-    schedule
-        Schedule file of the model's graph, on any number of devices.
-    output
-        The `.json` file to write.
-    options
-        As the model was imported.
-    note
-        Called with each remark worth showing.
-    force
-        Whether to take a schedule that says that it was made for another graph.
-
-    Raises
-    ------
-    FormatError, ProgramError, UsageError
-        If the model or the schedule cannot be read, or the output cannot be written.
-    ScheduleError
-        If the schedule is none of this model.
-    """
+    """Write which device holds each module of a PyTorch model by a schedule, as accelerate's `device_map`."""
     check_map_output(model, output)
-    graph = load_runner(model, options, note).graph("roofline", lambda text: None)
+    graph = load_runtime(model, options, note).graph("roofline", lambda text: None)
     loaded = read_program_schedule(schedule, graph, force=force)
     verify(loaded.problem, loaded.schedule, enforce_limit=False)
     runs = loaded.schedule.op_order()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..base.errors import ProgramError
@@ -54,3 +56,13 @@ def ask(module: str, question: dict[str, Any], about: str | None = None, seconds
             reason = f"signal {-done.returncode} ended it, perhaps for lack of memory"
         raise ProgramError(f"{about or question['path']}: the run failed: {reason}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def answer(function: Callable[..., Any]) -> None:
+    """Call a function with the question on standard input, in the process that `ask` began; print what it returns."""
+    print(json.dumps(function(**json.load(sys.stdin))))
+
+
+def digest(kind: object, shape: Sequence[int], data: Any) -> str:
+    """Return text that tells tensors apart: type, shape and, of the buffer `data`, all bits."""
+    return f"{kind} {tuple(shape)} {hashlib.sha256(data).hexdigest()}"

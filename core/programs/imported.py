@@ -28,24 +28,7 @@ def with_imported(graph: CostGraph, model: str, options: ImportOptions) -> CostG
 
 
 def options_for(schedules: Sequence[str], given: Mapping[str, Any], note: Callable[[str], None]) -> ImportOptions:
-    """Return the options with which the graph of schedule files was imported, unless others are given.
-
-    Parameters
-    ----------
-    schedules
-        Schedule files; one that does not say how its graph was imported has no part in it.
-    given
-        What the user says, by fields of `ImportOptions`; it wins, with a remark where a file says otherwise.
-    note
-        Called with each remark worth showing.
-
-    Raises
-    ------
-    UsageError
-        If two files were imported otherwise, and the user does not say how.
-    FormatError
-        If a file cannot be read, or says it in another form.
-    """
+    """Return the options with which the graph of schedule files was imported, unless others are given."""
     taken, said_by = dict(given), dict[str, str]()
     for path in schedules:
         stored = read_imported(path)

@@ -1,7 +1,7 @@
 """Which importer reads a model: a table, and a look at what the model is.
 
-An importer is a function `read(model, options, note) -> CostGraph`, named here as a string and imported when chosen,
-since PyTorch and ONNX take seconds to load.
+An importer is a function `read(model, options, note) -> CostGraph`, or a `Runtime` where such models can be run. It is
+named here as a string and imported when chosen, since PyTorch and ONNX take seconds to load.
 """
 
 from __future__ import annotations
@@ -30,29 +30,27 @@ _COMMENT = re.compile(rb"\s+|//[^\n]*|#[^\n]*|/\*.*?\*/|\xef\xbb\xbf", re.DOTALL
 
 @dataclasses.dataclass(frozen=True)
 class Importer:
-    """A kind of model.
+    """A kind of model."""
 
-    Parameters
-    ----------
-    what
-        What such a model is, for messages.
-    entry
-        Its `read`, as `module:function`.
-    options
-        The fields of `ImportOptions` that it uses.
-    """
-
-    what: str
-    entry: str
-    options: frozenset[str]
+    what: str  # for messages
+    entry: str  # its `read` as `module:function`, or its `Runtime` as `module:class`
+    options: frozenset[str]  # fields of `ImportOptions` that it uses
+    suffix: str = ""  # of a file that a runtime writes; empty where such models cannot be run
+    repeats_ops: bool = False  # an op may stand in that file several times
 
 
 IMPORTERS = {
     "pytorch": Importer(
-        "a PyTorch model", f"{_PACKAGE}.pytorch.importer:read", _ROOFLINE | {"training", "shapes", "device"}
+        "a PyTorch model",
+        f"{_PACKAGE}.pytorch.runtime:TorchRuntime",
+        _ROOFLINE | {"training", "shapes", "device"},
+        suffix=".pt2",
+        repeats_ops=True,
     ),
-    "onnx": Importer("an ONNX model", f"{_PACKAGE}.onnx.importer:read", _ROOFLINE | {"shapes"}),
-    "tflite": Importer("a TFLite model", f"{_PACKAGE}.tflite.importer:read", _ROOFLINE),
+    "onnx": Importer("an ONNX model", f"{_PACKAGE}.onnx.runtime:OnnxRuntime", _ROOFLINE | {"shapes"}, suffix=".onnx"),
+    "tflite": Importer(
+        "a TFLite model", f"{_PACKAGE}.tflite.runtime:TfliteRuntime", _ROOFLINE, suffix=".tflite", repeats_ops=True
+    ),
     "execution-trace": Importer(
         "an execution trace of PyTorch",
         f"{_PACKAGE}.execution_traces.importer:read",
@@ -73,31 +71,15 @@ _READABLE = (
 
 
 def read_model(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Import a model of any kind.
-
-    Parameters
-    ----------
-    model
-        A path, or `module:function`.
-    options
-        How; a field that this kind of model does not use must have its default.
-    note
-        Called with each remark worth showing.
-
-    Raises
-    ------
-    UsageError
-        If an option is not for this kind of model.
-    FormatError
-        If the model cannot be read, or is of no known kind.
-    """
+    """Import a model of any kind."""
     check_options(model, options)
-    read: Callable[[str, ImportOptions, Callable[[str], None]], CostGraph] = load(IMPORTERS[kind_of(model)].entry)
-    return with_imported(read(model, options, note), model, options)
+    importer = IMPORTERS[kind_of(model)]
+    found = load(importer.entry)(model, options, note)
+    return with_imported(found.graph(options.costs, note) if importer.suffix else found, model, options)
 
 
 def load(entry: str) -> Any:
-    """Import a function named as `module:function`."""
+    """Import what is named as `module:function` or `module:class`."""
     module, _, function = entry.partition(":")
     return getattr(import_module(module), function)
 
@@ -126,13 +108,7 @@ def kind_by_name(model: str) -> str | None:
 
 
 def kind_of(model: str) -> str:
-    """Return the name in `IMPORTERS` of what a model is, by its suffix or else its content.
-
-    Raises
-    ------
-    FormatError
-        If there is no such file, or it is of no known kind.
-    """
+    """Return the name in `IMPORTERS` of what a model is, by its suffix or else its content."""
     path = Path(model)
     if path.is_dir():
         return "inductor"

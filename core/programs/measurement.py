@@ -7,14 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..base.units import format_bytes, format_microseconds
-from ..graph.graph import CostGraph
-from ..model.simulator import simulate
 from ..problem.problem import RUNTIME_TOLERANCE
-from ..problem.schedule import Schedule
-from .schedule_order import problem_of
 from .time_difference import TimeDifference, time_difference
 
 PROGRAM_ORDER = "program order"
@@ -26,43 +20,21 @@ OnRun = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Measurement:
-    """The runs of a program in one order, each in a process of its own.
+    """The runs of a program in one order, each in a process of its own."""
 
-    Parameters
-    ----------
-    order
-        `program order`, or the schedule's file.
-    predicted_peak
-        Bytes: the peak of this order by the cost model, with measured costs.
-    measured_peaks
-        Bytes, one per process: what the caller holds (parameters, buffers, inputs) and the most that the allocator
-        held beside it.
-    microseconds
-        Median time of the warm runs in each process.
-    is_equal
-        Whether all outputs and all that is updated in place are bitwise those of program order, in every run.
-    runs
-        Microseconds of each warm run, a row per process.
-    page_faults
-        Pages that the system handed out in a run, one number per process.
-    kept_microseconds
-        As `microseconds`, where the process keeps the memory that is freed; see `time_runs`.
-    predicted_microseconds
-        What the ops take by the measured costs, each as often as it runs.
-    memory_limit
-        Bytes that the schedule was to keep, or None.
-    """
-
-    order: str
-    predicted_peak: int
+    order: str  # `program order`, or the schedule's file
+    predicted_peak: int  # bytes, by the cost model with measured costs
+    # bytes, one per process: held by the caller (parameters, buffers, inputs), and most held by the allocator
     measured_peaks: tuple[int, ...]
-    microseconds: tuple[float, ...]
+    microseconds: tuple[float, ...]  # median of the warm runs, one per process
+    # outputs, and all that is updated in place, are bitwise those of program order in every run
     is_equal: bool
-    runs: tuple[tuple[float, ...], ...] = ()
-    page_faults: tuple[float, ...] = ()
+    runs: tuple[tuple[float, ...], ...] = ()  # microseconds of each warm run, a row per process
+    page_faults: tuple[float, ...] = ()  # per run, one per process
+    # as `microseconds`, with freed memory kept; see `time_runs`
     kept_microseconds: tuple[float, ...] = ()
-    predicted_microseconds: float = 0.0
-    memory_limit: int | None = None
+    predicted_microseconds: float = 0.0  # of all ops, each as often as it runs
+    memory_limit: int | None = None  # bytes
 
     @property
     def measured_peak(self) -> int:
@@ -90,13 +62,7 @@ class Measurement:
 
 
 def time_sentences(row: Measurement, first: Measurement) -> list[str]:
-    """Say whether an order takes more or less time than program order, and whether that is the work or the memory.
-
-    Parameters
-    ----------
-    row, first
-        The order, and program order.
-    """
+    """Say whether an order takes more or less time than program order, and whether that is the work or the memory."""
     said = [f"Time of {row.order}: {row.time_against(first)}."]
     if row.predicted_microseconds > first.predicted_microseconds * (1 + RUNTIME_TOLERANCE):
         added = 100 * (row.predicted_microseconds / first.predicted_microseconds - 1)
@@ -130,23 +96,8 @@ def run_rounds(
 ) -> dict[str, list[Mapping[str, Any]]]:
     """Run the orders in turn, round after round, each round beginning with another one.
 
-    Ctrl-C ends it with the runs that are done, if program order is among them.
-
-    Parameters
-    ----------
-    run
-        Runs an order; returns what its process reports.
-    orders
-        Names of orders, program order first.
-    repeats
-        Rounds.
-    on_run
-        Told before each run.
-
-    Returns
-    -------
-    dict
-        The reports of each order, a round each.
+    Returns the reports of each order, a round each. Ctrl-C ends it with the runs that are done, if program order is
+    among them.
     """
     reports: dict[str, list[Mapping[str, Any]]] = {order: [] for order in orders}
     number, total = 0, repeats * len(orders)
@@ -163,44 +114,23 @@ def run_rounds(
     return reports
 
 
-def measurements(
-    graph: CostGraph,
-    orders: Mapping[str, Sequence[int]],
-    reports: Mapping[str, Sequence[Mapping[str, Any]]],
-    *,
-    unpredicted: int = 0,
-    unmeasured: int = 0,
-) -> list[Measurement]:
-    """Return a row per order that ran.
+def measurement(
+    order: str, predicted: tuple[int, float], reports: Sequence[Mapping[str, Any]], held: int, expected: Sequence[str]
+) -> Measurement:
+    """Return the row of an order that ran.
 
-    Parameters
-    ----------
-    graph
-        What the cost model says, with measured costs.
-    orders
-        Of the graph's ops, program order among them.
-    reports
-        What the processes of each order report: `peak` in bytes, `digests` of the results, and what `time_runs` gives.
-    unpredicted, unmeasured
-        Bytes held throughout that the graph, or the processes' peaks, leave out.
+    `predicted` are bytes and microseconds; `reports` what the processes tell: `peak` in bytes, `digests` of the results
+    (`expected` in program order), and what `time_runs` gives. Both peaks leave out `held` bytes that the caller has.
     """
-    expected = reports[PROGRAM_ORDER][0]["digests"]
-    predicted = {
-        label: simulate(problem_of(graph, order), Schedule.single_device(np.array(order)))
-        for label, order in orders.items()
-    }
-    return [
-        Measurement(
-            order=label,
-            predicted_peak=unpredicted + predicted[label].peak,
-            predicted_microseconds=predicted[label].runtime,
-            measured_peaks=tuple(unmeasured + report["peak"] for report in reports[label]),
-            microseconds=tuple(report["microseconds"] for report in reports[label]),
-            is_equal=all(report["digests"] == expected for report in reports[label]),
-            runs=tuple(tuple(report["runs"]) for report in reports[label]),
-            page_faults=tuple(report["page_faults"] for report in reports[label]),
-            kept_microseconds=tuple(report["kept_microseconds"] for report in reports[label]),
-        )
-        for label in orders
-        if reports[label]
-    ]
+    peak, microseconds = predicted
+    return Measurement(
+        order=order,
+        predicted_peak=held + peak,
+        predicted_microseconds=microseconds,
+        measured_peaks=tuple(held + report["peak"] for report in reports),
+        microseconds=tuple(report["microseconds"] for report in reports),
+        is_equal=all(report["digests"] == expected for report in reports),
+        runs=tuple(tuple(report["runs"]) for report in reports),
+        page_faults=tuple(report["page_faults"] for report in reports),
+        kept_microseconds=tuple(report["kept_microseconds"] for report in reports),
+    )

@@ -11,24 +11,7 @@ from ..report.result import Result
 
 
 def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str = "") -> None:
-    """Refuse a schedule that does not keep the memory limit.
-
-    Parameters
-    ----------
-    name
-        Of the program, for the message.
-    result
-        What was found.
-    remedy
-        What to do where ops might run again and may not, for the message; left out where that would not be enough.
-    consequence
-        What was done of it, likewise.
-
-    Raises
-    ------
-    ScheduleError
-        If the limit is not kept; the message says whether any schedule could.
-    """
+    """Refuse a schedule that does not keep the memory limit."""
     limit = result.problem.memory_limit
     if result.is_feasible or limit is None:
         return

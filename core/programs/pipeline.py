@@ -7,9 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from ..base.errors import ScheduleError, UsageError
 from ..files.atomic import check_writable, write_atomically
-from ..files.schedule_json import LoadedSchedule
-from ..graph.graph import CostGraph
-from ..model.verifier import verify
 from ..problem.problem import Problem
 from ..report.result import Result
 from ..search.problem_settings import ProblemSettings
@@ -17,10 +14,8 @@ from .imported import with_imported
 from .measurement import Measurement, OnRun
 from .memory_limit import check_limit
 from .options import ImportOptions
-from .runners import Note, StreamRunner, check_output, load_runner, repeats_ops
-from .schedule_order import check_order, one_device_order, read_program_schedule, used_devices
-from .stream_plans import StreamPlan, stream_plan
-from .stream_report import StreamReport
+from .runtime import Note, check_output, check_repeats, load_runtime, repeats_ops
+from .schedule_order import one_device_order, read_order, read_program_schedule
 
 SEARCHING = "searching for an order"
 
@@ -31,62 +26,31 @@ def _nothing(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Observer:
-    """Who is told how a job goes.
+    """Who is told how a job goes."""
 
-    Parameters
-    ----------
-    note
-        Called with each remark worth showing.
-    on_stage
-        Told the number of a stage that begins, how many there are, and what is done in it.
-    on_run
-        Told before each measured run.
-    """
-
-    note: Note = _nothing
+    note: Note = _nothing  # each remark worth showing
+    # number of the stage that begins, how many there are, and its name
     on_stage: Callable[[int, int, str], None] = _nothing
-    on_run: OnRun = _nothing
+    on_run: OnRun = _nothing  # before each measured run
 
 
 @dataclass(frozen=True)
 class Job:
-    """What `optimize` does.
+    """What `optimize` does."""
 
-    Parameters
-    ----------
-    model
-        An `.onnx` or `.pt2` file, or `module:function`.
-    output
-        The file to write, `.onnx` or `.pt2` as the model is.
-    options
-        How the model is imported, its costs included.
-    settings
-        The memory limit on the one device, and whether ops may run again; by default neither.
-    schedule
-        Where to write the schedule, if anywhere.
-    repeats
-        Measured runs of each order; 0 measures nothing.
-    overwrite
-        Whether the output may be the model itself.
-
-    Raises
-    ------
-    UsageError, FormatError
-        If a file could not be written, or is the model or another of them.
-    """
-
-    model: str
-    output: str
+    model: str  # a file, or `module:function`
+    output: str  # a file of the model's kind
     options: ImportOptions = field(default_factory=lambda: ImportOptions(costs="measured"))
+    # memory limit on the one device, and whether ops may run again
     settings: ProblemSettings = field(default_factory=ProblemSettings)
-    schedule: str | None = None
-    repeats: int = 5
-    overwrite: bool = False
+    schedule: str | None = None  # file to write the schedule to
+    repeats: int = 5  # measured runs of each order
+    overwrite: bool = False  # the output may be the model itself
 
     def __post_init__(self) -> None:
         check_output(self.model, self.output, overwrite=self.overwrite)
-        if self.settings.recompute and not repeats_ops(self.model):
-            raise UsageError(f"{self.model}: an ONNX file runs each node once; leave out --recompute")
+        if self.settings.recompute:
+            check_repeats(self.model, "leave out --recompute")
         if self.schedule is not None:
             if self.schedule in (self.model, self.output):
                 raise UsageError(f"{self.schedule}: is the model or the output; name another file for the schedule")
@@ -95,43 +59,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Optimized:
-    """What came of it.
-
-    Parameters
-    ----------
-    result
-        The verified schedule with its bound.
-    rows
-        What was measured: program order, then the order found; empty if nothing was.
-    is_interrupted
-        Whether Ctrl-C ended the search or the runs; what was written is right all the same.
-    """
+    """What came of it."""
 
     result: Result
-    rows: tuple[Measurement, ...]
-    is_interrupted: bool
+    rows: tuple[Measurement, ...]  # program order, then the order found; empty if nothing was measured
+    is_interrupted: bool  # Ctrl-C ended the search or the runs; what was written is right all the same
 
 
 def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -> Optimized:
     """Import a program, find an order of less peak memory, run both orders, and write the program in the new one.
 
     The program is loaded and its ops are measured once. Nothing is written before every stage has succeeded.
-
-    Parameters
-    ----------
-    job
-        What to do.
-    solve
-        Solves the problem that the program poses; where it is interrupted, nothing is measured.
-    observer
-        Who is told how it goes.
-
-    Raises
-    ------
-    FormatError, ProgramError, UsageError
-        If the model cannot be read or run, or has no use for an option.
-    ScheduleError
-        If no order was found that keeps the memory limit, or results differ.
     """
     measures_ops = job.options.costs == "measured"
     stages = iter(range(1, 6))
@@ -141,10 +79,10 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
         observer.on_stage(next(stages), total, what)
 
     stage("importing the program")
-    runner = load_runner(job.model, job.options, observer.note)
+    runtime = load_runtime(job.model, job.options, observer.note)
     if measures_ops:
         stage("measuring what each op takes")
-    graph = with_imported(runner.graph(job.options.costs, observer.note), job.model, job.options)
+    graph = with_imported(runtime.graph(job.options.costs, observer.note), job.model, job.options)
     stage(SEARCHING)
     result = solve(job.settings.problem(graph))
     remedy = "let ops run again with --recompute" if repeats_ops(job.model) else ""
@@ -154,12 +92,12 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
     is_interrupted = result.status == "interrupted"
     if job.repeats and not is_interrupted:
         stage("running both orders")
-        rows = runner.measure(graph, {result.method: order}, job.repeats, observer.note, observer.on_run)
+        rows = runtime.measure(graph, {result.method: order}, job.repeats, observer.note, observer.on_run)
         rows = _with_limits(rows, {result.method: result.problem.memory_limit})
         is_interrupted = not is_complete(rows, 2, job.repeats)
-        check_equal(job.model, rows)
+        check_runs(job.model, rows)
     stage("comparing results, writing the program")
-    runner.write(graph, order, job.output, observer.note)
+    runtime.write(graph, order, job.output, observer.note)
     if job.schedule is not None:
         write_atomically(job.schedule, result.json())
     return Optimized(result, tuple(rows), is_interrupted)
@@ -175,42 +113,11 @@ def apply(
     force: bool = False,
     overwrite: bool = False,
 ) -> None:
-    """Write a model in the order of a schedule, after a run that gave bitwise equal results.
-
-    A schedule on several devices is a plan of as many streams, if the model can run on streams.
-
-    Parameters
-    ----------
-    model
-        An `.onnx` or `.pt2` file, or `module:function`.
-    schedule
-        Schedule file of the model's graph.
-    output
-        The file to write, `.onnx` or `.pt2` as the model is.
-    options
-        As the model was imported.
-    note
-        Called with each remark worth showing.
-    force
-        Whether to take a schedule that says that it was made for another graph.
-    overwrite
-        Whether the output may be the model itself.
-
-    Raises
-    ------
-    FormatError, ProgramError, UsageError
-        If the model or the schedule cannot be read, the model cannot be run, or the output cannot be written.
-    ScheduleError
-        If the schedule is no order of this program, or its results would differ; then nothing is written.
-    """
+    """Write a model in the order of a schedule, after a run that gave bitwise equal results."""
     check_output(model, output, overwrite=overwrite)
-    runner = load_runner(model, options, note)
-    graph = runner.graph("roofline", _nothing)
-    loaded = read_program_schedule(schedule, graph, force=force)
-    if isinstance(runner, StreamRunner) and len(used_devices(loaded.schedule)) > 1:
-        runner.write_streams(graph, _verified_plan(loaded, graph), output, note)
-    else:
-        runner.write(graph, one_device_order(schedule, loaded, graph), output, note)
+    runtime = load_runtime(model, options, note)
+    graph = runtime.graph("roofline", _nothing)
+    runtime.write(graph, read_order(schedule, graph, force=force), output, note)
 
 
 def measure(
@@ -221,59 +128,20 @@ def measure(
     observer: Observer,
     *,
     force: bool = False,
-) -> list[Measurement] | StreamReport:
-    """Measure a model in program order, and in the order of each schedule.
-
-    Parameters
-    ----------
-    model
-        An `.onnx` or `.pt2` file, or `module:function`.
-    schedules
-        Schedule files of the model's graph. If one of them uses several devices and the model can run on streams, all
-        are measured as plans of streams: their time, not their memory.
-    repeats
-        Rounds; in each every order runs in a process of its own.
-    options
-        As the model was imported; costs are measured whatever they say.
-    observer
-        Who is told how it goes.
-    force
-        Whether to take schedules that say that they were made for another graph.
-
-    Returns
-    -------
-    list or StreamReport
-        Program order first, then the schedules; only what ran if Ctrl-C ended it.
-
-    Raises
-    ------
-    FormatError, ProgramError, UsageError
-        If the model or a schedule cannot be read, or a run fails.
-    ScheduleError
-        If a schedule is not one of this program.
-    """
+) -> list[Measurement]:
+    """Measure a model in program order and then of each schedule; Ctrl-C leaves only what ran."""
     observer.on_stage(1, 3, "importing the program")
-    runner = load_runner(model, options, observer.note)
-    graph = runner.graph("roofline", observer.note)
+    runtime = load_runtime(model, options, observer.note)
+    graph = runtime.graph("roofline", observer.note)
     read = {path: read_program_schedule(path, graph, force=force) for path in schedules}
-    if isinstance(runner, StreamRunner) and any(len(used_devices(one.schedule)) > 1 for one in read.values()):
-        plans = {path: _verified_plan(loaded, graph) for path, loaded in read.items()}
-        observer.on_stage(2, 2, f"running {len(plans)} plan{'s' * (len(plans) > 1)}")
-        return runner.measure_streams(graph, plans, repeats, observer.note, observer.on_run)
     orders = {path: one_device_order(path, loaded, graph) for path, loaded in read.items()}
     for order in orders.values():
-        check_order(graph, order)
+        runtime.check(graph, order)
     observer.on_stage(2, 3, "measuring what each op takes")
-    measured = runner.graph("measured", _nothing)
+    measured = runtime.graph("measured", _nothing)
     observer.on_stage(3, 3, f"running {len(orders) + 1} order{'s' * bool(orders)}")
-    rows = runner.measure(measured, orders, repeats, observer.note, observer.on_run)
+    rows = runtime.measure(measured, orders, repeats, observer.note, observer.on_run)
     return _with_limits(rows, {path: loaded.problem.memory_limit for path, loaded in read.items()})
-
-
-def _verified_plan(loaded: LoadedSchedule, graph: CostGraph) -> StreamPlan:
-    """Return a schedule as a plan of streams, after it was replayed: a plan may not wait for what never comes."""
-    verify(loaded.problem, loaded.schedule, enforce_limit=False)
-    return stream_plan(loaded, graph)
 
 
 def is_complete(rows: Sequence[Measurement], orders: int, repeats: int) -> bool:
@@ -286,7 +154,7 @@ def _with_limits(rows: Sequence[Measurement], limits: Mapping[str, int | None]) 
     return [replace(row, memory_limit=limits.get(row.order)) for row in rows]
 
 
-def check_equal(model: str, rows: Sequence[Measurement]) -> None:
+def check_runs(model: str, rows: Sequence[Measurement]) -> None:
     """Raise `ScheduleError` if results differ from run to run or from program order."""
     for row in rows:
         if not row.is_equal:

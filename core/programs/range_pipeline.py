@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..base.errors import UsageError
 from ..files.atomic import write_atomically
@@ -13,41 +14,24 @@ from ..report.result import Result
 from .imported import with_imported
 from .measurement import Measurement
 from .options import size_text
-from .pipeline import SEARCHING, Job, Observer, check_equal
-from .runners import Runner, load_runner
+from .pipeline import SEARCHING, Job, Observer, check_runs
+from .runtime import Runtime, load_runtime
 from .size_range import RangePlan, SizedGraph, plan_range
 
 
 @dataclass(frozen=True)
 class OptimizedRange:
-    """What came of it.
-
-    Parameters
-    ----------
-    dimension
-        Which size has a range.
-    plan
-        The order, its peaks and bounds.
-    method
-        Who found it.
-    measured
-        By size, at both ends: program order, then the order found; empty if nothing was measured.
-    """
+    """What came of it."""
 
     dimension: str
     plan: RangePlan
     method: str
+    # at both ends, by size: program order, then the order found
     measured: Mapping[int, tuple[Measurement, ...]]
 
 
 def range_in(job: Job) -> tuple[str, range] | None:
-    """Return the one dimension of a job that has a range of sizes, and that; None if none has.
-
-    Raises
-    ------
-    UsageError
-        If several have, or the job asks for what is of one size.
-    """
+    """Return the one dimension of a job that has a range of sizes, and that; None if none has."""
     ranges = [(name, given) for name, given in job.options.shapes.items() if isinstance(given, range)]
     if not ranges:
         return None
@@ -60,34 +44,17 @@ def range_in(job: Job) -> tuple[str, range] | None:
 
 
 def optimize_range(job: Job, solve: Callable[[Problem], Result], observer: Observer) -> OptimizedRange:
-    """Import a program at several sizes, find one order for all of a range, run it at both ends, and write it.
-
-    Parameters
-    ----------
-    job
-        What to do; one of its shapes is a range. Its schedule file gets the names of the ops, one per line.
-    solve
-        Solves the problem that the program poses at one size.
-    observer
-        Who is told how it goes.
-
-    Raises
-    ------
-    FormatError, ProgramError, UsageError
-        As `pipeline.optimize`.
-    ScheduleError
-        If results differ at one end of the range.
-    """
+    """Import a program at several sizes, find one order for all of a range, run it at both ends, and write it."""
     found = range_in(job)
     if found is None:
         raise UsageError(f"{job.model}: no shape has a range")
     name, sizes = found
-    runners: dict[int, Runner] = {}
+    runtimes: dict[int, Runtime[Any]] = {}
 
     def read(size: int) -> CostGraph:
         options = replace(job.options, shapes={**job.options.shapes, name: size})
-        runners[size] = load_runner(job.model, options, observer.note if not runners else lambda text: None)
-        return with_imported(runners[size].graph(options.costs, lambda text: None), job.model, options)
+        runtimes[size] = load_runtime(job.model, options, observer.note if not runtimes else lambda text: None)
+        return with_imported(runtimes[size].graph(options.costs, lambda text: None), job.model, options)
 
     total = 3 + (job.repeats > 0)
     observer.on_stage(1, total, f"importing the program at {name} {sizes[0]} and {sizes[-1]}")
@@ -107,12 +74,12 @@ def optimize_range(job: Job, solve: Callable[[Problem], Result], observer: Obser
         observer.on_stage(3, total, f"running both orders at {name} {ends[0]} and {ends[1]}")
         for size in ends:
             orders = {methods[0]: list(plan.order)}
-            rows = runners[size].measure(graph.at(size), orders, job.repeats, observer.note, observer.on_run)
-            check_equal(f"{job.model} at {name}={size}", rows)
+            rows = runtimes[size].measure(graph.at(size), orders, job.repeats, observer.note, observer.on_run)
+            check_runs(f"{job.model} at {name}={size}", rows)
             measured[size] = tuple(rows)
     observer.on_stage(total, total, "comparing results, writing the program")
     for size in ends if not measured else ends[1:]:  # each compares results before it writes
-        runners[size].write(graph.at(size), list(plan.order), job.output, observer.note)
+        runtimes[size].write(graph.at(size), list(plan.order), job.output, observer.note)
     if job.schedule is not None:
         write_atomically(job.schedule, "".join(f"{graph.high.op_names[op]}\n" for op in plan.order))
     return OptimizedRange(name, plan, methods[0], measured)

@@ -20,20 +20,7 @@ def is_model(name: str) -> bool:
 
 
 def read_any(name: str, note: Callable[[str], None] = lambda text: None) -> CostGraph:
-    """Read a CostGraphDef file or standard input, or import a model with the options that `import` has by default.
-
-    Parameters
-    ----------
-    name
-        A file, `-`, or `module:function`.
-    note
-        Called with each remark worth showing; that a model was imported is one.
-
-    Raises
-    ------
-    FormatError, GraphError, ProgramError, UsageError
-        If it cannot be read or imported; where options would help, the message says the command that takes them.
-    """
+    """Read a CostGraphDef file or standard input, or import a model with the options that `import` has by default."""
     if not is_model(name):
         return read_graph(name, note)
     command = f"schedopt import {name} --output GRAPH"

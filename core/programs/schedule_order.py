@@ -11,7 +11,6 @@ from ..base.errors import OtherGraphError, UsageError
 from ..files.costgraph import with_marks_as_ops
 from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph.graph import CostGraph
-from ..model.unrolled import repeated_ops
 from ..model.verifier import verify
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
@@ -23,51 +22,17 @@ def problem_of(graph: CostGraph, order: Sequence[int]) -> Problem:
 
 
 def check_order(graph: CostGraph, order: Sequence[int]) -> None:
-    """Have an order of a program's ops verified, in which some may run several times.
-
-    Raises
-    ------
-    ScheduleError
-        If it is none; the message names the op.
-    """
+    """Have an order of a program's ops verified, in which some may run several times."""
     verify(problem_of(graph, order), Schedule.single_device(np.array(order)))
 
 
-def refuse_repeats(name: str, graph: CostGraph, order: Sequence[int]) -> None:
-    """Raise `UsageError` if ops run several times in an order of an ONNX model; the message names one."""
-    if again := repeated_ops(graph, order):
-        raise UsageError(
-            f"{name}: op {graph.op_label(again[0])} runs again in this schedule, and an ONNX file runs each node once; "
-            "solve without --recompute"
-        )
-
-
 def read_order(path: str, graph: CostGraph, *, force: bool = False) -> list[int]:
-    """Read a schedule of a program's graph: its ops in the order they run, some several times perhaps.
-
-    Parameters
-    ----------
-    path, graph, force
-        As `read_program_schedule`.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read, or is of another graph.
-    UsageError
-        If it uses several devices.
-    """
+    """Read a schedule of a program's graph: its ops in the order they run, some several times perhaps."""
     return one_device_order(path, read_program_schedule(path, graph, force=force), graph)
 
 
 def one_device_order(path: str, loaded: LoadedSchedule, graph: CostGraph) -> list[int]:
-    """Return the ops of a graph in the order of a schedule that was read.
-
-    Raises
-    ------
-    UsageError
-        If it uses several devices; the message names the file.
-    """
+    """Return the ops of a graph in the order of a schedule that was read."""
     used = len(used_devices(loaded.schedule))
     if used > 1:
         raise UsageError(
@@ -83,22 +48,7 @@ def used_devices(schedule: Schedule) -> set[int]:
 
 
 def read_program_schedule(path: str, graph: CostGraph, *, force: bool = False) -> LoadedSchedule:
-    """Read a schedule of a program's graph, or of its file as versions before 0.2 wrote it: with ops of marks.
-
-    Parameters
-    ----------
-    path
-        The schedule file; see `read_schedule`.
-    graph
-        The program's.
-    force
-        Whether to take a file that says that it was made for another graph.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read, or is of another graph.
-    """
+    """Read a schedule of a program's graph, or of its file as versions before 0.2 wrote it: with ops of marks."""
     try:
         return _read(path, graph, force)
     except OtherGraphError as error:

@@ -32,18 +32,6 @@ class SizedGraph:
 
     Where every tensor's bytes are a linear form of the size, as those of three imports tell, the others are not
     imported. Workspace, which is measured, is then taken as linear between both ends.
-
-    Parameters
-    ----------
-    read
-        Imports the program at a size.
-    sizes
-        The range.
-
-    Raises
-    ------
-    ProgramError
-        If the program has other ops at another size.
     """
 
     def __init__(self, read: Callable[[int], CostGraph], sizes: range) -> None:
@@ -105,17 +93,10 @@ _SIZES = ("tensor_size", "persistent", "workspace")
 
 @dataclass(frozen=True)
 class AtSize:
-    """One order at one size.
-
-    Parameters
-    ----------
-    size
-        Of the dimension.
-    program_order, peak, bound
-        Bytes: in program order, in this order, and what no order is below.
-    """
+    """One order at one size."""
 
     size: int
+    # peak bytes: in program order, in this order, and a lower bound
     program_order: int
     peak: int
     bound: int
@@ -128,28 +109,12 @@ class AtSize:
 
 @dataclass(frozen=True)
 class RangePlan:
-    """One order for a range of sizes.
-
-    Parameters
-    ----------
-    order
-        The ops.
-    rows
-        At the smallest size, at the worst of those between, and at the largest.
-    examined
-        How many sizes were examined; all of the range if `is_whole`.
-    is_linear
-        Whether the sizes between those imported follow from linear forms.
-    is_whole
-        Whether every size of the range was examined.
-    is_interrupted
-        Whether Ctrl-C ended the search.
-    """
+    """One order for a range of sizes."""
 
     order: tuple[int, ...]
-    rows: tuple[AtSize, ...]
-    examined: int
-    is_linear: bool
+    rows: tuple[AtSize, ...]  # at the smallest size, the worst between, the largest
+    examined: int  # sizes examined; all of the range if `is_whole`
+    is_linear: bool  # sizes between those imported follow from linear forms
     is_whole: bool
     is_interrupted: bool
 
@@ -230,13 +195,6 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
 
     Both ends are solved, and then the size at which the best order so far is the farthest from what is proven; so are
     the means of all of them. The order is the one whose worst gap is the least.
-
-    Parameters
-    ----------
-    graph
-        The program at every size.
-    solve
-        Solves one problem on one device for least peak memory.
     """
     sizes = graph.examined
     search = _Search(graph, solve)

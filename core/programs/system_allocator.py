@@ -32,11 +32,6 @@ class SystemAllocator:
     before it maps, so `restart` takes all holes out of use. And its mark never falls, so `restart` raises what is held
     to the mark, by an allocation that nobody touches and that takes no memory. All this is for a process of its own,
     which is to end soon.
-
-    Raises
-    ------
-    UsageError
-        If the process does not run on glibc.
     """
 
     def __init__(self) -> None:

@@ -12,17 +12,10 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class TimeDifference:
-    """How much longer one order takes than another, as shares: 0.1 is 10% longer.
+    """How much longer one order takes than another, as shares: 0.1 is 10% longer."""
 
-    Parameters
-    ----------
-    change
-        What is estimated: the geometric mean of the rounds.
-    low, high
-        Its 95% interval; None with a single round, which tells nothing of noise.
-    """
-
-    change: float
+    change: float  # geometric mean of the rounds
+    # 95% interval; None with a single round, which tells nothing of noise
     low: float | None = None
     high: float | None = None
 
@@ -44,12 +37,7 @@ def time_difference(before: Sequence[float], after: Sequence[float]) -> TimeDiff
     """Compare the times of two orders that ran in the same rounds.
 
     The logarithms of the ratios of each round are compared by Student's paired t-test: what slows a whole round, as
-    other work on the machine does, cancels out.
-
-    Parameters
-    ----------
-    before, after
-        Microseconds, a number per round; a round that only one of them has is left out.
+    other work on the machine does, cancels out. Times are microseconds, a number per round.
     """
     ratios = [math.log(two / one) for one, two in zip(before, after, strict=False)]
     mean = statistics.fmean(ratios)

@@ -27,12 +27,8 @@ def time_runs(run: Callable[[], object]) -> dict[str, Any]:
     glibc gives large tensors that are freed back to the system, which hands the pages out anew, filled with zeros, when
     the next one is written. How often that happens depends on the order and on the history of the process, not on what
     the ops do: an order that holds less may fault more. For a process of its own, whose allocator is set otherwise.
-
-    Returns
-    -------
-    dict
-        `microseconds`: the median; `runs`: each; `page_faults` per run; `kept_microseconds`: the median of runs in
-        which freed memory stays with the process, or `microseconds` where page faults take no time worth telling.
+    Returns `microseconds` (the median), `runs` (each), `page_faults` per run, and `kept_microseconds`: the median with
+    freed memory kept, or `microseconds` where page faults take no time worth telling.
     """
     before = _page_faults()
     runs, count = _warm_runs(run)

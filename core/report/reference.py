@@ -17,7 +17,7 @@ def reference_value(problem: Problem) -> float:
 
 def feasible_reference_value(problem: Problem) -> float:
     """Return the value of the input order on one device whose memory limit it keeps; infinite where there is none."""
-    kept = (costs for costs in _costs(problem) if problem.keeps_limits(costs.peak_per_device.tolist(), costs.runtime))
+    kept = (costs for costs in _costs(problem) if problem.is_feasible(costs.peak_per_device.tolist(), costs.runtime))
     return min((_value(problem, costs) for costs in kept), default=math.inf)
 
 

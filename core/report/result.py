@@ -111,7 +111,7 @@ class Result:
     @property
     def is_feasible(self) -> bool:
         """Whether the schedule keeps the memory limit, and that of the time."""
-        return self.problem.keeps_limits(self.simulation.peak_per_device.tolist(), self._time)
+        return self.problem.is_feasible(self.simulation.peak_per_device.tolist(), self._time)
 
     @property
     def added_share(self) -> float:
@@ -192,8 +192,8 @@ class Result:
             "status": self.status,
             "devices": problem.devices,
             "memory_limit": problem.memory_limit,
-            "bandwidth": problem.bandwidth,
-            "latency_us": problem.latency,
+            "bandwidth": None if problem.machine else problem.bandwidth,
+            "latency_us": 0.0 if problem.machine else problem.latency,
             **({"machine": problem.machine.document()} if problem.machine else {}),
             **({"replicate": True} if problem.replicate else {}),
             **({"recompute": True, "runtime_limit_us": problem.runtime_limit} if problem.recompute else {}),

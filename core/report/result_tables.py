@@ -15,7 +15,7 @@ from ..problem.addresses import Addresses
 from ..problem.problem import Problem
 from ..problem.residents import first_home
 from ..problem.schedule import Schedule
-from ..search.registry import METHODS
+from ..search.registry import method_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -82,7 +82,7 @@ def result_table(result: Found) -> Table:
     else:
         table.add_row("peak memory", memory(result.peak_memory), "")
     if problem.machine is not None and problem.is_limited:
-        excess = problem.excess(result.simulation.peak_per_device.tolist())
+        excess = problem.fitness(result.simulation.peak_per_device.tolist(), 0.0)[0]
         table.add_row("memory of the devices", "", "kept" if not excess else f"exceeded by {memory(excess)}")
     elif problem.memory_limit is not None:
         excess = result.peak_memory - problem.memory_limit
@@ -91,7 +91,7 @@ def result_table(result: Found) -> Table:
     if problem.devices > 1:
         _add_devices(table, result, memory, time)
     _add_arenas(table, result, memory)
-    if METHODS[result.method].counts_evaluations:
+    if method_of(result.method).counts_evaluations:
         table.add_row("evaluations", f"{result.evaluations:,.0f}", "")
     table.add_row("time", f"{result.seconds:.2f} s", "")
     return table
@@ -137,7 +137,7 @@ def recompute_table(result: Found) -> Table:
     more = runs - graph.num_ops
     table.add_row("ops that run again", f"{again:,} of {graph.num_ops:,}", f"{more:,} run{'s' * (more != 1)}", "")
     _add_arenas(table, result, memory)
-    if METHODS[result.method].counts_evaluations:
+    if method_of(result.method).counts_evaluations:
         table.add_row("evaluations", f"{result.evaluations:,.0f}", "", "")
     table.add_row("search", f"{result.seconds:.2f} s", "", "")
     return table

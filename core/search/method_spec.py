@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from ..base.errors import UsageError
-from ..base.names import unknown
 from ..base.units import parse_count, parse_seconds
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from .parameters import Parameters, from_texts
-from .registry import METHODS, Method, listed, methods_where, parameters_class
+from .method import Method
+from .parameters import Parameters
+from .registry import METHODS, listed, method_of, methods_where, parameter_fields, parsed_parameters
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class MethodSpec:
     @property
     def method(self) -> Method:
         """The registry's line."""
-        return METHODS[self.name]
+        return method_of(self.name)
 
 
 def parse_method(text: str, **flags: str | None) -> MethodSpec:
@@ -57,8 +57,6 @@ def parse_method(text: str, **flags: str | None) -> MethodSpec:
         If the method or a parameter is unknown, or a value out of range.
     """
     name, *settings = text.strip().split(":")
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
     texts = _given_flags(name, flags)
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -73,7 +71,7 @@ def parse_method(text: str, **flags: str | None) -> MethodSpec:
     return MethodSpec(
         text.strip(),
         name,
-        from_texts(parameters_class(name), texts, name),
+        parsed_parameters(name, texts),
         None if evaluations is None else parse_count(evaluations, f"evaluations of '{name}'"),
         parse_seconds(time_limit) if time_limit else None,
     )
@@ -82,7 +80,7 @@ def parse_method(text: str, **flags: str | None) -> MethodSpec:
 def _given_flags(name: str, flags: dict[str, str | None]) -> dict[str, str]:
     texts = {flag: value for flag, value in flags.items() if value is not None}
     for flag in texts:
-        if flag not in {field.name for field in fields(parameters_class(name))}:
+        if flag not in {field.name for field in parameter_fields(name)}:
             able = listed(other for other, method in METHODS.items() if flag in method.flags)
             raise UsageError(f"--{flag} is not for method '{name}', which has none; it is for {able}")
     return texts

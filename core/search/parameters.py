@@ -8,7 +8,7 @@ value in the same words.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ..base.errors import UsageError
@@ -23,7 +23,27 @@ WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def parameter(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
-    """Declare a field: its default, one line of help, and the range (inclusive) of its value."""
+    """Declare a field of a dataclass of parameters.
+
+    Parameters
+    ----------
+    default
+        Its default.
+    help
+        What it means, in one line.
+    low, high
+        The range of its value, both ends included; None by default, for no limit.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Parameters(schedopt.Parameters):
+    ...     tries: int = schedopt.parameter(10, "orders to try", low=1)
+    >>> Parameters(tries=0)
+    Traceback (most recent call last):
+    schedopt.core.base.errors.UsageError: tries must be at least 1, not 0
+    """
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high})
 
 
@@ -40,12 +60,19 @@ def _plain(number: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """Base of every method's parameters; this one has none.
+    """Base of the parameters of methods and generators; this one has none.
+
+    Derived classes are frozen dataclasses whose fields are made by `parameter`.
 
     Raises
     ------
     UsageError
         If a value is out of its field's range, or none of its choices.
+
+    Examples
+    --------
+    >>> schedopt.Parameters()
+    Parameters()
     """
 
     def __post_init__(self) -> None:
@@ -69,15 +96,27 @@ class Parameters:
         return dataclasses.asdict(self)
 
 
-def types_of(kind: type[Any], names: Iterable[str], owner: str, what: str) -> dict[str, Any]:
+def check_declared(kind: type[Any]) -> None:
+    """Raise TypeError unless a class of another package is a dataclass of parameters that say what they are."""
+    if not (isinstance(kind, type) and issubclass(kind, Parameters) and "__dataclass_fields__" in vars(kind)):
+        raise TypeError(f"{kind!r} is not a dataclass derived from schedopt.Parameters")
+    for field in dataclasses.fields(kind):
+        if "help" not in field.metadata:
+            raise TypeError(f"field {field.name} of {kind.__name__} is not made by schedopt.parameter")
+
+
+def types_of(
+    kind: type[Any], names: Iterable[str], owner: str, what: str, known: Sequence[str] | None = None
+) -> dict[str, Any]:
     """Return the type of every field of a dataclass, once it is clear that it has all these fields.
 
     Raises
     ------
     UsageError
-        If there is no field of one of the names; `owner` and `what` are what the message calls dataclass and field.
+        If a name is not one of `known`, by default all fields; `owner` and `what` are what the message calls dataclass
+        and field.
     """
-    known = [field.name for field in dataclasses.fields(kind)]
+    known = [field.name for field in dataclasses.fields(kind)] if known is None else known
     for name in names:
         if name not in known:
             near = nearest(name, known)
@@ -86,16 +125,22 @@ def types_of(kind: type[Any], names: Iterable[str], owner: str, what: str) -> di
     return get_type_hints(kind)
 
 
-def from_texts(kind: type[T], texts: dict[str, str], method: str) -> T:
-    """Build a parameters class from `name -> text`.
+def from_texts(
+    kind: type[T],
+    texts: dict[str, str],
+    method: str,
+    known: Sequence[str] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+) -> T:
+    """Build a parameters class from `name -> text`, whose names are among those known, and from fixed values.
 
     Raises
     ------
     UsageError
         If a name is unknown, a text is not of the field's type, or a value is refused.
     """
-    types = types_of(kind, texts, f"method '{method}'", "parameter")
-    values: dict[str, Any] = {}
+    types = types_of(kind, texts, f"method '{method}'", "parameter", known)
+    values = dict(fixed or {})
     for name, text in texts.items():
         read = str if get_origin(types[name]) is Literal else types[name]
         try:

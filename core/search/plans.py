@@ -10,9 +10,9 @@ import numpy as np
 from ..base.arrays import FloatArray, IndexArray
 from ..base.errors import UsageError
 from ..graph.graph import CostGraph
+from ..kernels.cost_model import NO_LIMIT, machine_arrays, new_scratch, new_timed_steps
 from ..kernels.placements.group_moves import Groups, Places, places_of
 from ..kernels.placements.list_schedules import Greedy, place_order
-from ..kernels.placements.machine_model import NO_LIMIT, machine_arrays, new_scratch, new_steps
 from ..kernels.placements.plans import Cost, Plan, price_plan
 from ..kernels.placements.sequences import Objective
 from ..problem.machine import distinct_devices
@@ -37,7 +37,7 @@ class Plans:
         self.ops, self.devices = problem.graph.num_ops, problem.devices
         self.arrays, self.machine = machine_arrays(problem)
         self.scratch = new_scratch(self.arrays, self.devices)
-        self.steps = new_steps(self.arrays, self.devices), new_steps(self.arrays, self.devices)
+        self.steps = new_timed_steps(self.arrays, self.devices), new_timed_steps(self.arrays, self.devices)
         self.own = first_home(self.graph)
         self.may_exceed = may_exceed(problem)
         self.aim = objective_of(problem)

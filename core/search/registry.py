@@ -1,4 +1,6 @@
-"""Every method by its one name; a new method is one file and one line here.
+"""Every method by its one name; a new method is one file and one line here, a preset of another method one line.
+
+Other packages add methods by the entry points `schedopt.methods`; names that are here win.
 
 Commands, help texts and the documentation know no method by name: they ask the registry.
 It imports no method, so that a help text costs nothing. The module of a method may define, beside its entry:
@@ -11,12 +13,17 @@ It imports no method, so that a help text costs nothing. The module of a method 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
+from dataclasses import Field, fields
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-from .parameters import Parameters
+from ..base.names import unknown
+from . import entry_points
+from .method import Method, Preset
+from .parameters import Parameters, check_declared, from_texts
 
 DEFAULT_METHOD = "auto"
 """Chosen where none is named."""
@@ -27,61 +34,8 @@ COMPARED_METHODS = f"{INPUT_METHOD},{DEFAULT_METHOD}"
 EXAMPLE, BUDGET_EXAMPLE = "brkga:elites=10", "brkga:evaluations=1000"
 """How help texts and errors show a method with a parameter, and one with a budget of its own."""
 
-
-class Method(NamedTuple):
-    """A method: where its `solve(search, parameters)` is, and what it can be used for.
-
-    Parameters
-    ----------
-    entry
-        `module:function`, imported when the method is chosen.
-    summary, source
-        One line, and the paper's section or the field's use.
-    memory_on_one_device_only
-        Refuses other problems.
-    several_devices_only
-        Refuses one device.
-    searches
-        Whether it goes on from a schedule that it is given; else it builds one and refuses `--initial`.
-    counts_evaluations
-        Refuses `--evaluations` if not.
-    default_evaluations
-        Budget when neither evaluations nor time are limited.
-    default_seconds
-        Time limit in the same case.
-    default_devices
-        Devices for the memory task where their number is not said; for the makespan it is 2 with every method.
-    recomputation
-        Whether it may run ops again: `never` refuses such problems, `only` refuses others.
-    machines
-        Whether it knows different devices and residents with a home; refuses them if not.
-    flags
-        Parameters that `solve` has an option for; see `FLAGS`.
-    trainer, training
-        How `schedopt train` finds what the method uses, and what it does there in one line: `grid_search` over the
-        method's parameters, or the module whose `trainable(method)` describes its network's training; empty where
-        nothing is trained.
-    """
-
-    entry: str
-    summary: str
-    source: str
-    memory_on_one_device_only: bool = False
-    several_devices_only: bool = False
-    searches: bool = True
-    counts_evaluations: bool = True
-    default_evaluations: int | None = None
-    default_seconds: float | None = None
-    default_devices: int = 1
-    recomputation: Literal["never", "also", "only"] = "never"
-    machines: bool = True
-    flags: tuple[str, ...] = ()
-    trainer: str = ""
-    training: str = ""
-
-
 _SOLVERS = "schedopt.core.solvers"
-METHODS: dict[str, Method] = {
+_LINES: dict[str, Method | Preset] = {
     "auto": Method(
         f"{_SOLVERS}.portfolio:solve",
         "The best of the methods below within the time limit; never worse than the input order",
@@ -153,12 +107,8 @@ METHODS: dict[str, Method] = {
         default_seconds=10.0,
         recomputation="only",
     ),
-    "fixed-order": Method(
-        f"{_SOLVERS}.recompute.fixed_order:solve",
-        "The annealing of recompute with the input order kept",
-        "ours",
-        default_seconds=10.0,
-        recomputation="only",
+    "fixed-order": Preset(
+        "recompute", {"order": "input"}, "The annealing of recompute with the input order kept", "ours"
     ),
     "checkpoint-segments": Method(
         f"{_SOLVERS}.recompute.checkpoint_segments:solve",
@@ -185,25 +135,20 @@ METHODS: dict[str, Method] = {
         default_devices=2,
     ),
     "heft": Method(
-        f"{_SOLVERS}.placements.list_schedulers:heft",
+        f"{_SOLVERS}.placements.list_schedulers:solve",
         "Earliest finish time by upward rank, with insertion: the field's list scheduler for different devices",
         "Topcuoglu et al. 2002",
         searches=False,
         default_devices=2,
     ),
-    "peft": Method(
-        f"{_SOLVERS}.placements.list_schedulers:peft",
+    "peft": Preset(
+        "heft",
+        {"rank": "optimistic"},
         "As heft, by what is left to do after an op on each device at the best",
         "Arabnejad and Barbosa 2014",
-        searches=False,
-        default_devices=2,
     ),
-    "cpop": Method(
-        f"{_SOLVERS}.placements.list_schedulers:cpop",
-        "As heft, with the critical path on one device",
-        "Topcuoglu et al. 2002",
-        searches=False,
-        default_devices=2,
+    "cpop": Preset(
+        "heft", {"rank": "critical-path"}, "As heft, with the critical path on one device", "Topcuoglu et al. 2002"
     ),
     "local-search": Method(
         f"{_SOLVERS}.placements.local_search:solve",
@@ -230,7 +175,6 @@ METHODS: dict[str, Method] = {
         f"{_SOLVERS}.placements.step_search:solve",
         "Simulated annealing of whole schedules, each transfer a step of its own: reaches every plan of a small graph",
         "ours; Kirkpatrick 1983",
-        machines=False,
         default_evaluations=5000,
     ),
     "brkga": Method(
@@ -242,11 +186,12 @@ METHODS: dict[str, Method] = {
         trainer="grid_search",
         training="Search 648 settings of brkga, for brkga-tuned:settings=FILE (REGAL A.10).",
     ),
-    "brkga-tuned": Method(
-        f"{_SOLVERS}.placements.brkga_tuned:solve",
+    "brkga-tuned": Preset(
+        "brkga",
+        {"settings": "shipped"},
         "brkga with the parameters that a grid search chose for the task, by schedopt train brkga",
         "REGAL A.10",
-        default_evaluations=5000,
+        takes=("settings",),
     ),
     "regal": Method(
         "schedopt.policies.regal.solve:solve",
@@ -271,14 +216,11 @@ METHODS: dict[str, Method] = {
         trainer="schedopt.policies.regal.trainable",
         training="Train GAS, REGAL with an LSTM over a topological order for its network (REGAL 5.2).",
     ),
-    "idrs": Method(
-        "schedopt.policies.regal.idrs:solve",
+    "idrs": Preset(
+        "regal",
+        {"search": "random"},
         "regal with one generation: random search among what its network chooses",
         "REGAL 5.2",
-        several_devices_only=True,
-        default_evaluations=5000,
-        default_devices=2,
-        flags=("weights",),
     ),
     "direct": Method(
         "schedopt.policies.direct.solve:solve",
@@ -296,6 +238,11 @@ METHODS: dict[str, Method] = {
 }
 
 
+METHODS: dict[str, Method] = {
+    name: line.resolved(_LINES) if isinstance(line, Preset) else line for name, line in _LINES.items()
+}
+"""The built-in ones."""
+
 FLAGS = {
     "decoder": "How brkga makes a schedule of its keys: queue (the paper's) or lazy.",
     "decode": "How topoformer (greedy, sample, beam or two-way) and direct (greedy, sample or rule) decode priorities.",
@@ -307,8 +254,37 @@ FLAG_CHOICES = {"decoder": ("queue", "lazy"), "decode": ("greedy", "sample", "be
 """Values of those that are words, for shells to complete."""
 
 
+def method_names() -> list[str]:
+    """Return the names of all methods: the built-in ones, then those of other packages."""
+    return [*METHODS, *(name for name in entry_points.names("method") if name not in METHODS)]
+
+
+def method_of(name: str) -> Method:
+    """Return a method by its name.
+
+    Raises
+    ------
+    UsageError
+        If there is none, or the package that adds it is broken.
+    """
+    if name in METHODS:
+        return METHODS[name]
+    method = entry_points.load("method", name, _checked)
+    if method is None:
+        raise unknown("method", name, method_names())
+    return method
+
+
+def _checked(method: Any) -> Method:
+    """Return a method of another package once it is clear that it is one."""
+    if not isinstance(method, Method):
+        raise TypeError(f"{method!r} is not a schedopt.Method")
+    check_declared(getattr(_module(method), "Parameters", Parameters))
+    return method
+
+
 def methods_where(condition: Callable[[Method], object]) -> list[str]:
-    """Return the names of the methods of which something is true, in the registry's order."""
+    """Return the names of the built-in methods of which something is true, in the registry's order."""
     return [name for name, method in METHODS.items() if condition(method)]
 
 
@@ -320,12 +296,18 @@ def listed(names: Iterable[str], word: str = "or") -> str:
 
 def default_devices(task: str, methods: Iterable[str]) -> int:
     """Return how many devices a task has where nobody says: the least that any of the methods would have."""
-    return 2 if task == "runtime" else min((METHODS[name].default_devices for name in methods), default=1)
+    return 2 if task == "runtime" else min((method_of(name).default_devices for name in methods), default=1)
 
 
 def module_of(name: str) -> ModuleType:
     """Import a method's module."""
-    return import_module(METHODS[name].entry.partition(":")[0])
+    return _module(method_of(name))
+
+
+def _module(method: Method) -> ModuleType:
+    """Import a method's module."""
+    entry = method.entry
+    return import_module(entry.partition(":")[0]) if isinstance(entry, str) else sys.modules[entry.__module__]
 
 
 def parameters_class(name: str) -> type[Parameters]:
@@ -334,6 +316,23 @@ def parameters_class(name: str) -> type[Parameters]:
     return kind
 
 
+def parameter_fields(name: str) -> list[Field[Any]]:
+    """Import a method and return its parameters that may be given."""
+    return [field for field in fields(parameters_class(name)) if method_of(name).has(field.name)]
+
+
+def parameters_of(name: str, **given: Any) -> Parameters:
+    """Import a method and return its parameters: some given, the others as they are by default."""
+    return parameters_class(name)(**{**method_of(name).fixed, **given})
+
+
+def parsed_parameters(name: str, texts: dict[str, str]) -> Parameters:
+    """Import a method and return its parameters, some of them read from texts."""
+    known = [field.name for field in parameter_fields(name)]
+    return from_texts(parameters_class(name), texts, name, known, method_of(name).fixed)
+
+
 def load(name: str) -> Any:
     """Import a method and return its `solve(search, parameters)`."""
-    return getattr(module_of(name), METHODS[name].entry.partition(":")[2])
+    entry = method_of(name).entry
+    return getattr(module_of(name), entry.partition(":")[2]) if isinstance(entry, str) else entry

@@ -84,6 +84,15 @@ class Search:
         instead.
     notes
         What the user should know of the run: a sentence each, of which none is needed when all goes well.
+
+    Examples
+    --------
+    A method offers schedules or orders until it must stop:
+
+    >>> def solve(search, parameters):
+    ...     graph = search.problem.graph
+    ...     while not search.must_stop():
+    ...         search.offer_order(graph.input_order)
     """
 
     def __init__(
@@ -238,10 +247,7 @@ class Search:
         """Price a schedule and keep it if it is the best so far; does not count as an evaluation."""
         simulation = simulate(self.problem, schedule)
         time = self.problem.time_of(len(schedule), simulation.runtime)
-        if self.problem.is_plain:
-            fitness = self.problem.fitness(simulation.peak, time)
-        else:
-            fitness = self.problem.fitness_of(simulation.peak_per_device.tolist(), time)
+        fitness = self.problem.fitness(simulation.peak_per_device.tolist(), time)
         if fitness < self.best_fitness:
             self.best, self.best_simulation, self.best_fitness = schedule, simulation, fitness
             self.found_by = self.working
@@ -258,4 +264,4 @@ class Search:
         from .plans import Plans
 
         offered = [self.offer(schedule) for schedule in Plans(self.problem).schedules_along(order)]
-        return min(offered, key=lambda costs: self.problem.fitness_of(costs.peak_per_device.tolist(), costs.runtime))
+        return min(offered, key=lambda costs: self.problem.fitness(costs.peak_per_device.tolist(), costs.runtime))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
@@ -57,10 +57,11 @@ def read_tuned(path: str | Path, method: str, kind: type[P]) -> Tuned[P]:
     FormatError
         If it is no such file, of another method, or a parameter is unknown or out of range.
     """
-    tasks = {}
+    tasks, known = {}, [field.name for field in fields(kind) if field.name != "settings"]
     for task, entry in tasks_of(read_document(path, method)).items():
         try:
-            tasks[task] = from_texts(kind, {name: str(value) for name, value in entry["settings"].items()}, method)
+            texts = {name: str(value) for name, value in entry["settings"].items()}
+            tasks[task] = from_texts(kind, texts, method, known)
         except UsageError as error:
             raise FormatError(f"{path}: the {task} task's settings cannot be used: {error}") from error
     return Tuned(Path(path), method, tasks)
@@ -69,7 +70,7 @@ def read_tuned(path: str | Path, method: str, kind: type[P]) -> Tuned[P]:
 @cache
 def shipped(method: str, kind: type[P]) -> Tuned[P]:
     """Return the parameters that the package comes with."""
-    folder = Path(__file__).parents[1] / "solvers" / "several_devices"
+    folder = Path(__file__).parents[1] / "solvers" / "placements"
     return read_tuned(folder / f"{method.replace('-', '_')}_tuned.yaml", method, kind)
 
 

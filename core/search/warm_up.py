@@ -15,7 +15,7 @@ from ..problem.machine import Machine
 from ..problem.problem import Problem, Task
 from ..problem.schedule import Schedule
 from .method_spec import MethodSpec, check_supported, parse_method
-from .registry import METHODS, load, module_of, parameters_class
+from .registry import METHODS, load, method_of, module_of, parameters_of
 from .search import Search
 
 EVALUATIONS = 20
@@ -43,7 +43,7 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, 
     for part in parts_of(spec.name, problem, is_counted=bool(spec.evaluations or evaluations), jobs=jobs):
         prepare = getattr(module_of(part), "warm_up", None)
         search = Search(tiny if prepare is None else prepare(tiny), max_evaluations=EVALUATIONS, lower_bound=-1.0)
-        load(part)(search, spec.parameters if part == spec.name else parameters_class(part)())
+        load(part)(search, spec.parameters if part == spec.name else parameters_of(part))
         assert search.best is not None
     if not problem.is_plain:
         return
@@ -61,7 +61,7 @@ def all_runs() -> list[tuple[MethodSpec, Problem]]:
     problems = [
         Problem(tiny),
         Problem(tiny, "runtime", memory_limit=LOOSE_LIMIT, recompute=True),
-        Problem(tiny, "runtime", 2, machine=Machine.equal(2)),
+        Problem(tiny, "runtime", 2, machine=replace(Machine.equal(2), transfers="beside")),
         *(Problem(tiny, task, 2, LOOSE_LIMIT, latency=1.0) for task in get_args(Task)),
     ]
     return [(spec, problem) for problem in problems for spec in map(parse_method, METHODS) if _can_solve(spec, problem)]
@@ -78,8 +78,9 @@ def _can_solve(spec: MethodSpec, problem: Problem) -> bool:
 def parts_of(name: str, problem: Problem, *, is_counted: bool, jobs: int = 1) -> list[str]:
     """Return the methods that a method may use for this problem: itself, unless its module has `parts`."""
     module = module_of(name)
-    parts: list[str] = module.parts(problem, is_counted, jobs) if hasattr(module, "parts") else [name]
-    return parts
+    if not hasattr(module, "parts"):
+        return [name]
+    return [name if part == method_of(name).base else part for part in module.parts(problem, is_counted, jobs)]
 
 
 def _tiny_graph() -> CostGraph:

@@ -19,7 +19,7 @@ from ..kernels.orders.smoothing import smooth
 from ..model.simulator import simulate
 from ..problem.schedule import Schedule
 from ..report.result import Result
-from ..search.registry import METHODS
+from ..search.registry import method_of
 
 ROUNDS = 4
 SMOOTHING_SHARE = 0.4
@@ -50,7 +50,7 @@ def choose(result: Result, alignment: int, time_limit: float, seed: int = 0) -> 
     placer = Placer(result.problem, result.schedule, alignment)
     rng = np.random.default_rng(seed)
     deadline = time.monotonic() + time_limit
-    if result.problem.devices > 1 or result.problem.recompute or not METHODS[result.method].searches:
+    if result.problem.devices > 1 or result.problem.recompute or not method_of(result.method).searches:
         placer.improve(IMPROVED_SHARE * time_limit, rng)
     else:
         placer = _improved_with_order(result, placer, IMPROVED_SHARE * time_limit, rng)
@@ -82,7 +82,7 @@ def _improved_with_order(result: Result, best: Placer, time_limit: float, rng: n
         limit = least if number % 2 == 0 else (least + best.arena) // 2
         schedule = smoother.order(limit, POWERS[number % len(POWERS)], start + SMOOTHING_SHARE * seconds)
         other = Placer(problem, schedule, alignment)
-        if other.bound < best.arena and problem.is_feasible(simulate(problem, schedule).peak) >= result.is_feasible:
+        if other.bound < best.arena and problem.is_feasible([simulate(problem, schedule).peak]) >= result.is_feasible:
             other.improve(start + seconds - time.monotonic(), rng)
             best = min(best, other, key=lambda placer: placer.arena)
     return best

@@ -9,7 +9,7 @@ from typing import Any
 from ..problem.problem import Problem
 from ..problem.residents import first_home
 from ..search.parameters import Parameters
-from ..search.registry import load, parameters_class
+from ..search.registry import load, parameters_of
 from ..search.search import Search
 from .side_by_side import Course, search_side_by_side
 
@@ -285,4 +285,4 @@ def _recompute(search: Search) -> None:
 
 def _run(search: Search, name: str, **parameters: Any) -> None:
     search.working = name
-    load(name)(search, parameters_class(name)(**parameters))
+    load(name)(search, parameters_of(name, **parameters))

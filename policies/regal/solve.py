@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
 from ...core.base.errors import UsageError
 from ...core.problem.problem import Problem
@@ -13,6 +13,8 @@ from ...core.search.parameters import parameter
 from ...core.search.search import Search, Stopped
 from ...core.solvers.placements import brkga
 from ...core.solvers.placements.brkga import GeneDistribution, evolve
+from ...core.solvers.placements.machine_chromosomes import MachineChromosomes
+from ...core.solvers.placements.random_keys import Chromosomes
 from ..networks.shipped import described, digests, network_of, weights_of
 from .actions import Taken
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:  # torch is loaded once there is a network to run
     from .network import RegalNetwork
 
 MOST_DEVICES = 8
+MOST_ROWS = 100
+"""Of chromosomes that random search draws at once."""
 MOST_EDGES = 1_000_000
 """The messages of a round take about two kilobytes per edge."""
 
@@ -36,6 +40,9 @@ class Parameters(base.Parameters):
         "", "expected (mean levels, rounded), most-likely, or sample (drawn, the paper's); default: the weights'"
     )
     features: int = parameter(400, "evaluations of plain brkga whose results the network sees; paper 400", low=1)
+    search: Literal["brkga", "random"] = parameter(
+        "brkga", "brkga; random: one generation, as large as the budget left (IDRS)"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,7 +97,7 @@ def _network(file: Path) -> RegalNetwork:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Run plain BRKGA for the features, then BRKGA with the distributions that the network chooses.
+    """Run plain BRKGA for the features, then BRKGA, or random search, with the distributions that the network chooses.
 
     The network runs on one thread of the processor: it is small, and the last bits of what it gives then do not depend
     on how many there are.
@@ -100,11 +107,19 @@ def solve(search: Search, parameters: Parameters) -> None:
     search
         The problem, its budget and its random numbers.
     parameters
-        Weights, actions and evaluations of the features.
+        Weights, actions, evaluations of the features, and the search.
     """
     distribution = propose(search, parameters)
-    if distribution is not None:
+    if distribution is None:
+        return
+    if parameters.search == "brkga":
         evolve(search, brkga.Parameters(), distribution)
+        return
+    kind = Chromosomes if search.problem.is_plain else MachineChromosomes
+    with kind(search) as chromosomes:
+        while not search.must_stop():
+            rows = int(min(MOST_ROWS, search.evaluations_left))
+            chromosomes.price(distribution.sample(search.rng, rows, chromosomes.genes))
 
 
 def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:

@@ -20,7 +20,7 @@ from ...core.problem.schedule import Schedule
 from ...core.report.graph_summary import levels
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
-from ...core.search.registry import INPUT_METHOD, load
+from ...core.search.registry import INPUT_METHOD, load, parameters_of
 from ...core.search.search import Search, Stopped
 from ...core.solvers.orders.baselines import reverse_postorder
 from ...core.solvers.placements.placed_orders import place
@@ -218,7 +218,7 @@ def _next_best(search: Search) -> IndexArray:
     for name in NEXT_BEST:
         if search.evaluations_left >= 1:
             search.working = name
-            load(name)(search, base.Parameters())
+            load(name)(search, parameters_of(name))
     graph = search.problem.graph
     if search.best is None and graph.num_ops <= LARGEST_ANYHOW:  # told to stop before either was made
         search.working = NEXT_BEST[-1]

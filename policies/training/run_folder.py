@@ -7,6 +7,8 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_type_hints
 
@@ -260,27 +262,36 @@ def open_folder(folder: Path, parameters: TrainingSettings, place: Place) -> Non
     write_atomically(folder / CURVE, "".join(f"{json.dumps(line)}\n" for line in kept))
 
 
-def board_of(folder: Path, place: Place) -> Any:
-    """Return a writer of TensorBoard's curves, which drops what a killed run wrote after its last checkpoint."""
+def has_tensorboard() -> bool:
+    """Whether TensorBoard is installed."""
+    return find_spec("tensorboard") is not None
+
+
+def board_of(folder: Path, place: Place) -> AbstractContextManager[Any]:
+    """Return a writer of TensorBoard's curves without the events of a killed run; of None without TensorBoard."""
+    if not has_tensorboard():
+        return nullcontext()
     from torch.utils.tensorboard import SummaryWriter
 
     first_event = place.step + (place.batch == 0) if place.is_validated else 0
-    return SummaryWriter(str(folder), purge_step=first_event)
+    writer: AbstractContextManager[Any] = SummaryWriter(str(folder), purge_step=first_event)
+    return writer
 
 
 def add_to_curve(
     folder: Path, board: Any, line: dict[str, float], on_epoch: Callable[[dict[str, float]], None]
 ) -> None:
-    """Add a line to the curve, and to TensorBoard's all of it but the place: `phase`, `epoch`, `step`."""
+    """Add a line to the curve, and its measures to TensorBoard's, if there is one."""
     try:
         with (folder / CURVE).open("a", encoding="utf-8") as curve:
             curve.write(json.dumps(line) + "\n")
     except OSError as error:
         raise FormatError(f"{folder / CURVE}: cannot be written: {error.strerror or error}") from error
-    for name, value in line.items():
-        if name not in ("phase", "epoch", "step"):
-            board.add_scalar(name, value, line["step"])
-    board.flush()
+    if board is not None:
+        for name, value in line.items():
+            if name not in ("phase", "epoch", "step"):
+                board.add_scalar(name, value, line["step"])
+        board.flush()
     on_epoch(line)
 
 

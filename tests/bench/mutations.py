@@ -192,9 +192,9 @@ def _work(kind, numbers, folder, pipe, has_runs):
         from schedopt.core.programs.onnx import observe
 
         observe.observe = _refuse
-        from schedopt.core.programs.tflite import costs, importer
+        from schedopt.core.programs.tflite import costs, runtime
 
-        importer.measured_costs = lambda program, times: costs.Costs(reason="is not run")
+        runtime.measured_costs = lambda program, times: costs.Costs(reason="is not run")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     for number in numbers:
         path = folder / f"mutant{FORMATS[kind].suffix}"

@@ -1,10 +1,7 @@
-"""Small ONNX models that tests build, and the orders that they may run in."""
-
-import json
+"""Small ONNX models that tests build."""
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
-from schedopt.core.problem.problem import Problem
 
 OPSET = 17
 
@@ -84,34 +81,6 @@ def random_model(seed, ops=14):
     read = {name for node in nodes for name in node.input}
     outputs = [value(name, shape) for name, shape in shapes.items() if name.startswith("t") and name not in read]
     return model_of(nodes, [value("x", shapes["x"]), value("u", shapes["u"])], outputs, constants)
-
-
-def random_order(graph, random):
-    """A topological order of a cost graph, drawn at random."""
-    pointers, before = graph.predecessors
-    waiting = {op: set(before[pointers[op] : pointers[op + 1]].tolist()) for op in range(graph.num_ops)}
-    order = []
-    while waiting:
-        ready = [op for op, others in waiting.items() if not others]
-        op = int(random.choice(ready))
-        order.append(op)
-        del waiting[op]
-        for others in waiting.values():
-            others.discard(op)
-    return order
-
-
-def write_schedule(path, graph, order, devices=1):
-    """A schedule JSON, by hand; what several ops read from outside is at home on device 0."""
-    homes = Problem(graph, devices=devices).graph.op_names[graph.num_ops :]
-    steps = [{"op": name, "device": 0} for name in homes]
-    steps += [{"op": graph.op_names[op], "device": position % devices} for position, op in enumerate(order)]
-    document = {
-        **{"task": "memory", "devices": devices, "memory_limit": None, "bandwidth": None, "latency_us": 0.0},
-        **{"peak_memory_per_device": [0] * devices, "status": "feasible", "runtime_us": 0.0, "steps": steps},
-    }
-    path.write_text(json.dumps(document))
-    return str(path)
 
 
 def with_control_flow(size=16):

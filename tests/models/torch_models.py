@@ -1,6 +1,5 @@
-"""Small PyTorch models, as `module:function` names them, and random orders of their graphs."""
+"""Small PyTorch models, as `module:function` names them."""
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -76,22 +75,6 @@ def batched(batch=2, *, width=8):
 
 def raising():
     raise ValueError("there is no such data set")
-
-
-def random_order(graph, seed):
-    """Return a random order of a graph, that keeps its edges."""
-    rng = np.random.default_rng(seed)
-    pointers, successors = graph.successors
-    waiting = np.diff(graph.predecessors[0])
-    ready = np.flatnonzero(waiting == 0).tolist()
-    order = []
-    while ready:
-        order.append(op := ready.pop(int(rng.integers(len(ready)))))
-        for later in successors[pointers[op] : pointers[op + 1]].tolist():
-            waiting[later] -= 1
-            if waiting[later] == 0:
-                ready.append(later)
-    return order
 
 
 class Largest(nn.Module):

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from ...default_output import HELP
 from ...options import JsonFlag, QuietFlag
-from .options import FormatOption, OptionalText, OutputOption
+from .options import FormatOption, OutputOption
 
-_OptionalInt = Optional[int]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 _FILE_HELP = f"A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. {HELP}"
 
 
 def architecture(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="nasnet-a-mobile, nasnet-a-large, resnet50 or unet.")],
-    target: Annotated[OptionalText, typer.Argument(metavar="OUTPUT", help=_FILE_HELP)] = None,
+    target: Annotated[str | None, typer.Argument(metavar="OUTPUT", help=_FILE_HELP)] = None,
     output: OutputOption = None,
     batch: Annotated[int, typer.Option(min=1, help="Images at once.")] = 1,
-    size: Annotated[_OptionalInt, typer.Option(help="Pixels per side. (default: as published)")] = None,
+    size: Annotated[int | None, typer.Option(help="Pixels per side. (default: as published)")] = None,
     training: Annotated[bool, typer.Option("--training", help="Forward, backward and update.")] = False,
     weights: Annotated[bool, typer.Option(help="Parameters stay in memory, or are elsewhere.")] = True,
     format_: FormatOption = None,

@@ -13,13 +13,12 @@ from .options import (
     DedupOption,
     FormatOption,
     ImprovableOption,
-    OptionalText,
     OverwriteFlag,
     RoomDevicesOption,
     SplitOption,
 )
 
-_OutputOption = Annotated[OptionalText, typer.Option("--output", "-o", help=OUTPUT_HELP)]
+_OutputOption = Annotated[str | None, typer.Option("--output", "-o", help=OUTPUT_HELP)]
 
 
 def augment(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from ...options import TASKS
-
-OptionalText = Optional[str]  # noqa: UP045 - Typer reads it at run time on Python 3.10
 
 OUTPUT_HELP = (
     "Folder for a data set; a name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz for one graph; "
@@ -24,14 +22,14 @@ _IMPROVABLE_HELP = (
     "not meet the lower bound already, as chains, single ops and graphs without costs do."
 )
 _DEVICES_HELP = "Devices, 1 to 64, on which --improvable looks for room. (default: 1 for memory, 2 for runtime)"
-OutputArgument = Annotated[OptionalText, typer.Argument(metavar="OUTPUT", help=OUTPUT_HELP)]
-OutputOption = Annotated[OptionalText, typer.Option("--output", "-o", help="Same as OUTPUT.")]
+OutputArgument = Annotated[str | None, typer.Argument(metavar="OUTPUT", help=OUTPUT_HELP)]
+OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Same as OUTPUT.")]
 CountOption = Annotated[int, typer.Option("--count", "-n", min=1, help="Number of graphs.")]
-SplitOption = Annotated[OptionalText, typer.Option(metavar="A-B-C", help=_SPLIT_HELP)]
+SplitOption = Annotated[str | None, typer.Option(metavar="A-B-C", help=_SPLIT_HELP)]
 DedupOption = Annotated[str, typer.Option(help="What makes duplicates: equal topology, or in-degrees.")]
-FormatOption = Annotated[OptionalText, typer.Option("--format", help=_FORMAT_HELP)]
+FormatOption = Annotated[str | None, typer.Option("--format", help=_FORMAT_HELP)]
 OverwriteFlag = Annotated[bool, typer.Option("--overwrite", help="Replace the data set in the folder.")]
-RoomDevicesOption = Annotated[Optional[int], typer.Option("--devices", "-d", help=_DEVICES_HELP)]  # noqa: UP045
+RoomDevicesOption = Annotated[int | None, typer.Option("--devices", "-d", help=_DEVICES_HELP)]
 ImprovableOption = Annotated[
-    OptionalText, typer.Option(metavar="TASK", help=_IMPROVABLE_HELP, autocompletion=lambda: TASKS)
+    str | None, typer.Option(metavar="TASK", help=_IMPROVABLE_HELP, autocompletion=lambda: TASKS)
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -30,7 +30,7 @@ _FILTER_HELP = (
 )
 _FILTER = made_option(
     "filter_",
-    Optional[float],  # noqa: UP045 - Typer reads it at run time on Python 3.10
+    float | None,
     None,
     typer.Option("--filter", min=0, max=1, help=_FILTER_HELP),
 )

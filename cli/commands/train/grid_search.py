@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,9 +30,6 @@ HELP = (
     "in percent per graph. With --first F all settings run on the first F graphs only, the best share --keep of them "
     "on F / keep, and so on until the last few ran on all."
 )
-_OptionalInt = Optional[int]  # noqa: UP045 - Typer reads it at run time on Python 3.10
-_OptionalText = Optional[str]  # noqa: UP045
-_OptionalTexts = Optional[list[str]]  # noqa: UP045
 _SHOWN = 10
 _SILENT = {"held_out", "jobs", "backend", "address", "output", "resume", "json", "quiet"}
 
@@ -41,7 +38,7 @@ def grid_search(
     ctx: typer.Context,
     graphs: GraphsArgument,
     held_out: Annotated[
-        _OptionalTexts,
+        list[str] | None,
         typer.Option("--held-out", help="Other graphs, or a folder, to confirm the winner on; repeatable."),
     ] = None,
     task: TaskOption = "memory",
@@ -51,7 +48,7 @@ def grid_search(
     evaluations: Annotated[int, typer.Option("--evaluations", min=1, help="Budget of each run.")] = 5000,
     seed: SeedOption = 0,
     first: Annotated[
-        _OptionalInt, typer.Option("--first", min=1, help="Graphs of the first round. (default: all, no rounds)")
+        int | None, typer.Option("--first", min=1, help="Graphs of the first round. (default: all, no rounds)")
     ] = None,
     keep: Annotated[
         float, typer.Option("--keep", min=0.01, max=0.99, help="Share of the settings that goes on to the next round.")
@@ -60,10 +57,10 @@ def grid_search(
     backend: BackendOption = Backend.loky,
     address: AddressOption = None,
     output: Annotated[
-        _OptionalText, typer.Option("--output", "-o", help="Write the winner to this .yaml; other tasks in it stay.")
+        str | None, typer.Option("--output", "-o", help="Write the winner to this .yaml; other tasks in it stay.")
     ] = None,
     resume: Annotated[
-        _OptionalText,
+        str | None,
         typer.Option("--resume", help="Keep finished runs in this .jsonl file, and skip those it has already."),
     ] = None,
     json: JsonFlag = False,

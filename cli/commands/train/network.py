@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Optional
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -34,20 +34,17 @@ if TYPE_CHECKING:
     from ....policies.training.trainable import Trainable, Work
     from ...console import Talk
 
-_OptionalTexts = Optional[list[str]]  # noqa: UP045 - Typer reads it at run time on Python 3.10
-_OptionalInt = Optional[int]  # noqa: UP045
-_OptionalText = Optional[str]  # noqa: UP045
-_OptionalPrecision = Optional[Literal["float32", "bfloat16"]]  # noqa: UP045
+_OptionalPrecision = Literal["float32", "bfloat16"] | None
 _TASK_HELP = "What to minimise: memory (peak) or runtime (makespan). (default: the settings', or memory)"
 _DEVICES_HELP = "Devices, 2 to 8. (default: the settings', or 2)"
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "task": (
-        _OptionalText,
+        str | None,
         typer.Option(
             "--task", help=_TASK_HELP, parser=task_of, metavar="<memory|runtime>", autocompletion=lambda: TASKS
         ),
     ),
-    "devices": (_OptionalInt, typer.Option("--devices", "-d", min=2, max=8, help=_DEVICES_HELP)),
+    "devices": (int | None, typer.Option("--devices", "-d", min=2, max=8, help=_DEVICES_HELP)),
     "precision": (_OptionalPrecision, typer.Option("--precision", help="Of matrix products. (default: float32)")),
 }
 
@@ -56,7 +53,7 @@ def network_command(method: str) -> Callable[..., None]:
     """Return the subcommand that trains a method's network."""
     trainable: Trainable = import_module(METHODS[method].trainer).trainable(method)
     help = f"Graphs to train on, and folders of them. (default: {trainable.drawn})"
-    graphs = made_option("graphs", _OptionalTexts, None, typer.Argument(metavar="GRAPHS", help=help))
+    graphs = made_option("graphs", list[str] | None, None, typer.Argument(metavar="GRAPHS", help=help))
     own = [made_option(name, _OPTIONS[name][0], None, _OPTIONS[name][1]) for name in trainable.options]
 
     def run(
@@ -77,6 +74,7 @@ def network_command(method: str) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         from ....core.api.graphs import graphs_of
+        from ....policies.training.run_folder import has_tensorboard
         from ....policies.training.trainable import Work
         from ...console import Talk
         from ...reports.training import report
@@ -86,6 +84,8 @@ def network_command(method: str) -> Callable[..., None]:
         talk = Talk(quiet)
         named = {"start": start, "seed": seed, "device": device}
         folder = folder_of(output, method, resume, talk)
+        if not has_tensorboard():
+            talk.note("without curves for TensorBoard, which is not installed; pip install 'schedopt[train]'")
         here = resume_command(method, folder, given["graphs"] or [], validation or [], recipe)
         again = " ".join([here, *workers_words(backend.value, address, jobs)])
         read = graphs_of(given["graphs"], talk.note) if given["graphs"] else []

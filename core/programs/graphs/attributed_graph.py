@@ -74,26 +74,7 @@ class AttributedGraph(NamedTuple):
 
 
 def cost_graph(written: AttributedGraph, path: str, default_size: int | None, note: Callable[[str], None]) -> CostGraph:
-    """Return the graph that nodes and edges stand for.
-
-    Parameters
-    ----------
-    written
-        What the file says.
-    path
-        Of the file; its stem names the graph.
-    default_size
-        Bytes of the output of a node that neither gives a size nor has edges that all do.
-    note
-        Called with remarks: attributes that were ignored, an order that is not topological, no runtimes.
-
-    Raises
-    ------
-    FormatError
-        Naming the node or edge whose size is missing or whose attribute is wrong.
-    GraphError
-        If the graph has a cycle or breaks another rule.
-    """
+    """Return the graph that nodes and edges stand for."""
     places = {name: place for place, name in enumerate(written.nodes)}
     ports = _Ports(written, path, default_size)
     inputs: list[list[tuple[int, int]]] = [[] for _ in places]

@@ -54,15 +54,7 @@ class _Scope(NamedTuple):
 
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Read a DOT file; see `attributed_graph` for the attributes.
-
-    Raises
-    ------
-    FormatError
-        If the file is not a directed graph in DOT, is truncated, or a size is missing.
-    GraphError
-        If the graph has a cycle.
-    """
+    """Read a DOT file; see `attributed_graph` for the attributes."""
     return cost_graph(parse_dot(read_text(model), model), model, options.default_size, note)
 
 

@@ -63,15 +63,7 @@ class _Buffer(NamedTuple):
 
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Read a buffer graph: its JSON, a `TORCH_TRACE` log, or a folder of logs.
-
-    Raises
-    ------
-    FormatError
-        If there is no buffer graph or several and `options.graph` names none of them, or one is damaged.
-    GraphError
-        If its dependencies have a cycle.
-    """
+    """Read a buffer graph: its JSON, a `TORCH_TRACE` log, or a folder of logs."""
     if Path(model).is_dir() or _is_log(model):
         traced = dict(_traced_graphs(Path(model)))
         name = _chosen(list(traced), model, options.graph)
@@ -153,26 +145,7 @@ def _parsed_payload(lines: list[str], where: str) -> Any:
 
 
 def buffer_graph(document: Any, name: str, where: str, after: Mapping[str, Collection[str]] | None = None) -> CostGraph:
-    """Return the graph of a buffer graph document.
-
-    Parameters
-    ----------
-    document
-        `{"nodes": [{"name", "buffer_names"}], "buffers": [{"name", "size_alloc", "size_free", "is_input",
-        "is_output", "deps"}]}`, sizes in bytes.
-    name, where
-        Of the graph, and what errors call it.
-    after
-        Per node the nodes that it has to follow, where Inductor itself is there to say so; by default what the document
-        tells.
-
-    Raises
-    ------
-    FormatError
-        If it is something else, or names, sizes or parts do not fit together.
-    GraphError
-        If the dependencies have a cycle.
-    """
+    """Return the graph of a buffer graph document."""
     nodes, buffers = _parsed(document, where)
     wholes = _wholes(nodes, buffers, where)
     inputs = [buffer for buffer in buffers.values() if buffer.is_input]

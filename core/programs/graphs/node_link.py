@@ -17,15 +17,7 @@ from .attributed_graph import AttributedGraph, Edge, cost_graph, written_graph
 
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Read a node-link JSON file; see `attributed_graph` for the attributes.
-
-    Raises
-    ------
-    FormatError
-        If the file is not node-link JSON of a directed graph, or a size is missing.
-    GraphError
-        If the graph has a cycle.
-    """
+    """Read a node-link JSON file; see `attributed_graph` for the attributes."""
     return cost_graph(parse_node_link(read_json(model), model), model, options.default_size, note)
 
 

@@ -16,13 +16,7 @@ _FORMATS: dict[str, Callable[[CostGraph], str]] = {".dot": format_dot, ".gv": fo
 
 
 def check_target(path: str) -> None:
-    """Check that a graph can be written to a file of this name, before it is made; `-` is standard output.
-
-    Raises
-    ------
-    FormatError
-        If the name asks for no format, or the folder does not exist or cannot be written to.
-    """
+    """Check that a graph can be written to a file of this name, before it is made; `-` is standard output."""
     if Path(path).suffix not in _FORMATS:
         try:
             encoding_of(path)
@@ -33,13 +27,7 @@ def check_target(path: str) -> None:
 
 
 def write_graph_file(graph: CostGraph, path: str) -> None:
-    """Write a graph as the name of a file asks: `.dot` or `.gv`, `.json`, or a suffix of CostGraphDef; `-` is text.
-
-    Raises
-    ------
-    FormatError
-        If the name asks for none of these, or the file cannot be written.
-    """
+    """Write a graph as the name of a file asks: `.dot` or `.gv`, `.json`, or a suffix of CostGraphDef; `-` is text."""
     if write := _FORMATS.get(Path(path).suffix):
         write_atomically(path, write(graph))
     else:

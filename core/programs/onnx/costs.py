@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -13,14 +11,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..fresh_process import ask
+from ..fresh_process import answer, ask
 from ..options import Size
 from ..system_allocator import SystemAllocator
 from .nodes import reads
 from .program import OnnxProgram, read_program
 from .run import ordered_session
 from .session import constant_tensors, kernel_times, one_node, random_inputs, session_of, session_options
-from .streams import stream_options
 
 REPEATS = 5
 Values = dict[str, NDArray[Any]]
@@ -32,17 +29,8 @@ def measured_costs(program: OnnxProgram) -> dict[str, tuple[float, int]]:
     The time is the median of `REPEATS` runs of the program in the file's order by ONNX Runtime's profiler, on one
     thread, with its arena and with weights packed in advance, as ONNX Runtime runs by default; a node alone would find
     its weights in the cache. One without a kernel, for which others run, is timed alone. The workspace is what the
-    node, run alone, holds at most beyond its results, by glibc's allocator. Both in a process of its own.
-
-    Returns
-    -------
-    dict
-        Microseconds and workspace bytes by name of the node.
-
-    Raises
-    ------
-    ProgramError
-        If ONNX Runtime cannot run a node.
+    node, run alone, holds at most beyond its results, by glibc's allocator. Both in a process of its own. Returned are
+    microseconds and bytes by name of the node.
     """
     costs = ask("onnx.costs", program.question)
     return {name: (microseconds, workspace) for name, (microseconds, workspace) in costs.items()}
@@ -68,12 +56,16 @@ def _kernel_medians(program: OnnxProgram) -> dict[str, float]:
     times: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as profiles:
         constants = constant_tensors(program)
-        session = ordered_session(program, program.names, constants, lambda: stream_options(profiles=profiles))
+        session = ordered_session(program, program.names, constants, lambda: _fast_options(profiles))
         for _ in range(1 + REPEATS):
             session.run(None, inputs)
         for name, microseconds in kernel_times(session):
             times.setdefault(name, []).append(microseconds)
     return {name: statistics.median(times[name][1:]) for name in program.names if name in times}
+
+
+def _fast_options(profiles: str) -> Any:
+    return session_options(profiles, keeps_memory=True)
 
 
 def for_each_node(
@@ -83,23 +75,9 @@ def for_each_node(
     *,
     has_profile: bool = False,
 ) -> dict[str, Any]:
-    """Run the nodes one after the other, each in a session of its own, on what it gets when the program runs.
+    """Run each node in a session of its own, on what it gets when the program runs; return what `measure` says of it.
 
-    Parameters
-    ----------
-    program
-        Its types may be incomplete.
-    measure
-        Told a node's name, its session and its inputs; returns what it has to say of it, and its outputs.
-    keep
-        Told each value that a node gives, before the next one runs.
-    has_profile
-        Whether the sessions write a profile.
-
-    Returns
-    -------
-    dict
-        What `measure` says of each node, by name.
+    `measure` is told the node's name, session and inputs, and returns its outputs, too; `keep` is told each value.
     """
     constants = constant_tensors(program)
     values: Values = random_inputs(program)
@@ -108,7 +86,7 @@ def for_each_node(
     with tempfile.TemporaryDirectory() as profiles:
         for node, name in zip(program.nodes, program.names, strict=True):
             inputs = {value: values[value] for value in dict.fromkeys(reads(node)) if value not in constants}
-            options = stream_options(profiles=profiles) if has_profile else session_options()
+            options = _fast_options(profiles) if has_profile else session_options()
             session = session_of(one_node(program, name, constants, inputs), Path(program.path).parent, options)
             measured[name], outputs = measure(name, session, inputs)
             given = dict(zip(filter(None, node.output), outputs, strict=True))
@@ -143,4 +121,4 @@ def _time(session: Any, inputs: Values) -> tuple[float, list[NDArray[Any]]]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_each(**json.load(sys.stdin))))
+    answer(run_each)

@@ -15,30 +15,9 @@ WHOLE = {TensorProto.INT32, TensorProto.INT64}
 
 
 def give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> dict[str, int]:
-    """Write the sizes of unknown dimensions into the inputs' types.
+    """Write the sizes of unknown dimensions into the inputs' types; return the values that inputs have.
 
-    Parameters
-    ----------
-    path
-        The file, for messages.
-    graph
-        Its inputs are changed. A dimension is unknown if it has a name or a negative size, or neither name nor size;
-        without a name of its own it is called `INPUT.AXIS`.
-    shapes
-        By the name of a dimension its size, by that of an input all its sizes; or the value of an input that is one
-        whole number.
-
-    Returns
-    -------
-    dict
-        The values that inputs have.
-
-    Raises
-    ------
-    ProgramError
-        If an input is no tensor, or has no shape and none is given.
-    UsageError
-        If dimensions have no size, listing all of them, or a size is for nothing in the model.
+    `shapes` has a size by a dimension's name (`INPUT.AXIS` if it has none), or all sizes or the value of an input.
     """
     inputs = {value.name: value for value in graph.input}
     standing = {name: shown(value) for name, value in inputs.items()}

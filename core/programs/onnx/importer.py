@@ -14,12 +14,8 @@ from ...base.units import format_bytes
 from ...graph.annotations import Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
-from ..fresh_process import ask
-from ..options import ImportOptions
 from ..roofline import Roofline
-from ..stream_report import latency_text
 from .annotations import annotations_of, lent_by_caller
-from .loading import load_program
 from .nodes import OFFICIAL_DOMAINS, is_view, reads
 from .program import OnnxProgram
 from .shapes import ValueType
@@ -38,46 +34,6 @@ RECURRENT = {"GRU", "LSTM", "RNN"}
 POOLS = {"AveragePool", "LpPool", "MaxPool"}
 
 
-def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Import an ONNX file as a computation graph.
-
-    Parameters
-    ----------
-    model
-        The `.onnx` file.
-    options
-        `shapes`, `costs`, `flops` and `memory_bandwidth` are used.
-    note
-        Called with each remark worth showing.
-
-    Raises
-    ------
-    FormatError, ProgramError, UsageError
-        As `load_program`.
-    """
-    program = load_program(model, options.shapes, note)
-    graph = costed_graph(program, options, options.costs, note)
-    if options.costs == "measured":
-        hand_over = ask("onnx.hand_over", {}, about=model)
-        note(
-            f"{model}: a hand-over between streams takes {hand_over:.1f} us here; solve --task runtime "
-            f"--latency {latency_text(hand_over)} plans with it"
-        )
-    return graph
-
-
-def costed_graph(
-    program: OnnxProgram, options: ImportOptions, costs: str, note: Callable[[str], None] = lambda text: None
-) -> CostGraph:
-    """Return a program as a graph with `costs` of the roofline that `options` give, or measured on this machine."""
-    measured = None
-    if costs == "measured":
-        from .costs import measured_costs
-
-        measured = measured_costs(program)
-    return graph_of(program, Roofline(options.flops, options.memory_bandwidth), measured, note)
-
-
 def graph_of(
     program: OnnxProgram,
     roofline: Roofline | None = None,
@@ -94,17 +50,6 @@ def graph_of(
       in every order, since the op is the buffer's only reader. Where it depends on the order the output counts in full,
       so that the prediction is on the safe side.
     - Random ops keep their order. They, ops that write over their input and opaque ops may not run twice.
-
-    Parameters
-    ----------
-    program
-        The model.
-    roofline
-        Tells the ops' times, by default those of a desktop processor. Then only opaque ops have a workspace.
-    measured
-        Microseconds and workspace bytes by name of the node, instead of the roofline.
-    note
-        Called with each remark worth showing.
     """
     costs = measured or _costs(program, roofline or Roofline())
     builder, annotations = GraphBuilder(Path(program.path).stem, program.path), annotations_of(program)

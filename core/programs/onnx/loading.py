@@ -16,26 +16,7 @@ _NAMED_KINDS = 6
 
 
 def load_program(path: str, shapes: Mapping[str, Size], note: Callable[[str], None] = lambda text: None) -> OnnxProgram:
-    """Read an ONNX file, fold its constants and find every shape: inferred, or seen in a run of the model.
-
-    Parameters
-    ----------
-    path
-        The `.onnx` file; its external data are looked for beside it, and not read.
-    shapes
-        A size for each symbolic dimension, by its name, or all sizes of an input, by its name; see `give_sizes`.
-    note
-        Called with each remark worth showing.
-
-    Raises
-    ------
-    FormatError
-        If the file is missing, truncated or not valid ONNX, or external data are missing.
-    ProgramError
-        If a value is no tensor, naming its node; or sizes cannot be told without a run, and it cannot run.
-    UsageError
-        If a symbolic dimension has no size, listing all of them; or a size is for no dimension.
-    """
+    """Read an ONNX file, fold its constants and find every shape: inferred, or seen in a run of the model."""
     program = _with_observation(read_program(path, shapes), note)
     _say(program, note)
     return program

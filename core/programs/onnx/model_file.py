@@ -21,13 +21,7 @@ LARGEST_BYTES = 1 << 48
 
 
 def read_model(path: str) -> ModelProto:
-    """Read an ONNX file; its external data are looked for beside it, and not read.
-
-    Raises
-    ------
-    FormatError
-        If the file is missing, truncated or damaged, or external data are missing.
-    """
+    """Read an ONNX file; its external data are looked for beside it, and not read."""
     try:
         model = ModelProto()
         model.ParseFromString(Path(path).read_bytes())
@@ -46,13 +40,7 @@ def read_model(path: str) -> ModelProto:
 
 
 def skeleton_of(path: str, model: ModelProto) -> ModelProto:
-    """Return a model without the values of its large initialisers, which become inputs: shapes do not depend on them.
-
-    Raises
-    ------
-    FormatError
-        If it is not valid ONNX.
-    """
+    """Return a model whose large initialisers become inputs: shapes do not depend on their values."""
     skeleton = ModelProto(ir_version=max(4, model.ir_version), opset_import=model.opset_import)
     skeleton.functions.extend(model.functions)
     graph = skeleton.graph

@@ -137,3 +137,11 @@ def _captured(graph: GraphProto) -> Iterator[str]:
     own.update(name for node in graph.node for name in node.output)
     yield from (name for node in graph.node for name in reads(node) if name not in own)
     yield from (value.name for value in graph.output if value.name not in own)
+
+
+def named(node: NodeProto, name: str) -> NodeProto:
+    """Return a copy of a node with this name."""
+    copy = type(node)()
+    copy.CopyFrom(node)
+    copy.name = name
+    return copy

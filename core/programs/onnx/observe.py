@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 
 from ...base.errors import ProgramError
-from ..fresh_process import ask
+from ..fresh_process import answer, ask
 from ..options import Size
 from ..system_allocator import SystemAllocator
 from .costs import for_each_node, workspace_of
@@ -24,24 +22,7 @@ SECONDS = 300.0
 
 
 def observe(program: OnnxProgram) -> dict[str, Any]:
-    """Run a program once in a process of its own, on the same inputs as when it is measured.
-
-    Parameters
-    ----------
-    program
-        Some of its types may be missing.
-
-    Returns
-    -------
-    dict
-        `types`: element type and shape, by name, of the values whose type was missing; `workspaces`: by name of each
-        opaque node the bytes that it holds at most beyond its results.
-
-    Raises
-    ------
-    ProgramError
-        If ONNX Runtime cannot run it, or a value is no tensor.
-    """
+    """Run a program once in another process; return the `types` that were missing, and opaque nodes' `workspaces`."""
     observed: dict[str, Any] = ask("onnx.observe", program.question, seconds=SECONDS)
     return observed
 
@@ -71,4 +52,4 @@ def run_once(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any])
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_once(**json.load(sys.stdin))))
+    answer(run_once)

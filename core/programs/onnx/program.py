@@ -20,50 +20,24 @@ DEQUANTIZE = "DequantizeLinear"
 
 @dataclass(frozen=True, eq=False)
 class OnnxProgram:
-    """An ONNX model whose sizes are all known.
-
-    Parameters
-    ----------
-    path
-        The file.
-    model
-        As the file has it, external data not loaded.
-    inputs, outputs
-        Names of what the caller gives, and of what it gets. An initialiser is no input.
-    nodes, names
-        The nodes that run, in the file's order, and a unique name for each, as `node_names` tells.
-    folded
-        The nodes whose inputs are all constant, in the file's order.
-    constants
-        The initialisers, and what the folded nodes give.
-    types
-        Of every value.
-    sizes
-        What the caller of the program says of its sizes; see `give_sizes`.
-    values
-        Of the inputs whose value the caller says.
-    random
-        Names of the nodes that draw random numbers.
-    opaque
-        Names of the nodes that ONNX does not describe; see `opaque_in`.
-    observed
-        What a run showed; see `Observation`. None if none was needed.
-    """
+    """An ONNX model whose sizes are all known."""
 
     path: str
-    model: ModelProto
+    model: ModelProto  # as the file has it, external data not loaded
+    # names of what the caller gives (no initialisers), and of what it gets
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    # the nodes that run, in the file's order, and a unique name for each (`node_names`)
     nodes: tuple[NodeProto, ...]
     names: tuple[str, ...]
-    folded: tuple[NodeProto, ...]
-    constants: frozenset[str]
-    types: Mapping[str, ValueType]
-    sizes: Mapping[str, Size]
-    values: Mapping[str, int] = field(default_factory=dict)
-    random: frozenset[str] = frozenset()
-    opaque: frozenset[str] = frozenset()
-    observed: Mapping[str, Any] | None = None
+    folded: tuple[NodeProto, ...]  # the nodes whose inputs are all constant, in the file's order
+    constants: frozenset[str]  # the initialisers, and what the folded nodes give
+    types: Mapping[str, ValueType]  # of every value
+    sizes: Mapping[str, Size]  # as the caller gives them; see `give_sizes`
+    values: Mapping[str, int] = field(default_factory=dict)  # of inputs, where the caller gives them
+    random: frozenset[str] = frozenset()  # names of the nodes that draw random numbers
+    opaque: frozenset[str] = frozenset()  # names of the nodes that ONNX does not describe; see `opaque_in`
+    observed: Mapping[str, Any] | None = None  # what a run showed, if one was needed; see `observe`
 
     @property
     def question(self) -> dict[str, Any]:
@@ -72,22 +46,7 @@ class OnnxProgram:
 
 
 def read_program(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any] | None = None) -> OnnxProgram:
-    """Read an ONNX file, fold its constants and infer the shapes that can be inferred; see `loading.load_program`.
-
-    Parameters
-    ----------
-    path
-        The `.onnx` file; its external data are looked for beside it, and not read.
-    shapes
-        A size for each symbolic dimension, by its name, or all sizes of an input, by its name; see `give_sizes`.
-    observed
-        What a run showed, as `observe` returns it; none by default, and types may be missing.
-
-    Raises
-    ------
-    FormatError, ProgramError, UsageError
-        As `load_program`, but for types that are missing.
-    """
+    """Read an ONNX file, fold its constants and infer the shapes that can be inferred; see `loading.load_program`."""
     model = read_model(path)
     skeleton = skeleton_of(path, model)
     values = give_sizes(path, skeleton.graph, shapes)

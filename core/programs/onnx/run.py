@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import ProgramError
+from ..fresh_process import answer, digest
 from ..options import Size
 from ..system_allocator import SystemAllocator
 from ..timing import time_runs
@@ -36,19 +34,9 @@ def run_order(
 ) -> dict[str, Any]:
     """Run the program in a file on random inputs: with a profile, to warm up, for time, and for memory.
 
-    Parameters
-    ----------
-    path, shapes, observed
-        As `read_program`.
-    order
-        Names of the nodes in the order they shall run; None is the file's.
-
-    Returns
-    -------
-    dict
-        `peak`: the most that ONNX Runtime held beside constants and inputs, bytes, in `PEAK_REPEATS` runs, since what
-        fits into a hole of the heap that opens meanwhile is not counted; `digests` of the outputs; what
-        `time_runs` says; `not_run`: nodes without a kernel, whose definition's ops ran when no other node was ready.
+    `order` has names of nodes; None is the file's order. Returned are `peak`, the most bytes that ONNX Runtime held
+    beside constants and inputs in `PEAK_REPEATS` runs (what fits into a hole of the heap is not counted); `digests` of
+    the outputs; what `time_runs` says; and `not_run`: nodes without a kernel, for which others ran.
     """
     program = read_program(path, shapes, observed)
     inputs = random_inputs(program)
@@ -88,11 +76,8 @@ def ordered_session(
 
 def digests(values: Sequence[NDArray[Any]]) -> list[str]:
     """Return what tells arrays apart: type, shape and all bits of each."""
-    return [
-        f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
-        for value in values
-    ]
+    return [digest(value.dtype, value.shape, np.ascontiguousarray(value).tobytes()) for value in values]
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_order(**json.load(sys.stdin))))
+    answer(run_order)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from ...base.errors import ProgramError, UsageError
 from .model_file import is_small_external, load_small
-from .nodes import reads, subgraphs
+from .nodes import named, reads, subgraphs
 from .program import OnnxProgram
 
 try:
     import onnx
     import onnxruntime
-    from onnx import ModelProto, NodeProto, TensorProto
+    from onnx import ModelProto, TensorProto
 except ImportError as error:
     raise UsageError(f"an ONNX model needs onnx and onnxruntime ({error}): pip install 'schedopt[onnx]'") from error
 
@@ -31,14 +31,8 @@ def session_options(profiles: str | None = None, *, keeps_memory: bool = False) 
 
     Priority order without priorities is the file's, except that a Shape or Size runs as soon as it can; sequential
     execution on one thread; no optimisation, which would rewrite the nodes; no memory pattern, arena or reuse of dead
-    tensors of the same size, which would hold on to memory; no copies of weights packed in advance.
-
-    Parameters
-    ----------
-    profiles
-        A folder to write a profile into, which `kernel_times` reads.
-    keeps_memory
-        Whether memory is ONNX Runtime's own instead: arena, memory pattern, reuse, weights packed in advance.
+    tensors of the same size, which would hold on to memory; no copies of weights packed in advance. With
+    `keeps_memory` memory is ONNX Runtime's own instead. A profile is written into the folder `profiles`.
     """
     options = onnxruntime.SessionOptions()
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
@@ -59,13 +53,7 @@ def session_options(profiles: str | None = None, *, keeps_memory: bool = False) 
 def session_of(
     model: ModelProto, folder: Path, options: onnxruntime.SessionOptions | None = None
 ) -> onnxruntime.InferenceSession:
-    """Load a model whose external data are in `folder`; unseeded random nodes get a seed by their place in the file.
-
-    Raises
-    ------
-    ProgramError
-        If ONNX Runtime cannot load it, with its reason.
-    """
+    """Load a model whose external data are in `folder`; unseeded random nodes get a seed by their place in the file."""
     options = options or session_options()
     if any(
         map(is_small_external, model.graph.initializer)
@@ -81,17 +69,9 @@ def session_of(
         raise ProgramError(f"ONNX Runtime cannot load the model: {first_line(error)}") from None
 
 
-def run_model(
-    model: ModelProto, folder: Path, inputs: Values, options: onnxruntime.SessionOptions | None = None
-) -> list[NDArray[Any]]:
-    """Run a model once, by default in its order; return its outputs.
-
-    Raises
-    ------
-    ProgramError
-        If ONNX Runtime cannot load or run it, with its reason.
-    """
-    session = session_of(model, folder, options)
+def run_model(model: ModelProto, folder: Path, inputs: Values) -> list[NDArray[Any]]:
+    """Run a model once in its order; return its outputs."""
+    session = session_of(model, folder)
     try:
         return list(session.run(None, inputs))
     except onnxruntime_errors() as error:
@@ -99,19 +79,14 @@ def run_model(
 
 
 def kernel_times(session: onnxruntime.InferenceSession) -> list[tuple[str, float]]:
-    """End the profile of a session; return the node and the microseconds of each kernel that ran, in their order."""
-    return [(name, microseconds) for name, _, microseconds in kernel_spans(session)]
-
-
-def kernel_spans(session: onnxruntime.InferenceSession) -> list[tuple[str, float, float]]:
-    """End the profile of a session; return node, start and microseconds of each kernel that ran, by their starts."""
+    """End the profile of a session; return the node and the microseconds of each kernel that ran, by their starts."""
     profile = Path(session.end_profiling())
     events = json.loads(profile.read_bytes())
     profile.unlink()
     suffix = "_kernel_time"
     kernels = [event for event in events if event["name"].endswith(suffix)]
     kernels.sort(key=lambda event: event["ts"])
-    return [(event["name"].removesuffix(suffix), float(event["ts"]), float(event["dur"])) for event in kernels]
+    return [(event["name"].removesuffix(suffix), float(event["dur"])) for event in kernels]
 
 
 def onnxruntime_errors() -> tuple[type[Exception], ...]:
@@ -191,14 +166,6 @@ def runnable(
     inner = [name for node in program.nodes for name in node.output if name and name not in program.outputs]
     graph.value_info.extend(_declared(program, name) for name in inner)
     return model_of(program, graph)
-
-
-def named(node: NodeProto, name: str) -> NodeProto:
-    """Return a copy of a node with this name."""
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    copy.name = name
-    return copy
 
 
 def one_node(program: OnnxProgram, name: str, constants: Mapping[str, TensorProto], inputs: Values) -> ModelProto:

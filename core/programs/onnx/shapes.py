@@ -87,24 +87,7 @@ def one_line(error: Exception) -> str:
 
 
 def infer(path: str, skeleton: ModelProto, *, is_strict: bool) -> dict[str, TypeProto]:
-    """Infer the type of every value that can be, evaluating what shapes depend on until that tells no more.
-
-    Parameters
-    ----------
-    path
-        The file, for messages.
-    skeleton
-        The model without large initialisers; what is evaluated becomes an initialiser of it.
-    is_strict
-        Whether ONNX is to say why where types stay unknown; not where it does not know all ops.
-
-    Raises
-    ------
-    FormatError
-        If types contradict each other.
-    ProgramError
-        If what a shape depends on cannot be computed.
-    """
+    """Infer the type of every value that can be, evaluating what shapes depend on until that tells no more."""
     graph = skeleton.graph
     values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     while True:
@@ -225,24 +208,7 @@ def known_types(
     initializers: Mapping[str, ValueType],
     observed: Mapping[str, Sequence[Any]],
 ) -> dict[str, ValueType]:
-    """Return the type of each value that is known: inferred, or in the file, or seen in a run of the model.
-
-    Parameters
-    ----------
-    path, graph
-        The file, for messages, and what it has.
-    types
-        What was inferred.
-    initializers
-        Those of the file.
-    observed
-        Element type and shape of values, as a run had them.
-
-    Raises
-    ------
-    ProgramError
-        If a value is no tensor, or is text; it names its node.
-    """
+    """Return the type of each value that is known: inferred, or in the file, or seen in a run of the model."""
     known = {name: _value_type(type_) for name, type_ in types.items() if _is_known(type_)}
     known.update(initializers)
     known.update((name, ValueType(element, tuple(shape))) for name, (element, shape) in observed.items())

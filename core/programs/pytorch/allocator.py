@@ -18,18 +18,11 @@ Result = TypeVar("Result")
 
 
 class AllocatorTrace:
-    """The CPU allocator's changes in the order they happened, and when each named span ran.
-
-    Attributes
-    ----------
-    changes
-        `(nanoseconds, bytes)` of each allocation, and negative of each free.
-    spans
-        First and last nanosecond of each `torch.profiler.record_function`, by its name.
-    """
+    """The CPU allocator's changes in the order they happened, and when each named span ran."""
 
     def __init__(self) -> None:
-        self.changes: list[tuple[int, int]] = []
+        self.changes: list[tuple[int, int]] = []  # `(nanoseconds, bytes)` of each allocation, and negative of each free
+        # first and last nanosecond of each `torch.profiler.record_function`, by its name
         self.spans: dict[str, tuple[int, int]] = {}
 
     def peak_and_rest(self, span: str | None = None) -> tuple[int, int]:

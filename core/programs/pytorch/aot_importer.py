@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from ...base.errors import ProgramError
 from ...graph.graph import CostGraph
 from .importer import Import, ImportedOp, graph_of
 from .node_order import is_number
 from .program import TorchProgram
+from .torch_internals import FakeTensor, FakeTensorMode, HigherOrderOperator, storage_id
 from .tracing import check_flat, foreign_code, silent
 
 SAVED = "inputs"
@@ -28,26 +28,9 @@ _COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_m
 
 
 def aot_graph(name: str, module: fx.GraphModule, inputs: Sequence[Any], kept: Sequence[bool]) -> CostGraph:
-    """Return a graph of AOTAutograd as a `CostGraph`; its ops are named after the nodes.
-
-    Parameters
-    ----------
-    name
-        What errors call it.
-    module
-        The graph; it is not changed.
-    inputs
-        A tensor, real or fake, or a number per placeholder; sizes may be symbolic.
-    kept
-        Per placeholder whether the caller keeps it: what it gives away can be freed.
-
-    Raises
-    ------
-    ProgramError
-        If no fixed list of supported ops stands for it; the message names the node.
-    """
+    """Return a graph of AOTAutograd as a `CostGraph`; its ops are named after the nodes."""
     for node in module.graph.nodes:
-        if isinstance(node.target, torch._ops.HigherOrderOperator):
+        if isinstance(node.target, HigherOrderOperator):
             raise ProgramError(f"{name}: node '{node.name}' ({node.target}) runs a graph or an op of its own")
     check_flat(module.graph, name)
     with foreign_code(name, "the graph cannot be imported"), silent():
@@ -72,10 +55,10 @@ def _concrete(values: Sequence[Any], mode: FakeTensorMode) -> list[Any]:
             raise ProgramError(f"an input has the layout {value.layout}; only strided tensors are supported")
         storage = value.untyped_storage()
         with mode:
-            if storage._cdata not in storages:
+            if storage_id(storage) not in storages:
                 items = -(-_hint(storage.nbytes()) // value.element_size())
-                storages[storage._cdata] = torch.empty(items, dtype=value.dtype, device=value.device)
-            base = storages[storage._cdata].view(value.dtype)
+                storages[storage_id(storage)] = torch.empty(items, dtype=value.dtype, device=value.device)
+            base = storages[storage_id(storage)].view(value.dtype)
             shape, strides = [_hint(size) for size in value.shape], [_hint(step) for step in value.stride()]
             arguments.append(base.as_strided(shape, strides, _hint(value.storage_offset())))
     return arguments

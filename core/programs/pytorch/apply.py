@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import fx
-from torch._export.verifier import TrainingIRVerifier
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
@@ -20,78 +17,21 @@ from torch.export.graph_signature import (
     OutputSpec,
     TensorArgument,
 )
-from torch.utils import _pytree as pytree
 
 from ...base.errors import UsageError
-from ...files.atomic import write_atomically
 from ...graph.graph import CostGraph
-from ..schedule_order import check_order
-from .equality import check_equal
 from .node_order import in_order
 from .program import STEP, TorchProgram
-from .tracing import foreign_code, silent
-
-
-def write_in_order(
-    program: TorchProgram, graph: CostGraph, order: Sequence[int], output: str, where: str | None = None
-) -> None:
-    """Write a program in another order, as an exported program.
-
-    A forward program is called as the model is. A training step takes and updates what `TorchProgram.arguments` lists
-    (parameters, buffers, inputs, optimizer state, which the file holds as its example inputs) and returns the loss.
-    What is written was loaded again and run, and its results are bitwise those of program order.
-
-    Parameters
-    ----------
-    program, graph
-        What to write, and its graph.
-    order
-        The graph's ops in the order they shall run; one that stands there several times is computed as often.
-    output
-        The `.pt2` file to write.
-    where
-        What errors call the model; by default the program's name.
-
-    Raises
-    ------
-    ProgramError, FormatError
-        If PyTorch cannot save the program, or the output cannot be written.
-    ScheduleError
-        If this is no order of the program, or its results would differ; then nothing is written.
-    """
-    reordered = export_in_order(program, graph, order)
-    file = io.BytesIO()
-    with foreign_code(where or program.name, "PyTorch cannot save the program in a .pt2 file"), silent():
-        torch.export.save(reordered, file)
-        file.seek(0)
-        loaded = torch.export.load(file)
-    check_equal(program, loaded.graph_module, _arguments_of(loaded))
-    write_atomically(output, file.getvalue())
+from .torch_internals import TrainingIRVerifier, pytree
 
 
 def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx.GraphModule:
-    """Return the program with its ops in another order; arguments and results stay as they are.
-
-    Parameters
-    ----------
-    program
-        What to put in order; it is not changed.
-    graph
-        Its graph, whose edges say what an order must keep: reads, writes in place, random ops.
-    order
-        The graph's ops in the order they shall run, some several times perhaps; see `in_order`.
-
-    Raises
-    ------
-    ScheduleError
-        If this is no order of the graph, or an op that may not runs again; the message names the op.
-    """
-    check_order(graph, order)
+    """Return the program with its ops in a valid order of its graph, some several times perhaps; see `in_order`."""
     return in_order(program.module, [graph.op_names[op] for op in order])
 
 
 def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> ExportedProgram:
-    """Return the program as an exported program with its ops in this order; see `reorder` and `apply`."""
+    """Return the program as an exported program with its ops in this order."""
     module = reorder(program, graph, order)
     exported = program.exported or _exported_step(program, module)
     return ExportedProgram(
@@ -118,13 +58,7 @@ def _with_results_of(graph: fx.Graph, signature: ExportGraphSignature) -> Export
 
 
 def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedProgram:
-    """Return a training step as an exported program of which every argument is an input.
-
-    Raises
-    ------
-    UsageError
-        If it is a function's step, whose numbers change from call to call.
-    """
+    """Return a training step as an exported program of which every argument is an input."""
     if program.training == STEP:
         raise UsageError(
             f"{program.name}: a file would keep the learning rates and counts of this one step; run the step in a "
@@ -154,7 +88,7 @@ def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedPro
     )
 
 
-def _arguments_of(exported: ExportedProgram) -> tuple[Any, ...]:
+def arguments_of(exported: ExportedProgram) -> tuple[Any, ...]:
     """Return the tensors and values that an exported program runs on, one for each placeholder."""
     owned = {**exported.constants, **exported.state_dict}
     inputs = iter(pytree.tree_leaves(exported.example_inputs))

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import torch
-from torch.utils import _pytree as pytree
 
-Op: TypeAlias = "torch._ops.OpOverload[Any, Any]"
+from .torch_internals import OpOverload, pytree, schema_of
+
+Op: TypeAlias = OpOverload[Any, Any]
 aten = torch.ops.aten
 # These write to arguments that their schemas do not mark as written, those with a flag `training` only if it is set.
 _STATISTICS = ("running_mean", "running_var")
@@ -25,7 +26,7 @@ UNMARKED_WRITES = {
 
 def given(target: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the value of each argument of a call by its name, defaults included."""
-    parameters = target._schema.arguments
+    parameters = schema_of(target).arguments
     defaults = {parameter.name: parameter.default_value for parameter in parameters if parameter.has_default_value()}
     return {**defaults, **{parameter.name: value for parameter, value in zip(parameters, args, strict=False)}, **kwargs}
 
@@ -37,7 +38,7 @@ def tensors_in(values: Any) -> list[torch.Tensor]:
 
 def written(target: Op, values: Mapping[str, Any]) -> list[Any]:
     """Return the arguments that a call writes to, of those that `given` returned."""
-    names = [a.name for a in target._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    names = [a.name for a in schema_of(target).arguments if a.alias_info is not None and a.alias_info.is_write]
     if values.get("training", True):
         names += UNMARKED_WRITES.get(target.overloadpacket, ())
     return [values[name] for name in names if name in values]

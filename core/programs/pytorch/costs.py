@@ -28,25 +28,6 @@ def measured_costs(
 
     The program's arguments stay as they are (see `Replay`), and ops that write in place meet the values that they meet
     in a real run. The first run is traced for memory, the others are not; nothing is kept from one run to the next.
-
-    Parameters
-    ----------
-    program
-        What to run.
-    device
-        `cpu` or `cuda`, where the program's arguments are.
-    timed_runs
-        Times are the median over this many runs after the first; 0 takes those of the first, which tracing prolongs.
-
-    Returns
-    -------
-    dict
-        Node name to microseconds and workspace: bytes that the op held at its worst beyond those of its results.
-
-    Raises
-    ------
-    ProgramError
-        If a node fails, which the message names; if the program has no data to run on.
     """
     refuse_without_data(program.name, program.arguments)
     traced = (_CudaStatistics if device == "cuda" else _Spans)(program, device)

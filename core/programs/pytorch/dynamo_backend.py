@@ -13,11 +13,6 @@ from typing import Any, cast
 
 import torch
 from torch import fx
-from torch._dynamo import exc
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch._aot_autograd.logging_utils import get_aot_graph_name
-from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch._guards import TracingContext
 
 from ...base.errors import GraphError, ProgramError, UsageError
 from ...base.units import format_bytes, parse_seconds, whole_number
@@ -26,9 +21,19 @@ from ...search.problem_settings import ProblemSettings, problem_settings
 from ...search.registry import DEFAULT_METHOD
 from ...solve.solve import solve
 from .aot_importer import SAVED, aot_graph
+from .dynamo_internals import (
+    BoxedCodeGen,
+    ShortenTraceback,
+    TracingContext,
+    aot_autograd,
+    boxed,
+    get_aot_graph_name,
+    min_cut_rematerialization_partition,
+)
 from .node_order import in_order
 from .order_method import order_method
 from .ordered_graph import OrderedGraph
+from .torch_internals import storage_id
 
 Boxed = Callable[[list[Any]], Any]
 SECONDS = {"default": 1.0, "max-autotune": 10.0}
@@ -83,11 +88,10 @@ def backend(
 
 def _shown(error: UsageError) -> Exception:
     """Return an error that TorchDynamo passes on as it is, from our caller on, where its version has such errors."""
-    shortened = getattr(exc, "ShortenTraceback", None)
-    if shortened is None:
+    if ShortenTraceback is None:
         return error
     frame = inspect.currentframe()
-    kind = type("UsageError", (UsageError, shortened), {"__module__": UsageError.__module__})
+    kind = type("UsageError", (UsageError, ShortenTraceback), {"__module__": UsageError.__module__})
     return cast(Exception, kind(str(error), first_useful_frame=frame.f_back if frame else None))
 
 
@@ -168,8 +172,8 @@ class _Compiler:
         """Return for each input whether the caller keeps it, by its storage; note what the caller has."""
         storages = [value.untyped_storage() if isinstance(value, torch.Tensor) else None for value in inputs]
         if kind == "backward":
-            held = {storage._cdata for storage in self.callers}
-            return [storage is None or storage._cdata in held for storage in storages]
+            held = {storage_id(storage) for storage in self.callers}
+            return [storage is None or storage_id(storage) in held for storage in storages]
         self.callers = [storage for storage in storages if storage is not None]
         self.callers += _storages_returned(module)
         return [True] * len(inputs)
@@ -186,18 +190,10 @@ def _storages_returned(module: fx.GraphModule) -> list[torch.UntypedStorage]:
 
 def _boxed(module: fx.GraphModule) -> Boxed:
     """Return a function that takes its arguments in a list and empties it, so that each is freed after its last use."""
-    try:
-        from torch.fx.graph import _BoxedCodeGen
-    except ImportError:  # before 2.9
-        interpreter = fx.Interpreter(module)
-        run: Boxed = interpreter.boxed_run
+    if BoxedCodeGen is None:
+        run: Boxed = fx.Interpreter(module).boxed_run
     else:
-        module.graph.set_codegen(_BoxedCodeGen())
+        module.graph.set_codegen(BoxedCodeGen())
         module.recompile()
         run = module.forward
-
-    def boxed(arguments: list[Any]) -> Any:
-        return run(arguments)
-
-    boxed._boxed_call = True  # type: ignore[attr-defined]
-    return boxed
+    return boxed(lambda arguments: run(arguments))

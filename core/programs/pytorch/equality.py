@@ -8,35 +8,29 @@ from typing import Any
 import torch
 from torch import fx
 
-from ...base.errors import ScheduleError
+from ..runtime import check_equal
 from .program import TorchProgram
 from .replay import Replay
 from .run import digest, digests
 from .without_data import refuse_without_data
 
 
-def check_equal(program: TorchProgram, module: fx.GraphModule, arguments: Sequence[Any]) -> None:
-    """Run a program in its own order, then `module` in another, and compare all results bit for bit.
-
-    Both run with the same random numbers, and leave their arguments as they are; what an argument would have become is
-    compared, too. Of the first run only digests are kept.
-
-    Raises
-    ------
-    ScheduleError
-        If a result differs; the message names it.
-    ProgramError
-        If a node fails, which the message names; if the program has no data to run on.
-    """
+def check_module(program: TorchProgram, module: fx.GraphModule) -> None:
+    """Run a program in its own order, then `module` in another; raise `ScheduleError` if a result differs."""
     refuse_without_data(program.name, program.arguments)
-    grad = program.training != "none"
-    expected = digests_of_run(program.name, program.module, program.arguments, grad)
-    found = digests_of_run(program.name, module, arguments, grad)
+    expected = results_of(program, program.module, program.arguments)
+    check_equal(program.name, expected, results_of(program, module, program.arguments))
+
+
+def results_of(program: TorchProgram, module: fx.GraphModule, arguments: Sequence[Any]) -> dict[str, str]:
+    """Run a program in some order; return digests by the names of its results and of its arguments as they become.
+
+    Random numbers are the same in every run, and the arguments stay as they are.
+    """
     names = [f"result {number}" for number in range(len(program.results))]
     names += [f"'{node.name}'" for node in program.module.graph.find_nodes(op="placeholder")]
-    for name, one, other in zip(names, expected, found, strict=True):
-        if one != other:
-            raise ScheduleError(f"{program.name}: {name} would not be bitwise what it is in program order")
+    found = digests_of_run(program.name, module, arguments, program.training != "none")
+    return dict(zip(names, found, strict=True))
 
 
 def digests_of_run(name: str, module: fx.GraphModule, arguments: Sequence[Any], grad: bool) -> list[str]:

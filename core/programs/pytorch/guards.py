@@ -13,41 +13,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils import _pytree as pytree
 
 from ...base.errors import UsageError
+from .torch_internals import OpOverload, pytree, storage_of
 
 Facts = tuple[tuple[str, Any], ...]
 """Names and facts, in the order in which errors look for the first difference."""
 
 _PLAIN = (int, str, bytes, bool, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
-_NAMED = (enum.Enum, type, types.FunctionType, types.BuiltinFunctionType, torch._ops.OpOverload)
+_NAMED = (enum.Enum, type, types.FunctionType, types.BuiltinFunctionType, OpOverload)
 
 
 class TensorFact(NamedTuple):
-    """What a trace depends on of a tensor.
-
-    Parameters
-    ----------
-    dtype, shape, device
-        As the tensor has them.
-    strides
-        Elements from one index to the next, per dimension; 0 where the size is 0 or 1 and no step is made.
-    requires_grad
-        Whether autograd follows it.
-    bits
-        Whether it is read conjugated, and negated.
-    shares
-        Which tensor before it has memory in common with it, and how; None if there is none.
-    """
+    """What a trace depends on of a tensor."""
 
     dtype: torch.dtype
     shape: torch.Size
     device: torch.device
+    # elements per dimension; 0 where the size is 0 or 1
     strides: tuple[int, ...]
     requires_grad: bool
-    bits: tuple[bool, bool] = (False, False)
-    shares: str | None = None
+    bits: tuple[bool, bool] = (False, False)  # read conjugated, read negated
+    shares: str | None = None  # which earlier tensor shares its memory, and how
 
 
 class PlainFact(NamedTuple):
@@ -114,35 +101,18 @@ def _layout(fact: TensorFact) -> str:
 
 
 class Inputs(NamedTuple):
-    """The inputs of a call, in the one form that each way to call has.
+    """The inputs of a call, in the one form that each way to call has."""
 
-    Parameters
-    ----------
-    args, kwargs
-        To call with: by place as far as that goes; what equals its default is left out.
-    leaves
-        Those of `(args, kwargs)`, in their order.
-    structure
-        How containers hold them.
-    facts
-        Of each leaf, by its name: `x`, `batch['ids']`.
-    """
-
+    # by place as far as possible; what equals its default is left out
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    leaves: list[Any]
+    leaves: list[Any]  # of `(args, kwargs)`
     structure: pytree.TreeSpec
-    facts: Facts
+    facts: Facts  # of each leaf, by its name: `x`, `batch['ids']`
 
 
 def bind(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
-    """Bind the inputs of a call by name, as Python does, and take their facts.
-
-    Raises
-    ------
-    UsageError
-        If an input is missing or unknown, or is neither a tensor nor a plain value nor a container of these.
-    """
+    """Bind the inputs of a call by name, as Python does, and take their facts."""
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -195,7 +165,7 @@ def _input_facts(names: Sequence[str], leaves: Sequence[Any]) -> Iterator[tuple[
                 shares = f"the same tensor as {other_name}"
                 break
             if start < other_end and other_start < end:
-                if leaf.untyped_storage()._cdata != other.untyped_storage()._cdata:
+                if storage_of(leaf) != storage_of(other):
                     raise UsageError(
                         f"inputs '{other_name}' and '{name}' share memory, which PyTorch does not know; clone() one"
                     )
@@ -232,18 +202,10 @@ def _unknown(name: str, value: Any) -> str:
 
 
 class State(NamedTuple):
-    """What a trace depends on besides the inputs.
-
-    Parameters
-    ----------
-    facts
-        Of what is traced, a model say.
-    tensors
-        What it holds now that a program runs on: parameters and buffers, by name.
-    """
+    """What a trace depends on besides the inputs."""
 
     facts: Facts
-    tensors: Mapping[str, torch.Tensor]
+    tensors: Mapping[str, torch.Tensor]  # parameters and buffers, by name
 
 
 def autocast_devices() -> list[str]:

@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
 from ...base.errors import ProgramError
@@ -23,50 +21,19 @@ from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..accesses import StorageAccesses
-from ..options import ImportOptions
 from ..roofline import Roofline
 from .calls import given, is_random, tensors_in
 from .calls import written as written_by
-from .program import TorchProgram, load_program
+from .program import TorchProgram
 from .residents import Residents
 from .source_lines import node_label, sources_of
+from .torch_internals import SAME_FLOPS, FakeTensor, OpOverload, pytree, schema_of, storage_of
 from .tracing import fake_mode, fake_of
 
 aten = torch.ops.aten
 _KNOWN = ("aten", "prims")  # whose schemas say all that they do; another op may keep something to itself
-# The CPU's attention does the FLOPs of the one that PyTorch counts.
-_SAME_FLOPS = {
-    aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: aten._scaled_dot_product_flash_attention_backward,
-}
 # The mean or sum that these return keeps the memory of the losses that it sums up.
 _REDUCED_IN_PLACE = (aten.mse_loss, aten.smooth_l1_loss, aten.binary_cross_entropy, aten.soft_margin_loss)
-
-
-def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Import a `.pt2` file or `module:function`; see `load_program` and `graph_of`.
-
-    Raises
-    ------
-    ProgramError
-        If the model cannot be loaded or traced, or has an op that is not supported; the message names it.
-    UsageError
-        If an option does not fit the model.
-    """
-    program = load_program(model, options.training, options.plain_shapes, note, options.device)
-    return costed_graph(program, options, options.costs, note)
-
-
-def costed_graph(
-    program: TorchProgram, options: ImportOptions, costs: str, note: Callable[[str], None] = lambda text: None
-) -> CostGraph:
-    """Return a program as a graph with `costs` of the roofline that `options` give, or measured on its device."""
-    measured = None
-    if costs == "measured":
-        from .costs import measured_costs
-
-        measured = measured_costs(program, options.device)
-    return graph_of(program, Roofline(options.flops, options.memory_bandwidth), measured, note)
 
 
 def graph_of(
@@ -76,26 +43,7 @@ def graph_of(
     note: Callable[[str], None] = lambda text: None,
     walk: type[Import] | None = None,
 ) -> CostGraph:
-    """Return the program as a graph whose every order gives the program's results, bit for bit.
-
-    Parameters
-    ----------
-    program
-        What to import; its order is the input order of the graph.
-    roofline
-        What runtimes follow from; views take no time, and workspaces are 0.
-    measured
-        Per op of the program its microseconds and workspace bytes, instead of the roofline.
-    note
-        Called with each remark worth showing.
-    walk
-        What turns its nodes into ops; by default `Import`.
-
-    Raises
-    ------
-    ProgramError
-        If an op is not supported; the message names its node.
-    """
+    """Return the program as a graph whose every order gives the program's results, bit for bit."""
     ops, residents = (walk or Import)(program, roofline or Roofline(), measured).run()
     if unused := sum(resident.size for resident in residents if resident.op < 0):
         note(f"{program.name}: {format_bytes(unused)} of parameters, buffers and inputs are never read and not counted")
@@ -201,7 +149,7 @@ class Import:
         """Take a node that is neither an argument nor the result."""
         if node.target is getitem:
             self._take(node)
-        elif node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+        elif node.op == "call_function" and isinstance(node.target, OpOverload):
             self._call(node)
         else:
             raise ProgramError(f"{self.program.name}: node {node_label(node)} is no call of an ATen op")
@@ -216,7 +164,7 @@ class Import:
 
     def _call(self, node: fx.Node) -> None:
         target = node.target
-        assert isinstance(target, torch._ops.OpOverload)
+        assert isinstance(target, OpOverload)
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
         values = given(target, args, kwargs)
         read = {self._storage(tensor, node) for tensor in tensors_in(values)}
@@ -258,7 +206,7 @@ class Import:
         self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, *costs, views))
         self.residents.access(op, read, written, is_view)
 
-    def _run(self, target: torch._ops.OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _run(self, target: OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the results of a call on fakes, put right where a fake has other memory than a run.
 
         Fakes of oneDNN's LSTM layers lack the workspace that the forward keeps for the backward, whose size only a run
@@ -268,7 +216,7 @@ class Import:
             with torch.set_grad_enabled(self.program.training != "none"):
                 results = target(*pytree.tree_map_only(FakeTensor, _zeros, args), **kwargs)
             return pytree.tree_map_only(torch.Tensor, self.mode.from_tensor, results)
-        if not target._schema.returns:  # it only writes to its arguments, and may have no fake
+        if not schema_of(target).returns:  # it only writes to its arguments, and may have no fake
             return None
         with self.mode:
             if target.overloadpacket in _REDUCED_IN_PLACE and (values := given(target, args, kwargs))["reduction"]:
@@ -318,14 +266,14 @@ class Import:
 
     def _roofline(
         self,
-        target: torch._ops.OpOverload[Any, Any],
+        target: OpOverload[Any, Any],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         result: Any,
     ) -> float:
         """Return microseconds; an op whose FLOPs PyTorch does not count does one per element that it makes."""
         made = tensors_in([result])
-        packet = _SAME_FLOPS.get(target.overloadpacket, target.overloadpacket)
+        packet = SAME_FLOPS.get(target.overloadpacket, target.overloadpacket)
         if packet in flop_registry:
             flops = flop_registry[packet](*args, **kwargs, out_val=result)
         else:
@@ -340,7 +288,7 @@ class Import:
                 f"{self.program.name}: node {node_label(node)} has a tensor of layout {tensor.layout}; "
                 "only strided ones are supported"
             )
-        return int(tensor.untyped_storage()._cdata)
+        return storage_of(tensor)
 
 
 def _zeros(fake: FakeTensor) -> torch.Tensor:

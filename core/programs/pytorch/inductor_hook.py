@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
-
-import torch
-from torch._inductor import config
 
 from ...base.errors import UsageError
 from ...base.units import parse_seconds
 from ...search.registry import DEFAULT_METHOD
+from .inductor_internals import HOOK, check_hook, config
 from .order_method import order_method
 from .ordered_graph import OrderedGraph
-
-HOOK = "_post_fusion_custom_pass"
-_NEEDED = ("reorder_for_peak_memory", "get_freeable_input_buf", "estimate_peak_memory")
 
 
 class Installation:
@@ -70,8 +63,8 @@ def inductor(
     >>> with schedopt.inductor() as graphs:
     ...     pass  # call the model here: what is compiled within is put in order
     """
-    _check_version()
-    from .inductor_order import PeakMemoryOrder  # imports what the version was checked for
+    check_hook()
+    from .inductor_order import PeakMemoryOrder
 
     previous = getattr(config, HOOK)
     if previous is not None and not isinstance(previous, PeakMemoryOrder):
@@ -81,12 +74,3 @@ def inductor(
     order = PeakMemoryOrder(method, None if time_limit is None else parse_seconds(time_limit), graphs)
     setattr(config, HOOK, order if enabled else None)
     return Installation(previous, graphs)
-
-
-def _check_version() -> None:
-    memory = import_module("torch._inductor.memory") if find_spec("torch._inductor.memory") else None
-    if not hasattr(config, HOOK) or not all(hasattr(memory, name) for name in _NEEDED):
-        raise UsageError(
-            f"PyTorch {torch.__version__} does not let its Inductor's kernels be put in order after fusion; "
-            "use a later version"
-        )

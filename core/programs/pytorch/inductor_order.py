@@ -7,11 +7,6 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from torch._functorch._aot_autograd.logging_utils import get_aot_graph_name
-from torch._inductor import config, custom_graph_pass, memory
-from torch._inductor.virtualized import V
-from torch.utils._ordered_set import OrderedSet
-
 from ....version import VERSION
 from ...base.errors import FormatError, GraphError
 from ...bounds.bounds import lower_bound
@@ -23,6 +18,7 @@ from ...search.search import Search
 from ...search.warm_up import warm_up
 from ...solve.solve import run, strengthen_bound
 from ..graphs.inductor import buffer_graph
+from .inductor_internals import CustomSchedulerPass, OrderedSet, V, config, get_aot_graph_name, memory
 from .order_method import order_method
 from .ordered_graph import OrderedGraph
 
@@ -33,19 +29,10 @@ LEAST_SECONDS, LEAST_PER_NODE = 0.02, 2.5e-5
 LEAST_SAVED = 0.001
 """The share of the peak that another order has to save: Inductor may reuse fewer buffers in it."""
 log = logging.getLogger("schedopt.inductor")
-_SchedulerPass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", object)  # without one nothing is cached
 
 
-class PeakMemoryOrder(_SchedulerPass):  # type: ignore[misc]
-    """The pass: takes Inductor's kernels after fusion and returns them in the order they shall run.
-
-    Parameters
-    ----------
-    method, seconds
-        How to search, and for how long; by default what `SECONDS_PER_NODE` leaves.
-    graphs
-        Takes the records.
-    """
+class PeakMemoryOrder(CustomSchedulerPass):  # type: ignore[misc]
+    """The pass: takes Inductor's kernels after fusion and returns them in the order they shall run."""
 
     def __init__(self, method: str, seconds: float | None, graphs: list[OrderedGraph]) -> None:
         self.method, self.seconds, self.graphs = method, seconds, graphs

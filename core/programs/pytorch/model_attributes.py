@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from .containers import copy_of, put_back
+from .torch_internals import REGISTRIES
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _OTHERS = sys.stdlib_module_names - {"types", "collections", "__main__"} | {"torch", "numpy"}
@@ -65,19 +66,13 @@ def containers(attributes: Mapping[str, Any], seen: set[int]) -> Iterator[tuple[
 
 
 class Attributes:
-    """The attributes that all modules of a model have, and its parameters, buffers and submodules.
-
-    Parameters
-    ----------
-    model
-        Any module.
-    """
+    """The attributes that all modules of a model have, and its parameters, buffers and submodules."""
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = dict(model.named_modules())
         self._values = [dict(module.__dict__) for module in self._modules.values()]
         self._registries = [
-            [(registry, dict(registry)) for registry in (module._parameters, module._buffers, module._modules)]
+            [(module.__dict__[name], dict(module.__dict__[name])) for name in REGISTRIES]
             for module in self._modules.values()
         ]
         seen: set[int] = set()

@@ -13,10 +13,9 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from ...base.errors import UsageError
 from .guards import Facts, PlainFact, State, plain_fact, tensor_fact
 from .model_attributes import containers, held_by, parts_of
+from .torch_internals import CALL_HOOKS, NON_PERSISTENT, REGISTRIES, storage_of
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_REGISTRIES = ("_parameters", "_buffers", "_modules")
-_NO_FACTS = {*_REGISTRIES, "_non_persistent_buffers_set"}
+_NO_FACTS = {*REGISTRIES, NON_PERSISTENT}
 
 
 class SameTensor:
@@ -36,13 +35,7 @@ class SameTensor:
 
 
 class ModelGuard:
-    """The state of a model, read anew only where something of it was replaced since the last time.
-
-    Parameters
-    ----------
-    model
-        What is traced.
-    """
+    """The state of a model, read anew only where something of it was replaced since the last time."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -55,13 +48,7 @@ class ModelGuard:
         self._layouts: list[tuple[torch.Tensor, Any]] = []
 
     def state(self) -> State:
-        """Return facts of parameters, buffers, plain attributes, hooks and types of modules, and the tensors.
-
-        Raises
-        ------
-        UsageError
-            If a parameter is not initialised yet.
-        """
+        """Return facts of parameters, buffers, plain attributes, hooks and types of modules, and the tensors."""
         if self._state is None or not self._is_as_seen():
             facts, tensors = _read(self._model)
             self._state = State(tuple(fact for fact in facts if not self._is_written(fact[0])), tensors)
@@ -156,15 +143,15 @@ def _read(model: nn.Module) -> tuple[Facts, dict[str, torch.Tensor]]:
     for path, module in model.named_modules(remove_duplicate=False):
         before = f"{path}." if path else ""
         facts.append((f"module '{path}'", plain_fact(type(module))))
-        for kind, registry in (("parameter", module._parameters), ("buffer", module._buffers)):
-            for key, tensor in registry.items():
+        for kind, registry in zip(("parameter", "buffer"), REGISTRIES, strict=False):
+            for key, tensor in module.__dict__[registry].items():
                 if tensor is None:
                     continue
                 name = before + key
                 if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
                     raise UsageError(f"{kind} '{name}' is not initialised yet; call the model once before")
                 tensors[name] = tensor
-                first = first_with.setdefault(tensor.untyped_storage()._cdata, name)
+                first = first_with.setdefault(storage_of(tensor), name)
                 shares = None if first == name else f"sharing memory with {first} from {tensor.storage_offset()}"
                 facts.append((f"{kind} {name}", tensor_fact(tensor, shares)))
         facts += _attributes(module, before)
@@ -174,7 +161,7 @@ def _read(model: nn.Module) -> tuple[Facts, dict[str, torch.Tensor]]:
 def _attributes(module: nn.Module, before: str) -> Iterator[tuple[str, Any]]:
     for key, value in vars(module).items():
         name = f"attribute {before}{key}"
-        if key in _HOOKS:
+        if key in CALL_HOOKS:
             yield name, tuple(value)
         elif key not in _NO_FACTS:
             yield from _attribute_facts(name, value)

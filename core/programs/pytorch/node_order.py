@@ -21,13 +21,6 @@ def in_order(module: fx.GraphModule, names: Iterable[str]) -> fx.GraphModule:
 
     A `getitem` follows the op that it takes from, and a number the last op that it needs, so that no tensor is kept
     for its size alone. An op that is named several times runs as often: what follows takes what its latest run made.
-
-    Parameters
-    ----------
-    module
-        What to put in order; it is not changed.
-    names
-        Of the nodes of all its ops, in the order they shall run.
     """
     old = module.graph
     nodes = {node.name: node for node in old.nodes}

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.export.graph_signature import InputKind
-from torch.utils import _pytree as pytree
 
 from ...base.errors import UsageError
 from .guards import Inputs, State, TensorFact
@@ -20,12 +19,10 @@ from .model_guard import ModelGuard
 from .plans import Planned, PlanSettings, Traced
 from .program import TorchProgram, program_of
 from .sources import Call, as_call
+from .torch_internals import NON_PERSISTENT, REGISTRIES, STATE_HOOKS, pytree
 from .training import STEP_COUNT
 
-_SHARED = (
-    *("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"),
-    *("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
-)
+_SHARED = (*REGISTRIES, NON_PERSISTENT, *STATE_HOOKS)
 
 
 class PlannedModel(Planned):
@@ -33,17 +30,6 @@ class PlannedModel(Planned):
 
     Its parameters, buffers, modules and mode are the model's own, so that `parameters()`, `state_dict()`, `train()`,
     `to()` and `load_state_dict()` are, too.
-
-    Parameters
-    ----------
-    model
-        Any module that `torch.export` can trace.
-    inputs
-        Example inputs: a tuple of arguments, a dict of keywords, or one tensor.
-    training
-        `none` for the forward pass; `sgd` or `adam` for a training step.
-    settings
-        How plans are made.
     """
 
     _model: nn.Module
@@ -67,15 +53,7 @@ class PlannedModel(Planned):
 
 
 class ModelTracer:
-    """What the tracers of a model's forward pass and of its training step have in common.
-
-    Parameters
-    ----------
-    model
-        What to trace.
-    training
-        `none`, `sgd` or `adam`.
-    """
+    """What the tracers of a model's forward pass and of its training step have in common."""
 
     def __init__(self, model: nn.Module, training: str) -> None:
         self.model = model
@@ -121,25 +99,13 @@ class ModelTracer:
 
 
 class ForwardTracer(ModelTracer):
-    """The forward pass of a model.
-
-    Parameters
-    ----------
-    model
-        What to trace.
-    """
+    """The forward pass of a model."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model, "none")
 
     def check(self, inputs: Inputs) -> None:
-        """Refuse inputs that autograd follows, as the program has no backward.
-
-        Raises
-        ------
-        UsageError
-            If it is so; the message names the input.
-        """
+        """Refuse inputs that autograd follows, as the program has no backward."""
         name = _requiring_gradient(inputs)
         if name is not None and torch.is_grad_enabled():
             raise UsageError(
@@ -171,15 +137,7 @@ class ForwardTracer(ModelTracer):
 
 
 class StepTracer(ModelTracer):
-    """A training step of a model; the optimizer's state is one, whichever plan runs.
-
-    Parameters
-    ----------
-    model
-        What to trace.
-    training
-        `sgd` or `adam`.
-    """
+    """A training step of a model; the optimizer's state is one, whichever plan runs."""
 
     def __init__(self, model: nn.Module, training: str) -> None:
         super().__init__(model, training)
@@ -187,13 +145,7 @@ class StepTracer(ModelTracer):
         self._counts: dict[str, int] = {}
 
     def check(self, inputs: Inputs) -> None:
-        """Refuse inputs that autograd follows, as the step gives gradients to parameters alone.
-
-        Raises
-        ------
-        UsageError
-            If it is so; the message names the input.
-        """
+        """Refuse inputs that autograd follows, as the step gives gradients to parameters alone."""
         name = _requiring_gradient(inputs)
         if name is not None:
             raise UsageError(

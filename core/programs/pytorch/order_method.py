@@ -12,13 +12,7 @@ from ...search.registry import DEFAULT_METHOD
 
 
 def order_method(method: Any, evaluations: int | None = None) -> MethodSpec:
-    """Return a method by its name, once it is clear that it can order ops, within so many evaluations if given.
-
-    Raises
-    ------
-    UsageError
-        If it cannot, or is unknown.
-    """
+    """Return a method by its name, once it is clear that it can order ops, within so many evaluations if given."""
     if not isinstance(method, str):
         raise UsageError(f"a method is a name such as '{DEFAULT_METHOD}', not {method!r}")
     spec = parse_method(method)

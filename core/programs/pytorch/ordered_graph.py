@@ -9,30 +9,14 @@ from ...base.units import format_bytes
 
 @dataclass(frozen=True)
 class OrderedGraph:
-    """A graph that PyTorch compiled, before and after its ops were put in order; prints as one line.
+    """A graph that PyTorch compiled, before and after its ops were put in order; prints as one line."""
 
-    Parameters
-    ----------
-    name
-        Of the graph, as PyTorch calls it.
-    ops
-        How many it has; with Inductor kernels, after fusion.
-    stock_peak
-        Bytes at the peak in the order that it would have had without schedopt, as counted.
-    peak
-        Bytes at the peak in the order that it has, as counted; never more.
-    bound
-        Bytes that no order needs less than, as counted.
-    seconds
-        What this added to compiling it.
-    """
-
-    name: str
-    ops: int
-    stock_peak: int
-    peak: int
-    bound: int
-    seconds: float
+    name: str  # PyTorch's
+    ops: int  # with Inductor kernels, after fusion
+    stock_peak: int  # peak bytes without schedopt, as counted
+    peak: int  # peak bytes, as counted
+    bound: int  # peak bytes that no order is below, as counted
+    seconds: float  # added to its compilation
 
     def __str__(self) -> str:
         stock, peak, bound = map(format_bytes, (self.stock_peak, self.peak, self.bound))

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from ...base.errors import ProgramError
+from .torch_internals import pytree
 
 _PLAIN = (torch.Tensor, bool, int, float, complex, str, torch.dtype, torch.device, type(None))
 
@@ -21,20 +21,6 @@ def known_outputs(model: nn.Module, where: str, *, every: bool) -> Iterator[None
     """Register the dataclasses that a model returns with PyTorch's trees as soon as it returns one.
 
     A type stays registered, as `torch.export.register_dataclass` leaves it, for what runs the program makes one.
-
-    Parameters
-    ----------
-    model
-        What is traced within.
-    where
-        What errors call it.
-    every
-        Whether another type that is not known is an error: what it holds would be missing from the results.
-
-    Raises
-    ------
-    ProgramError
-        Within, if a type is not known and no dataclass; the message says the remedy.
     """
 
     def look(_model: nn.Module, _args: Any, outputs: Any) -> None:

@@ -39,20 +39,6 @@ class PlannedStep(nn.Module):
     returned; where it reads a value (`item()`, or to branch), those recorded so far run first. So what is no op happens
     as ever: an optimizer's hyperparameters, a schedule of learning rates, a counter, a branch. A plan is kept for each
     sequence of ops, whatever the numbers in them.
-
-    Parameters
-    ----------
-    function
-        What to call: forward, backward and update, on modules and optimizers that it refers to.
-    inputs
-        Example inputs: a tuple of arguments, a dict of keywords, or one tensor.
-    settings
-        How plans are made.
-
-    Raises
-    ------
-    ProgramError
-        If the step cannot be recorded; the message names the line.
     """
 
     def __init__(self, function: Callable[..., Any], inputs: Any, settings: PlanSettings) -> None:
@@ -79,13 +65,7 @@ class PlannedStep(nn.Module):
         self._say_notes()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Do one step, and return what the function returns; its tensors have no graph of autograd.
-
-        Raises
-        ------
-        UsageError
-            If `dynamic=False` asks for inputs as those of the example, and these are not; nothing was run then.
-        """
+        """Do one step, and return what the function returns; its tensors have no graph of autograd."""
         if self._only is not None:
             facts = bind(inspect.signature(self._function), args, kwargs).facts
             if found := difference(self._only, facts):

@@ -30,7 +30,7 @@ from ..memory_limit import check_limit, limit_sentence
 from ..system_allocator import return_freed_memory
 from .apply import reorder
 from .costs import measured_costs
-from .equality import check_equal
+from .equality import check_module
 from .guards import Facts, Inputs, State, autocast_devices, bind, difference, settings_facts
 from .importer import graph_of
 from .ordered_graph import OrderedGraph
@@ -46,22 +46,13 @@ Finish = Callable[[Any, Sequence[Any], Mapping[str, torch.Tensor]], Any]
 
 
 class Traced(NamedTuple):
-    """What a tracer gives for one kind of call.
+    """What a tracer gives for one kind of call."""
 
-    Parameters
-    ----------
-    program
-        The flat graph. Its `arguments` are what costs are measured and results compared with, on copies.
-    arguments
-        `arguments(leaves, tensors)` gives what the program runs on, in the order of its placeholders: from the leaves
-        of the call's `(args, kwargs)` and the tensors of `Tracer.state`.
-    result
-        `result(returned, leaves, tensors)` gives what the caller gets, from what the program's module returned; it
-        also does what is left to do after the run.
-    """
-
+    # its `arguments` are those with which costs are measured and results compared, on copies
     program: TorchProgram
+    # (leaves of the call's `(args, kwargs)`, tensors of `Tracer.state`) -> the program's arguments
     arguments: Arguments
+    # (what the module returned, leaves, tensors) -> what the caller gets; does what is left to do after the run
     result: Finish
 
 
@@ -88,76 +79,39 @@ class Tracer(Protocol):
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """How plans are made.
+    """How plans are made."""
 
-    Parameters
-    ----------
-    method, evaluations, seconds, seed
-        As in `schedopt.solve`.
-    dynamic
-        None to make a plan for each new kind of call, False to refuse all but the first kind.
-    plan_limit
-        Most plans that are kept.
-    verify
-        Whether results are compared, bit for bit, with those in program order.
-    note
-        Called, if given, with one line per plan: peak memory before and after, and its bound.
-    problem
-        The memory limit, and whether ops may run again to keep it; by default neither.
-    """
-
+    # as in `schedopt.solve`
     method: str = "auto"
     evaluations: int | None = None
     seconds: float | None = None
     seed: int = 0
-    dynamic: bool | None = None
-    plan_limit: int = PLAN_LIMIT
-    verify: bool = True
+    dynamic: bool | None = None  # False: refuse all but the first kind of call
+    plan_limit: int = PLAN_LIMIT  # plans kept
+    verify: bool = True  # compare results with program order, bit for bit
+    # called with a line per plan: peak memory before and after, and its bound
     note: Callable[[str], None] | None = None
+    # memory limit, and whether ops may run again to keep it
     problem: ProblemSettings = field(default_factory=ProblemSettings)
 
 
 class Plan(NamedTuple):
-    """A program in a good order, and what calls it is for; it holds no tensor that the caller may replace.
+    """A program in a good order, and what calls it is for; it holds no tensor that the caller may replace."""
 
-    Parameters
-    ----------
-    structure, facts
-        Of the calls that it stands for; facts of the inputs, of what is called, and of PyTorch's settings.
-    module
-        The program in the order found.
-    arguments, result
-        As in `Traced`.
-    grad
-        Whether it runs with autograd on, as steps that train do; see `digests_of_run`.
-    """
-
+    # of the calls that it stands for: facts of inputs, model and PyTorch's settings
     structure: Any
     facts: tuple[Facts, ...]
     module: fx.GraphModule
+    # as in `Traced`
     arguments: Arguments
     result: Finish
-    grad: bool
+    grad: bool  # with autograd on, as steps that train; see `digests_of_run`
 
 
 class Planned(nn.Module):
     """What a tracer traces, in orders of less peak memory: a plan for each kind of call, and the same results.
 
     A copy, and what a pickle holds, makes its plans anew at its first call.
-
-    Parameters
-    ----------
-    tracer
-        What is called, and how to trace it.
-    args, kwargs
-        Example inputs, which the first plan is made for.
-    settings
-        How plans are made.
-
-    Raises
-    ------
-    ProgramError, UsageError, ScheduleError
-        As `schedopt.optimize`.
     """
 
     def __init__(self, tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any], settings: PlanSettings) -> None:
@@ -171,16 +125,7 @@ class Planned(nn.Module):
             self._only = plan.facts
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the plan for these inputs, which is made where there is none yet.
-
-        Raises
-        ------
-        UsageError
-            If an input is missing, unknown or of a kind that cannot be traced, or if no plan stands for the call and no
-            other may be made; the message names what differs. Then nothing was run, and nothing updated.
-        ProgramError
-            If the call cannot be traced.
-        """
+        """Run the plan for these inputs, which is made where there is none yet."""
         inputs = bind(self._tracer.signature, args, kwargs)
         state = self._tracer.state()
         plan = self._plan_for(inputs, state)
@@ -242,16 +187,7 @@ class Planned(nn.Module):
 
 
 def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
-    """Measure, solve, reorder and verify a program; the logger `schedopt.optimize` is told its `OrderedGraph`.
-
-    Raises
-    ------
-    ProgramError, ScheduleError
-        If it has an op that is not supported or no data, the memory limit is not kept, or its results would not be
-        those of program order.
-    UsageError
-        If the memory limit is below what the caller holds anyway.
-    """
+    """Measure, solve, reorder and verify a program; the logger `schedopt.optimize` is told its `OrderedGraph`."""
     start = time.monotonic()
     graph = graph_of(program, measured=measured_costs(program, _device_of(program), timed_runs=0))
     result = solve(
@@ -264,7 +200,7 @@ def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
     check_limit(program.name, result, remedy="let ops run again with recompute=True")
     module = reorder(program, graph, result.schedule.op_order().tolist())
     if settings.verify:
-        check_equal(program, module, program.arguments)
+        check_module(program, module)
     if settings.note is not None:
         settings.note(_summary(program.name, result))
     before, peak, bound = int(result.input_value), int(result.value), int(result.lower_bound)

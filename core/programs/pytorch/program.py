@@ -15,13 +15,13 @@ import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
-from torch.utils import _pytree as pytree
 
 from ...base.errors import ProgramError, UsageError
 from .model_attributes import untouched
 from .outputs import known_outputs
 from .rehearsal import graph_of_step
 from .sources import as_call, call_function, read_exported, specialised
+from .torch_internals import pytree
 from .tracing import check_flat, foreign_code, rename, silent, trace
 from .training import training_step, update_of
 from .without_data import placed
@@ -49,37 +49,21 @@ class TorchProgram:
 
     Running it changes what the program changes in place: buffers, and in training parameters and optimizer state.
     The tensors are detached, so no autograd graph is built, and share their memory with the model's own.
-
-    Parameters
-    ----------
-    name
-        What to call it in reports.
-    module
-        Its graph has placeholders, calls of ATen ops, `getitem` of calls with several results, and one output.
-    arguments
-        What each placeholder stands for, in their order; an input that is no tensor is the value itself.
-    roles
-        Per argument: `parameter`, `buffer`, `constant`, `input`, or `state` (of the optimizer).
-    results
-        Per value that the graph returns: `output` or `loss`; `buffer`, `parameter` or `input` if it is the new
-        value of one, which the caller copies (functionalised exported programs only).
-    training
-        `none`, `sgd` or `adam`; `step` for a function that does a whole step.
-    exported
-        A forward program as an exported program, whose graph module is `module`; None in training.
-    names
-        Per argument, what the caller calls it: the name in the state dict, the model's own argument, or for the state
-        of an optimizer the parameter and the state's name, as in `encoder.weight.exp_avg`. By default, those of the
-        placeholders.
     """
 
     name: str
+    # placeholders, calls of ATen ops, `getitem` of their results, one output
     module: fx.GraphModule
+    # one per placeholder; an input that is no tensor is the value itself
     arguments: tuple[Any, ...]
-    roles: tuple[str, ...]
+    roles: tuple[str, ...]  # per argument: `parameter`, `buffer`, `constant`, `input`, or `state` (of the optimizer)
+    # per value returned: `output`, `loss`, or in functionalised exported programs `buffer`, `parameter` or `input`: a
+    # new value that the caller copies
     results: tuple[str, ...]
-    training: str = "none"
+    training: str = "none"  # `none`, `sgd` or `adam`; `step` for a function that does a whole step
+    # of a forward program, its graph module being `module`
     exported: ExportedProgram | None = None
+    # the caller's name of each argument, as in its state dict; of an optimizer's state `encoder.weight.exp_avg`
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -95,30 +79,10 @@ def load_program(
     note: Note = lambda text: None,
     device: str | None = None,
 ) -> TorchProgram:
-    """Load a PyTorch program from a file or from Python.
+    """Load a `.pt2` file, or what `module:function` returns: a model or a step, and its example inputs.
 
-    Parameters
-    ----------
-    model
-        A `.pt2` file written by `torch.export.save`, or `module:function`: a function, importable from the current
-        folder, that returns a model and its example inputs (a tuple, or a dict of keywords); instead of a model, it may
-        return a function that does a training step, see `step_program`.
-    training
-        `none` for the forward pass alone; `sgd` or `adam` for a training step, see `program_of`.
-    shapes
-        A size for each symbolic dimension of an exported program; keyword arguments of the function.
-    note
-        Called with each remark worth showing.
-    device
-        Where to move the model and its inputs to; by default they stay. A model without data, on the meta device, is
-        planned for the CPU; so is one for `cuda` where there is none, with a note.
-
-    Raises
-    ------
-    ProgramError
-        If there is no such file or function, or its model cannot be traced; the message names the node or the line.
-    UsageError
-        If `training` or `shapes` does not fit the model.
+    `shapes` are sizes of symbolic dimensions, or keyword arguments of the function. A model without data, or one for a
+    device that is not here, is planned on fakes.
     """
     if model.endswith(".pt2"):
         exported = read_exported(model, device)
@@ -147,24 +111,6 @@ def program_of(
     the first output if that is a single float, else the sum of the means of all float outputs; it is the only result.
     Learning rates are 0.01 (sgd) and 0.001 (adam), or as `training` says: `adam:learning_rate=0.01`; see `update_of`.
     A tied weight is one parameter.
-
-    Parameters
-    ----------
-    model
-        A module, or an exported program.
-    inputs
-        What it is called with: a tuple of arguments, a dict of keywords, or one tensor.
-    training, shapes, note
-        As in `load_program`.
-    name
-        What to call the program; by default the model's class.
-
-    Raises
-    ------
-    ProgramError
-        If the model cannot be traced; the message names the node or the line.
-    UsageError
-        If `training` or `shapes` does not fit the model.
     """
     name = name or type(model).__name__
     args, kwargs = as_call(inputs)
@@ -186,24 +132,6 @@ def step_program(
 
     It is the step as it is from the second on, when the optimizer has its state. What numbers enter it (learning rates,
     what follows from the number of steps) are arguments of the program, of role `constant`.
-
-    Parameters
-    ----------
-    function, inputs
-        The step, and what it is called with.
-    training, shapes
-        As in `load_program`, for a step `none` and none.
-    name, where
-        What to call the program, and the step in errors; by default the function's name.
-    device
-        Where the step's tensors have to be; by default anywhere.
-
-    Raises
-    ------
-    ProgramError
-        If the step cannot be recorded as one graph, as it reads a value in its midst; the message names the line.
-    UsageError
-        If an option is given that is for models.
     """
     name = name or str(getattr(function, "__name__", type(function).__name__))
     where = where or name

@@ -14,28 +14,17 @@ import torch
 from torch import nn
 
 from .containers import copy_of, put_back
+from .torch_internals import set_write_count, write_count
 
 _PLAIN: tuple[type, ...] = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType)
 _PLAIN += (types.BuiltinFunctionType, np.ndarray, np.generic, torch.dtype, torch.device, torch.Size)
 
 
 class PythonState:
-    """What a function can change: what it reaches through closures, globals, defaults, attributes and containers.
-
-    Parameters
-    ----------
-    function
-        Where to start.
-
-    Attributes
-    ----------
-    modules, optimizers
-        Those reached, with the name under which each was met.
-    tensors
-        The tensors reached.
-    """
+    """What a function can change: what it reaches through closures, globals, defaults, attributes and containers."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        # with the name under which each was met
         self.modules: list[tuple[str, nn.Module]] = []
         self.optimizers: list[tuple[str, torch.optim.Optimizer]] = []
         self.tensors: list[torch.Tensor] = []
@@ -118,15 +107,15 @@ class PythonState:
     def _keep_tensor(self, tensor: torch.Tensor) -> None:
         self.tensors.append(tensor)
         if tensor.is_leaf:
-            gradient, required, version = tensor.grad, tensor.requires_grad, tensor._version
+            gradient, required, version = tensor.grad, tensor.requires_grad, write_count(tensor)
 
             def restore() -> None:
                 tensor.requires_grad_(required)
                 if tensor.grad is not gradient:
                     tensor.grad = None
                     tensor.grad = gradient
-                if tensor._version != version:
-                    _set_version(tensor, version)
+                if write_count(tensor) != version:
+                    set_write_count(tensor, version)
 
             self._restoring.append(restore)
 
@@ -162,10 +151,3 @@ class PythonState:
 def _names(code: types.CodeType) -> set[str]:
     """Return the names of globals and attributes in a function and the functions within it."""
     return set(code.co_names).union(*(_names(part) for part in code.co_consts if isinstance(part, types.CodeType)))
-
-
-def _set_version(tensor: torch.Tensor, version: int) -> None:
-    try:
-        torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))  # type: ignore[attr-defined]
-    except TypeError:  # torch < 2.6
-        torch._C._autograd._unsafe_set_version_counter(tensor, version)  # type: ignore[attr-defined,arg-type]

@@ -8,10 +8,17 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
 
 from .calls import UNMARKED_WRITES
+from .torch_internals import (
+    disable_current_modes,
+    make_wrapper_subclass,
+    no_torch_function,
+    pytree,
+    schema_of,
+    set_conj,
+    set_neg,
+)
 
 aten = torch.ops.aten
 # Calls that give their argument again (no autograd here).
@@ -30,7 +37,7 @@ class Deferred(torch.Tensor):
     @staticmethod
     def __new__(cls, like: Layout, number: int) -> Deferred:
         """Return a tensor without memory."""
-        made: Deferred = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: Deferred = make_wrapper_subclass(
             cls,
             like.shape,
             strides=like.stride,
@@ -40,14 +47,14 @@ class Deferred(torch.Tensor):
             device=like.device,
         )
         if like.conjugate:
-            torch._C._set_conj(made, True)  # type: ignore[attr-defined]
+            set_conj(made, True)
         if like.negative:
-            torch._C._set_neg(made, True)  # type: ignore[attr-defined]
+            set_neg(made, True)
         made.number = number
         made.value = None
         return made
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = no_torch_function  # type: ignore[assignment]
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -76,14 +83,14 @@ class Deferred(torch.Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Return what a pickle holds: a plain tensor."""
         values = self.values()
-        with _disable_current_modes():
+        with disable_current_modes():
             return values.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     def values(self) -> torch.Tensor:  # type: ignore[override]
         """Return the values; a recording runs the ops before them."""
         if self.value is None:
             torch.equal(self, self)  # what gives a number cannot wait
-        with _disable_current_modes():
+        with disable_current_modes():
             return _value(self).data
 
 
@@ -119,51 +126,33 @@ def layout_of(tensor: torch.Tensor) -> Layout:
 
 
 class Sort:
-    """What the schema of an op says about how it is recorded.
-
-    Attributes
-    ----------
-    writes
-        Positions and keywords of the arguments that it writes to.
-    only_writes
-        Whether all that it returns are arguments that it wrote to.
-    gives_values
-        Whether it returns numbers, so that it cannot wait.
-    numbers
-        Positions and keywords where a number may be another in each call, since no shape depends on it.
-    changes_shape
-        Whether it changes the shape of its argument in place.
-    is_random
-        Whether it draws random numbers.
-    returns
-        Whether it returns anything.
-    without_tensors
-        Whether it neither takes nor returns tensors.
-    takes_size
-        Whether it makes a tensor of the size that is its first argument.
-    """
+    """What the schema of an op says about how it is recorded."""
 
     def __init__(self, op: Any) -> None:
-        schema = op._schema
+        schema = schema_of(op)
         tags = op.tags
         places = [*range(len(schema.arguments))]
         names = [argument.name for argument in schema.arguments]
         unmarked = UNMARKED_WRITES.get(op.overloadpacket, ())
         marked = [(a.alias_info is not None and a.alias_info.is_write) or a.name in unmarked for a in schema.arguments]
+        # positions and keywords
         self.writes = {key for at in places if marked[at] for key in (at, names[at])}
         returned = [r.alias_info is not None and r.alias_info.is_write for r in schema.returns]
-        self.only_writes = all(returned)
+        self.only_writes = all(returned)  # all that it returns are arguments that it wrote to
         kinds = [str(r.type) for r in schema.returns]
+        # returns numbers, so that it cannot wait
         self.gives_values = bool(kinds) and not any("Tensor" in kind for kind in kinds)
         free = self.only_writes or torch.Tag.pointwise in tags or schema.name.startswith("aten::_foreach_")
         free = free or op.overloadpacket in _FILLED
         types = [str(a.type) for a in schema.arguments]
         is_number = [any(t in kind for t in ("number", "Scalar", "float", "Tensor")) for kind in types]
+        # positions and keywords where a number may be another in each call, since no shape depends on it
         self.numbers = {key for at in places if free and is_number[at] for key in (at, names[at])}
         self.changes_shape = torch.Tag.inplace_view in tags or op.overloadpacket in _RESIZING
         self.is_random = torch.Tag.nondeterministic_seeded in tags
         self.returns = bool(schema.returns)
         self.without_tensors = not any("Tensor" in kind for kind in (*kinds, *types))
+        # makes a tensor of the size that is its first argument
         self.takes_size = bool(types) and types[0] == "List[int]"
 
 
@@ -203,42 +192,23 @@ class Result:
 
 
 class RecordedOp:
-    """An op that a step has recorded, as a node of a tree: steps that began with the same ops share these.
-
-    Attributes
-    ----------
-    op, key
-        The op, and its arguments and keywords: tensors by number, numbers that may change by type.
-    before
-        The op before it; None for the root of the tree.
-    after
-        The ops that steps have gone on with, by op and key.
-    returned
-        The nest of its results, with a `Result` for each tensor.
-    fakes
-        A fake of each tensor that steps meet or make with it, by number.
-    next
-        The number of the next tensor.
-    reads, writes
-        Numbers of the tensors with values whose memory it reads and writes.
-    meta
-        What a graph says about it: the line of the user's code, and the number of its forward op.
-    plans
-        How to run the steps that end with it.
-    """
+    """An op that a step has recorded, as a node of a tree: steps that began with the same ops share these."""
 
     def __init__(self, op: Any = None, key: tuple[Any, ...] = ((), ()), before: RecordedOp | None = None) -> None:
+        # `key`: arguments and keywords; tensors by number, numbers that may change by type
         self.op = op
         self.key = key
-        self.before = before
-        self.after: dict[Any, RecordedOp] = {}
-        self.returned: Any = None
-        self.fakes: dict[int, torch.Tensor] = {}
-        self.next = 0
+        self.before = before  # None for the root of the tree
+        self.after: dict[Any, RecordedOp] = {}  # by op and key
+        self.returned: Any = None  # a nest with a `Result` for each tensor
+        self.fakes: dict[int, torch.Tensor] = {}  # of each tensor that steps meet or make, by number
+        self.next = 0  # number of the next tensor
+        # numbers of tensors with values
         self.reads: set[int] = set()
         self.writes: set[int] = set()
+        # for a graph: the line of the user's code, and the number of its forward op
         self.meta: dict[str, Any] = {}
-        self.plans: list[Any] = []
+        self.plans: list[Any] = []  # of steps that end with it
 
     def path(self) -> list[RecordedOp]:
         """Return the ops from the first one to this one."""

@@ -12,10 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-from torch.utils import _pytree as pytree
 from torch.utils import swap_tensors
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, is_traceable_wrapper_subclass
 from torch.utils.weak import TensorWeakRef
 
 from ...base.errors import ProgramError
@@ -32,8 +29,19 @@ from .recorded import (
     layout_of,
     sort_of,
 )
-from .segment import Segment, Tree, storage_of
+from .segment import Segment, Tree
 from .source_lines import SourceRecorder
+from .torch_internals import (
+    VALUE_DEPENDENT,
+    OpOverload,
+    TorchDispatchMode,
+    disable_autocast,
+    disable_current_modes,
+    is_held_by_python_alone,
+    is_traceable_wrapper_subclass,
+    pytree,
+    storage_of,
+)
 
 # Reads and writes of the generator's state, before which recorded ops have to draw their numbers.
 _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed", "seed")
@@ -42,7 +50,6 @@ _READING = (
     *((torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "data_ptr")),
     (torch.nn.Parameter, "__reduce_ex__"),
 )
-_DYNAMIC = (DataDependentOutputException, DynamicOutputShapeException)
 
 Run = Callable[[Segment, list[int]], dict[int, torch.Tensor]]
 
@@ -50,14 +57,8 @@ Run = Callable[[Segment, list[int]], dict[int, torch.Tensor]]
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the ops of one call of a step.
 
-    Parameters
-    ----------
-    tree
-        What was recorded before.
-    run
-        Called with a segment and the numbers of the tensors that are wanted; returns their values.
-    undo
-        Takes a function for each tensor that is changed at once, which gives it back its values; None to keep changes.
+    `tree` holds earlier records; `run` returns the values of a segment's tensors, given their numbers; `undo` takes a
+    function for each tensor that is changed at once, which restores it, or is None to keep changes.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         wanted = sorted(alive.keys() - segment.held.keys())
         values = segment.held
         if wanted or any(sort_of(node.op).writes or sort_of(node.op).is_random for node in segment.last.path()):
-            with _disable_current_modes(), torch._C._DisableAutocast(), torch.enable_grad():  # type: ignore[attr-defined]
+            with disable_current_modes(), disable_autocast(), torch.enable_grad():
                 self.failed = True
                 values = {**segment.held, **self.run(segment, wanted)}
                 self.failed = False
@@ -115,7 +116,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record an op, or run it at once where it cannot wait."""
         kwargs = kwargs or {}
-        if not isinstance(func, torch._ops.OpOverload):
+        if not isinstance(func, OpOverload):
             raise ProgramError(f"{func} calls functions of its own, which cannot be recorded")
         sort = sort_of(func)
         tensors = _tensors((args, kwargs.values()) if kwargs else args)
@@ -134,7 +135,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise ProgramError(f"op {func} changes the shape of a tensor in place; use the op that returns a new one")
         try:
             return self._record(func, sort, args, kwargs)
-        except _DYNAMIC:
+        except VALUE_DEPENDENT:
             self.flush()
             return self._run(func, sort, tensors, args, kwargs)
 
@@ -180,7 +181,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _after_all(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             self.flush()
-            with _disable_current_modes():
+            with disable_current_modes():
                 return method(self.segment.value(tensor), *args, **kwargs)
 
         return call
@@ -361,7 +362,7 @@ def _plain(tensor: Deferred) -> torch.Tensor | None:
 
 def _become_plain(tensor: Deferred) -> None:
     """Make a tensor what its value is, in place, if nothing but Python refers to it."""
-    if tensor.value is not None and tensor._use_count() == 1:  # type: ignore[attr-defined]
+    if tensor.value is not None and is_held_by_python_alone(tensor):
         swap_tensors(tensor, tensor.value.data)  # type: ignore[no-untyped-call]
 
 

@@ -14,6 +14,7 @@ from .python_state import PythonState
 from .recorder import Recorder, Run
 from .segment import Segment, Tree
 from .step_graph import StepGraph, StepNames, step_graph
+from .torch_internals import SCALER_STEP
 from .tracing import foreign_code, silent
 
 Take = Callable[[Segment, Sequence[int], StepNames, bool], Any]
@@ -36,26 +37,8 @@ def rehearse(
 
     Nothing is run, so what the second call finds made is zeros. Modules, optimizers, gradients, attributes, closures,
     globals and generators are then what they were before; what the function does elsewhere (files, iterators that it
-    holds) cannot be undone.
-
-    Parameters
-    ----------
-    function, args, kwargs
-        The step and its inputs.
-    where
-        What errors call it.
-    tree
-        Where to record.
-    take
-        Called with the ops recorded, what they shall return, the names of tensors, and whether the function has
-        returned; if it has not, it has asked for a value. It may raise `Enough`.
-    what
-        What errors say cannot be done.
-
-    Raises
-    ------
-    ProgramError
-        If the step fails, or cannot be recorded; the message names the line.
+    holds) cannot be undone. `take` is called with the segment, what it shall return, the names of tensors, and whether
+    the function has returned; it may raise `Enough`.
     """
     state = PythonState(function)
     changes: list[Callable[[], Any]] = []
@@ -82,11 +65,6 @@ def graph_of_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     """Return the graph of a step, as it is once optimizers have their state.
 
     Where a `GradScaler` asks whether gradients are finite, they are taken to be.
-
-    Raises
-    ------
-    ProgramError
-        If the step fails or reads a value before it ends, as no one graph stands for it; the message names the line.
     """
     found: list[StepGraph] = []
 
@@ -112,12 +90,12 @@ def _finite_gradients() -> Iterator[None]:
     def step(scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *args: Any, **kwargs: Any) -> Any:
         return optimizer.step(*args, **kwargs)
 
-    before = GradScaler._maybe_opt_step
-    GradScaler._maybe_opt_step = step  # type: ignore[method-assign,assignment]
+    before = getattr(GradScaler, SCALER_STEP)
+    setattr(GradScaler, SCALER_STEP, step)
     try:
         yield
     finally:
-        GradScaler._maybe_opt_step = before  # type: ignore[method-assign]
+        setattr(GradScaler, SCALER_STEP, before)
 
 
 def _giving_zeros(take: Take, names: StepNames, ended: list[bool]) -> Run:

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from ..system_allocator import return_freed_memory
 from .calls import given, tensors_in, written
 from .source_lines import node_label
+from .torch_internals import OpOverload, neg_view, pytree, storage_id, storage_of
 from .tracing import foreign_code
 
 SEED = 0
@@ -34,13 +34,6 @@ class Replay:
     Before an op writes to memory that was given, that memory is copied, and what follows runs on the copy, which is
     dropped after its last use, too. So what was given stays as it is, whatever fails or interrupts the run, and hardly
     more is held than in a run in place: an optimizer updates one parameter after the other.
-
-    Parameters
-    ----------
-    name
-        What errors call the program.
-    module
-        Its graph; it is not changed.
     """
 
     def __init__(self, name: str, module: fx.GraphModule) -> None:
@@ -54,21 +47,7 @@ class Replay:
         self._forget(())
 
     def run(self, arguments: Sequence[Any], grad: bool) -> Any:
-        """Run once, with random numbers of a fixed seed, and return the results.
-
-        Parameters
-        ----------
-        arguments
-            What each placeholder stands for.
-        grad
-            Whether autograd is on: some ops give more results then (an LSTM layer what its backward needs), so a
-            training step, whose backward is ops of its own and whose arguments require no gradient, runs with it on.
-
-        Raises
-        ------
-        ProgramError
-            If a node fails; the message names it.
-        """
+        """Run once, with random numbers of a fixed seed, and return the results."""
         return_freed_memory()  # else a run needs what it needs beside the pieces that were left behind before
         self._forget(arguments)
         try:
@@ -114,11 +93,11 @@ class Replay:
     def _hold(self, node: fx.Node, value: Any, arguments: list[int]) -> None:
         """Take what is the caller's."""
         if isinstance(value, torch.Tensor):
-            self._memories.setdefault(_storage(value), _Memory()).arguments += arguments
+            self._memories.setdefault(storage_of(value), _Memory()).arguments += arguments
         self._keep(node, value)
 
     def _call(self, node: fx.Node) -> Any:
-        if isinstance(node.target, torch._ops.OpOverload):
+        if isinstance(node.target, OpOverload):
             self._copy_what_is_written(node)
             args, kwargs = fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
             with foreign_code(self.name, f"node {node_label(node)} fails when run"):
@@ -130,7 +109,7 @@ class Replay:
         args, kwargs = fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
         target: Any = node.target
         for tensor in tensors_in(written(target, given(target, args, kwargs))):
-            old = _storage(tensor)
+            old = storage_of(tensor)
             if old not in self._memories or self._memories[old].copied:
                 continue
             self._copy(old, tensor.untyped_storage())
@@ -140,9 +119,9 @@ class Replay:
         copy: torch.UntypedStorage = storage.clone()  # type: ignore[no-untyped-call]
 
         def moved(value: torch.Tensor) -> torch.Tensor:
-            return _moved(value, copy) if _storage(value) == old else value
+            return _moved(value, copy) if storage_of(value) == old else value
 
-        self._memories[copy._cdata] = memory = self._memories.pop(old)
+        self._memories[storage_id(copy)] = memory = self._memories.pop(old)
         memory.copied = True
         for node in memory.nodes:
             self._values[node] = pytree.tree_map_only(torch.Tensor, moved, self._values[node])
@@ -150,24 +129,19 @@ class Replay:
     def _keep(self, node: fx.Node, value: Any) -> None:
         self._values[node] = value
         for tensor in tensors_in(value):
-            if memory := self._memories.get(_storage(tensor)):
+            if memory := self._memories.get(storage_of(tensor)):
                 memory.nodes.add(node)
 
     def _drop(self, node: fx.Node) -> None:
         for tensor in tensors_in(self._values.pop(node)):
-            memory = self._memories.get(_storage(tensor))
+            memory = self._memories.get(storage_of(tensor))
             if memory is None:
                 continue
             memory.nodes.discard(node)
             if memory.copied and not memory.nodes:
-                del self._memories[_storage(tensor)]
+                del self._memories[storage_of(tensor)]
                 for number in memory.arguments:
                     self.wrote(number, _moved(self._arguments[number], tensor.untyped_storage()))
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    """Return what tells the storage of a tensor from all others that are there."""
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _moved(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
@@ -175,4 +149,4 @@ def _moved(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
     new = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     new.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
     new = new.conj() if tensor.is_conj() else new
-    return torch._neg_view(new) if tensor.is_neg() else new
+    return neg_view(new) if tensor.is_neg() else new

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.fx.graph import _custom_builtins
-from torch.utils._pytree import tree_leaves
 
+from .. import fresh_process
 from ..timing import time_runs
 from .allocator import peak_of
 from .replay import SEED
+from .torch_internals import custom_builtins, pytree
 
 ARGUMENTS = "arguments.pt"
 
@@ -37,14 +34,14 @@ def function_of(code: str) -> Callable[..., Any]:
     A pickled `GraphModule` would be traced again when it is read, and what takes no tensor (`arange`, `rand`) would
     become a constant of the process that reads it.
     """
-    names: dict[str, Any] = {name: builtin.obj for name, builtin in _custom_builtins.items()}
+    names: dict[str, Any] = {name: builtin.obj for name, builtin in custom_builtins.items()}
     exec(code, names)
     return partial(names["forward"], None)
 
 
 def digests(*values: Any) -> list[str]:
     """Return the digests of all tensors and values in any nest of values."""
-    return [digest(value) for value in tree_leaves(values)]
+    return [digest(value) for value in pytree.tree_leaves(values)]
 
 
 def digest(value: Any) -> str:
@@ -53,19 +50,13 @@ def digest(value: Any) -> str:
         return repr(value)
     value = value.detach().resolve_conj().resolve_neg()
     data = value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data.data).hexdigest()}"
+    return fresh_process.digest(value.dtype, value.shape, data.data)
 
 
 def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
     """Run the code of a `GraphModule` that a file holds, for memory and again for time.
 
     The file `ARGUMENTS` beside it holds the arguments, and whether autograd is on.
-
-    Returns
-    -------
-    dict
-        `peak`: bytes of the arguments and the most that the allocator held beside them; `digests` of the first run's
-        results, and of its arguments as it left them; and what `time_runs` says of runs after it.
     """
     torch.set_num_threads(threads)
     module = function_of(Path(path).read_text(encoding="utf-8"))
@@ -73,7 +64,7 @@ def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
     torch.set_grad_enabled(grad)
     torch.manual_seed(SEED)
     results, peak = peak_of(lambda: module(*arguments), device)
-    report = {"peak": held_bytes(arguments) + peak, "digests": digests(results, arguments)}
+    report = {"peak": peak, "digests": digests(results, arguments)}
     del results, arguments  # before they are read again, for the first run may have written to them
     arguments, grad = torch.load(Path(path).parent / ARGUMENTS, weights_only=False)
 
@@ -86,4 +77,4 @@ def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_file(**json.load(sys.stdin))))
+    fresh_process.answer(run_file)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.weak import TensorWeakRef
 
 from .recorded import Deferred, RecordedOp, TensorKey, layout_of
+from .torch_internals import FakeTensorMode, storage_of
 
 
 class Tree:
@@ -20,25 +20,13 @@ class Tree:
 
 
 class Segment:
-    """The ops that wait, from the last that have run to now.
-
-    Attributes
-    ----------
-    last
-        The last op; its path is all of them.
-    held
-        The tensors with values that they work on, by number.
-    numbers
-        The numbers among their arguments that may be others in the next call, in order.
-    made
-        The tensors that they make, as long as anyone refers to them.
-    """
+    """The ops that wait, from the last that have run to now."""
 
     def __init__(self, root: RecordedOp) -> None:
-        self.last = root
-        self.held: dict[int, torch.Tensor] = {}
-        self.numbers: list[Any] = []
-        self.made: list[TensorWeakRef] = []
+        self.last = root  # its path is all of them
+        self.held: dict[int, torch.Tensor] = {}  # tensors with values that they work on, by number
+        self.numbers: list[Any] = []  # of their arguments, which may differ in the next call
+        self.made: list[TensorWeakRef] = []  # tensors that they make, while anyone refers to them
         self.next = 0
         self.draws = False
         self.number_of: dict[int, int] = {}
@@ -100,8 +88,3 @@ class Segment:
         self.fakes.update(node.fakes)
         for number, fake in node.fakes.items():
             self.owners.setdefault(storage_of(fake), number)
-
-
-def storage_of(tensor: torch.Tensor) -> int:
-    """Return what tells the storage of a tensor from all others that are alive."""
-    return int(tensor.untyped_storage()._cdata)

@@ -20,7 +20,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+from .torch_internals import (
+    MODULE_CALL,
+    current_autograd_node,
+    current_graph_task_id,
+    get_proxy_mode,
+    next_sequence_number,
+    sequence_number,
+)
 
 _META = "schedopt_source"
 _KEPT = ("nn_module_stack", "stack_trace")
@@ -29,7 +37,6 @@ _TORCH = str(Path(torch.__file__).parent)
 _NOT_THE_USERS = (_TORCH, str(Path(__file__).parents[2]), str(importlib.__path__[0]), "<")
 _BACKWARD = torch.autograd.__file__
 _OPTIMIZERS = str(Path(_TORCH, "optim"))
-_MODULE_CALL = nn.Module._call_impl.__code__
 _TRACE_LINE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 _ASSIGNED = re.compile(r"\s*(\w+)")
 _REPEATED_CALL = re.compile(r"@\d+")
@@ -37,21 +44,12 @@ _Exported = tuple[tuple[str, str], fx.Node]
 
 
 class Source(NamedTuple):
-    """Where a call comes from.
+    """Where a call comes from."""
 
-    Parameters
-    ----------
-    module
-        The path of the module that makes it, or in an update the name of the parameter; empty if there is none.
-    line
-        The line of the user's code, such as `model.py:31`; empty if none is known.
-    phase
-        `forward`, `backward` or `update`.
-    """
-
+    # path of the module, in an update the parameter's; empty if there is none
     module: str = ""
-    line: str = ""
-    phase: str = "forward"
+    line: str = ""  # of the user's code, such as `model.py:31`; empty if unknown
+    phase: str = "forward"  # `forward`, `backward` or `update`
 
 
 def source_of(node: fx.Node) -> Source:
@@ -67,15 +65,7 @@ def node_label(node: fx.Node) -> str:
 
 
 def with_sources(function: Callable[..., Any], modules: Mapping[str, nn.Module]) -> Callable[..., Any]:
-    """Return the function, to be traced by `make_fx`, so that the source of every node made meanwhile is recorded.
-
-    Parameters
-    ----------
-    function
-        What is traced.
-    modules
-        The modules that it may call, by their paths, as `dict(model.named_modules())`.
-    """
+    """Return the function, to be traced by `make_fx`, so that the source of every node made meanwhile is recorded."""
 
     def recorded(*args: Any) -> Any:
         mode = get_proxy_mode()
@@ -103,14 +93,6 @@ def sources_of(graph: fx.Graph, names: Sequence[str], roles: Sequence[str]) -> d
 
     What follows from a gradient or from the optimizer's state, and which no backward reads, is the update of the
     parameter whose name it gets.
-
-    Parameters
-    ----------
-    graph
-        A traced program.
-    names, roles
-        What its placeholders stand for; of what the optimizer keeps, the name is the parameter's and its own, as in
-        `encoder.weight.exp_avg`.
     """
     sources = {node: source_of(node) for node in graph.nodes if node.op == "call_function"}
     needed: set[fx.Node] = set()
@@ -156,14 +138,14 @@ class SourceRecorder:
         source, original = self._look_up(frame)
         if original is not None:  # so that a saved program keeps them
             meta.update({key: original.meta[key] for key in _KEPT if key in original.meta})
-        if torch._C._current_graph_task_id() != -1:
-            running = torch._C._current_autograd_node()
-            if running is not None and (at := bisect_right(self.made, running._sequence_nr())):
+        if current_graph_task_id() != -1:
+            running = current_autograd_node()
+            if running is not None and (at := bisect_right(self.made, sequence_number(running))):
                 maker = self.makers[at - 1]
                 source = Source(source.module or maker.module, source.line or maker.line)
             source = source._replace(phase="backward")
         else:
-            latest = torch._C._autograd._get_sequence_nr() - 1
+            latest = next_sequence_number() - 1
             if not self.made or latest > self.made[-1]:
                 self.made.append(latest)
                 self.makers.append(source)
@@ -175,7 +157,7 @@ class SourceRecorder:
         phase = "forward"
         while frame is not None and frame.f_code is not self.outermost:
             file = frame.f_code.co_filename
-            if frame.f_code is _MODULE_CALL:
+            if frame.f_code is MODULE_CALL:
                 module = module or self.paths.get(id(frame.f_locals["self"]), "")
             elif file.startswith(_GENERATED):
                 exported = self._exported(frame)

@@ -14,23 +14,16 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, SymIntArgument
 from torch.export.passes import move_to_device_pass
-from torch.utils import _pytree as pytree
 
 from ...base.errors import ProgramError, UsageError
+from .torch_internals import pytree
 from .tracing import foreign_code, silent
 
 
 def specialised(
     exported: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Mapping[str, int], where: str
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return example inputs of the sizes asked for; values are the examples' own, repeated or cut.
-
-    Raises
-    ------
-    UsageError
-        If the inputs are not arranged as those it was exported with, or `shapes` lacks a symbolic size, names another,
-        or is out of the program's range.
-    """
+    """Return example inputs of the sizes asked for; values are the examples' own, repeated or cut."""
     users = [spec for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     placeholders = {node.name: node for node in exported.graph.find_nodes(op="placeholder")}
     expected = exported.call_spec.in_spec
@@ -82,13 +75,7 @@ def specialised(
 
 
 def read_exported(path: str, device: str | None) -> ExportedProgram:
-    """Read a file that `torch.export.save` wrote, and move its tensors to `device` if one is given.
-
-    Raises
-    ------
-    ProgramError
-        If there is no such file, or it is not one, or has an op that is not known here or no example inputs.
-    """
+    """Read a file that `torch.export.save` wrote, and move its tensors to `device` if one is given."""
     if not Path(path).is_file():
         raise ProgramError(f"{path}: no such file")
     with foreign_code(path, "not an exported program that can be read, or truncated"), silent():
@@ -101,22 +88,7 @@ def read_exported(path: str, device: str | None) -> ExportedProgram:
 
 
 def call_function(model: str, sizes: Mapping[str, int]) -> tuple[nn.Module | Callable[..., Any], Any]:
-    """Import and call the `function` of `module:function`, and return the model or step and the inputs it returns.
-
-    Parameters
-    ----------
-    model
-        Its text.
-    sizes
-        Keyword arguments of the function, such as a batch.
-
-    Raises
-    ------
-    ProgramError
-        If there is no such module or function, or it fails, or returns something else.
-    UsageError
-        If the function has no such keyword.
-    """
+    """Import and call the `function` of `module:function`, and return the model or step and the inputs it returns."""
     module_name, _, function_name = model.partition(":")
     if not module_name or not function_name:
         raise ProgramError(f"'{model}' is neither a .pt2 file nor module:function")

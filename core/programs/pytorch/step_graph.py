@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from .argument_names import argument_names
 from .python_state import PythonState
 from .recorded import WITHOUT_EFFECT, RecordedOp, Result
 from .segment import Segment
+from .torch_internals import pytree
 
 Named = Mapping[int, tuple[str, str]]
 """Role and name of tensors, by `id`."""
@@ -35,15 +35,6 @@ def step_graph(segment: Segment, wanted: Sequence[int], named: Named) -> StepGra
 
     Its numbers (learning rates, what follows from the number of steps) are arguments, since they change from call to
     call; their role is `constant`.
-
-    Parameters
-    ----------
-    segment
-        What was recorded.
-    wanted
-        The numbers of the tensors that the graph returns.
-    named
-        What is known of the tensors that it works on.
     """
     graph = fx.Graph()
     nodes: dict[int, fx.Node] = {}
@@ -91,15 +82,7 @@ def _add(graph: fx.Graph, op: RecordedOp, nodes: dict[int, fx.Node], number: Cal
 
 
 class StepNames:
-    """What the tensors that a call of a step works on are called.
-
-    Parameters
-    ----------
-    function, args, kwargs
-        The step, and the inputs of the call.
-    trained
-        Parameters that the step is known to reach, whose gradients may be gone at its end.
-    """
+    """What the tensors that a call of a step works on are called."""
 
     def __init__(
         self,

@@ -12,29 +12,32 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-)
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, free_unbacked_symbols
 
 from ...base.errors import ProgramError, SchedoptError
 from .source_lines import node_label, user_line, with_sources
+from .torch_internals import (
+    ASSERT_METADATA,
+    VALUE_DEPENDENT,
+    FakeTensor,
+    FakeTensorMode,
+    GuardOnDataDependentSymNode,
+    HigherOrderOperator,
+    ShapeEnv,
+    UnsupportedOperatorException,
+    free_unbacked_symbols,
+    make_fx,
+    rename_node,
+)
 
-# Calls that return their argument as it is (no autograd here), and a check that tracing has made already.
+# Calls that return their argument as it is (no autograd here).
 _WITHOUT_EFFECT = (
     torch.ops.aten.detach.default,
     torch.ops.aten.detach_.default,
     torch.ops.aten.alias.default,
     torch.ops.aten.lift_fresh.default,
 )
-_CHECK = torch.ops.aten._assert_tensor_metadata.default
 _INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
-_VALUE_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
+_VALUE_DEPENDENT = (*VALUE_DEPENDENT, GuardOnDataDependentSymNode)
 
 
 class Held(NamedTuple):
@@ -47,15 +50,9 @@ class Held(NamedTuple):
 
 
 def check_flat(graph: fx.Graph, where: str) -> None:
-    """Check that one fixed list of ops stands for an exported graph.
-
-    Raises
-    ------
-    ProgramError
-        If it has control flow or a size that depends on values; the message names the node.
-    """
+    """Check that one fixed list of ops stands for an exported graph."""
     for node in graph.nodes:
-        if isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) not in _INLINED:
+        if isinstance(node.target, HigherOrderOperator) and str(node.target) not in _INLINED:
             raise ProgramError(
                 f"{where}: node {node_label(node)} chooses or repeats a graph of its own, "
                 "which is not supported; export the model with that part fixed or unrolled"
@@ -77,11 +74,6 @@ def trace(
 
     Calls that do nothing below autograd (`detach`) are left out. `source_of` says of each where it comes from; for
     this, `modules` are those that the function calls, by their paths.
-
-    Raises
-    ------
-    ProgramError
-        If there is control flow among them, or a size that depends on values.
     """
     mode = fake_mode(arguments)
     fakes = [fake_of(mode, value) for value in arguments]
@@ -92,7 +84,7 @@ def trace(
         if node.target in _WITHOUT_EFFECT:
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
-        elif node.target is _CHECK:
+        elif node.target is ASSERT_METADATA:
             module.graph.erase_node(node)
     module.recompile()
     return module, fakes
@@ -138,27 +130,13 @@ def lift_constants(module: fx.GraphModule, after: int) -> list[Held]:
 def rename(node: fx.Node, name: str) -> None:
     """Name a placeholder, and the parameter of the generated code with it; a taken name gets a number."""
     if node.name != name:
-        node._rename(name)
+        rename_node(node, name)
     node.target = node.name
 
 
 @contextmanager
 def foreign_code(where: str, what: str) -> Iterator[None]:
-    """Turn what a model's own code, or PyTorch in tracing it, raises into one sentence.
-
-    Parameters
-    ----------
-    where
-        What errors call the model.
-    what
-        What cannot be done if something is raised.
-
-    Raises
-    ------
-    ProgramError
-        If the code within raises anything; the message names the line of the model's code. What was raised is its
-        `__context__`, which a traceback does not show.
-    """
+    """Turn what a model's own code, or PyTorch in tracing it, raises into one sentence."""
     try:
         yield
     except SchedoptError:

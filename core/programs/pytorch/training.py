@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
-from torch.utils import _pytree as pytree
 
 from ...base.errors import ProgramError, UsageError
 from .argument_names import argument_names
 from .outputs import known_outputs
+from .torch_internals import pytree
 from .tracing import Held, foreign_code, lift_constants, rename, silent, trace
 
 DEFAULTS = {
@@ -31,13 +31,7 @@ class Update(NamedTuple):
 
 
 def update_of(training: str) -> Update:
-    """Return what a text says, such as `sgd` or `adam:learning_rate=0.01,weight_decay=0.1`.
-
-    Raises
-    ------
-    UsageError
-        If there is no such optimizer or parameter, or the value is no number that is not negative.
-    """
+    """Return what a text says, such as `sgd` or `adam:learning_rate=0.01,weight_decay=0.1`."""
     optimizer, _, rest = training.partition(":")
     if optimizer not in DEFAULTS:
         raise UsageError(f"training '{training}' is unknown; use one of none, {', '.join(DEFAULTS)}")
@@ -56,21 +50,11 @@ def update_of(training: str) -> Update:
 
 
 class TracedStep(NamedTuple):
-    """A traced training step.
+    """A traced training step."""
 
-    Parameters
-    ----------
-    module
-        The flat graph; it returns the loss.
-    held
-        What each placeholder stands for.
-    loss
-        What the loss is, in words.
-    """
-
-    module: fx.GraphModule
-    held: list[Held]
-    loss: str
+    module: fx.GraphModule  # returns the loss
+    held: list[Held]  # per placeholder
+    loss: str  # in words
 
 
 def training_step(
@@ -79,11 +63,6 @@ def training_step(
     """Trace one step of `sgd` or `adam`: forward, backward, then the update of each parameter that has a gradient.
 
     The loss is the model's first output if that is a single float, else the sum of the means of its float outputs.
-
-    Raises
-    ------
-    ProgramError
-        If the step cannot be traced, or no parameter has a gradient; the message names the line.
     """
     parameters = dict(model.named_parameters())
     buffers = dict(model.named_buffers())

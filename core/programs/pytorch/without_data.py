@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils import _pytree as pytree
 
 from ...base.errors import ProgramError
 from .calls import tensors_in
+from .torch_internals import MODULES, FakeTensor, pytree, storage_id
 from .tracing import fake_mode, foreign_code
 
 Call = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
@@ -25,18 +24,12 @@ def lacks_data(values: Any) -> bool:
 
 def tensors_of(model: nn.Module) -> list[torch.Tensor]:
     """Return the tensors that a model holds: parameters, buffers, and those that are plain attributes."""
-    attributes = [{**module.__dict__, "_modules": None} for module in model.modules()]
+    attributes = [{**module.__dict__, MODULES: None} for module in model.modules()]
     return tensors_in(attributes)
 
 
 def refuse_without_data(name: str, arguments: Iterable[Any]) -> None:
-    """Check that a program can be run, not only planned.
-
-    Raises
-    ------
-    ProgramError
-        If one of its arguments lacks data.
-    """
+    """Check that a program can be run, not only planned."""
     if lacks_data(list(arguments)):
         raise ProgramError(
             f"{name}: its tensors have no data (they are on the meta device, or were planned for a device that is not "
@@ -52,24 +45,7 @@ def placed(
     where: str,
     note: Callable[[str], None],
 ) -> Call:
-    """Return a model and its inputs on a device: moved there, or without data where there is none or no such device.
-
-    Parameters
-    ----------
-    model, args, kwargs
-        A model, and what it is called with.
-    device
-        `cpu` or `cuda`; None leaves them where they are.
-    where
-        What errors and remarks call the model.
-    note
-        Called with each remark worth showing.
-
-    Raises
-    ------
-    ProgramError
-        If the model cannot be moved or copied.
-    """
+    """Return a model and its inputs on a device: moved there, or without data where there is none or no such device."""
     absent = device == "cuda" and not torch.cuda.is_available()
     if absent:
         note(
@@ -89,18 +65,13 @@ def without_data(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     """Return a copy of a model and of its inputs in which all tensors are fakes of the CPU; no data is copied.
 
     A fake tensor knows its device, so PyTorch makes the calls that it makes there; on the meta device it makes others.
-
-    Raises
-    ------
-    ProgramError
-        If the model cannot be copied.
     """
     mode = fake_mode()
     storages: dict[int, torch.Tensor] = {}
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        held = storages.setdefault(storage._cdata, torch.empty(storage.nbytes(), dtype=torch.uint8, device="meta"))
+        held = storages.setdefault(storage_id(storage), torch.empty(storage.nbytes(), dtype=torch.uint8, device="meta"))
         shape = torch.empty(0, dtype=tensor.dtype, device="meta")
         shape.set_(held.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
         made: torch.Tensor = FakeTensor(mode, shape, torch.device("cpu"))

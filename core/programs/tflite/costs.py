@@ -6,9 +6,7 @@ with one operator alone the arena's head is what its tensors and its scratch buf
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import ProgramError
-from ..fresh_process import ask
+from ..fresh_process import answer, ask
 from .interpreter import MicroInterpreter
 from .planner import ALIGNMENT, aligned
 from .program import ONLINE, Subgraph, TfliteProgram, load_program
@@ -35,27 +33,16 @@ _MOST_BUFFERS = 12
 
 @dataclass(frozen=True)
 class Costs:
-    """What was found by running a model.
+    """What was found by running a model."""
 
-    Parameters
-    ----------
-    head, tail
-        Bytes of the arena's two parts in program order; None where the model does not run here.
-    reason
-        Why it does not.
-    scratch
-        Bytes of each scratch buffer of an operator, the largest first, by its subgraph and its place in it.
-    unknown
-        Operators that do not run alone.
-    microseconds
-        Per operator of the model, if times were asked for.
-    """
-
+    # bytes of the arena in program order; None where the model does not run here
     head: int | None = None
     tail: int | None = None
     reason: str = ""
+    # (subgraph, place of the operator) -> bytes of each of its scratch buffers, the largest first
     scratch: Mapping[tuple[int, int], Sequence[int]] = field(default_factory=dict)
-    unknown: Sequence[str] = ()
+    unknown: Sequence[str] = ()  # operators that do not run alone
+    # by operator of the model, if times were asked for
     microseconds: Mapping[int, float] = field(default_factory=dict)
 
 
@@ -63,15 +50,7 @@ NO_COSTS = Costs()
 
 
 def measured_costs(program: TfliteProgram, times: bool) -> Costs:
-    """Run a model, and each of its operators alone, in a process of its own.
-
-    Parameters
-    ----------
-    program
-        The model.
-    times
-        Whether each operator is timed: the median of `REPEATS` runs.
-    """
+    """Run a model, and each of its operators alone, in another process; times are the median of `REPEATS` runs."""
     if find_spec("tflite_micro") is None:
         return Costs(reason="tflite-micro is not installed (pip install 'schedopt[tflite]')")
     try:
@@ -209,4 +188,4 @@ def _microseconds(program: TfliteProgram, at: int, room: int) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_each(**json.load(sys.stdin))))
+    answer(run_each)

@@ -18,15 +18,7 @@ _MOST_OVERLAP = 4
 
 
 class FlatBuffer:
-    """The bytes of a file.
-
-    Parameters
-    ----------
-    data
-        All of it.
-    where
-        What errors call it.
-    """
+    """The bytes of a file."""
 
     def __init__(self, data: bytes, where: str) -> None:
         self.data = data
@@ -34,13 +26,7 @@ class FlatBuffer:
         self._readable = _MOST_OVERLAP * len(data)
 
     def root(self) -> Table:
-        """Return the table that the file begins with.
-
-        Raises
-        ------
-        FormatError
-            If the file ends before it.
-        """
+        """Return the table that the file begins with."""
         return self.table_at(self.follow(0, "root table"), "root table")
 
     def number(self, position: int, layout: str, what: str) -> int:
@@ -89,23 +75,13 @@ class Span:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its fields by their numbers in the schema.
-
-    Parameters
-    ----------
-    buffer, position, size
-        Where it lies, in bytes.
-    fields
-        Per number where the field is, from the table's position on; 0 if it is not there.
-    what
-        What errors call it.
-    """
+    """A table: its fields by their numbers in the schema."""
 
     buffer: FlatBuffer
     position: int
     size: int
-    fields: tuple[int, ...]
-    what: str
+    fields: tuple[int, ...]  # by number: offset from the table's position; 0 if it is not there
+    what: str  # what errors call it
 
     def place(self, field: int, width: int = 4) -> int | None:
         """Return where a field of `width` bytes lies, or None if it is not there."""

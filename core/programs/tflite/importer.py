@@ -11,11 +11,10 @@ from ...base.units import format_bytes
 from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
-from ..options import ImportOptions
 from ..roofline import Roofline
-from .costs import NO_COSTS, Costs, measured_costs
+from .costs import NO_COSTS, Costs
 from .planner import Scratch, aligned, called_head, head_of
-from .program import Operator, Subgraph, TfliteProgram, load_program
+from .program import Operator, Subgraph, TfliteProgram
 
 INPUTS = "inputs"
 """The op in which the caller writes the model's inputs, before every other."""
@@ -25,29 +24,6 @@ IN_PLACE = {"RESHAPE"}
 
 _STATEFUL = {"ASSIGN_VARIABLE", "CALL_ONCE", "READ_VARIABLE"}
 _RANDOM = {"MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"}
-
-
-def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Import a TFLite file as a computation graph.
-
-    Parameters
-    ----------
-    model
-        The `.tflite` file.
-    options
-        `costs`, `flops` and `memory_bandwidth` are used.
-    note
-        Called with each remark worth showing.
-
-    Raises
-    ------
-    FormatError, ProgramError, UsageError
-        As `load_program` and `measured_costs`.
-    """
-    program = load_program(model)
-    costs = measured_costs(program, options.costs == "measured")
-    note_unknown(program, costs, note)
-    return graph_of(program, costs, Roofline(options.flops, options.memory_bandwidth))
 
 
 def note_unknown(program: TfliteProgram, costs: Costs, note: Callable[[str], None]) -> None:
@@ -84,15 +60,6 @@ def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline
     - The output of an op of `IN_PLACE` is a view of its input: an offline plan puts both at one address.
     - An op that runs subgraphs has what these hold as its workspace, beside its scratch buffers.
     - Ops that touch the same variables keep their order, as do custom and random ones; all these run once.
-
-    Parameters
-    ----------
-    program
-        The model.
-    costs
-        Scratch buffers, and times if they are measured; by default none.
-    roofline
-        Tells the ops' times where they are not measured, by default those of a desktop processor.
     """
     roofline = roofline or Roofline()
     main = program.main

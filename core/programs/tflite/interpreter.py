@@ -24,20 +24,7 @@ _PART = re.compile(r"Arena allocation (head|tail) (\d+) bytes")
 
 
 class MicroInterpreter:
-    """A model, allocated.
-
-    Parameters
-    ----------
-    data
-        The bytes of the `.tflite` file.
-    arena
-        Bytes that suffice for its tensors.
-
-    Raises
-    ------
-    ProgramError
-        If the runtime refuses the model, with what it says.
-    """
+    """A model, allocated."""
 
     def __init__(self, data: bytes, arena: int) -> None:
         from tflite_micro import runtime
@@ -62,13 +49,7 @@ class MicroInterpreter:
         return {name: int(size) for name, size in _PART.findall("\n".join(said))}
 
     def invoke(self) -> None:
-        """Run the model once.
-
-        Raises
-        ------
-        ProgramError
-            If it fails, with what the runtime says.
-        """
+        """Run the model once."""
         said: list[str] = []
         try:
             with _captured(said):

@@ -19,20 +19,11 @@ from .writing import Edit, Run, edited
 
 @dataclass(frozen=True)
 class Planned:
-    """A file in another order.
-
-    Parameters
-    ----------
-    data
-        Its bytes.
-    head
-        Bytes of the arena's head that TFLM takes for it.
-    is_offline
-        Whether the file says where its tensors lie; if not, TFLM's planner finds places that take no more.
-    """
+    """A file in another order."""
 
     data: bytes
-    head: int
+    head: int  # bytes of the arena's head
+    # the file says where its tensors lie; if not, TFLM's planner finds places that take no more
     is_offline: bool
 
 
@@ -43,15 +34,6 @@ def planned(program: TfliteProgram, graph: CostGraph, order: Sequence[int], scra
     of the old file. The offsets are those of `place_schedule`, or what TFLM's planner finds by itself where that takes
     less. A file with several subgraphs gets no offsets: older versions of TFLM read them for each subgraph from the
     first one on.
-
-    Parameters
-    ----------
-    program, graph
-        What to put in order, and its graph.
-    order
-        A valid order.
-    scratch
-        The program's scratch buffers, which decide what its arena takes.
     """
     steps = _Steps(program, graph, order)
     moved = {(0, at): scratch[0, run.operator] for at, run in enumerate(steps.runs) if (0, run.operator) in scratch}
@@ -64,20 +46,7 @@ def planned(program: TfliteProgram, graph: CostGraph, order: Sequence[int], scra
 
 
 class _Steps:
-    """The runs of operators that an order of the graph's ops is.
-
-    Parameters
-    ----------
-    program, graph, order
-        As `planned` has them.
-
-    Attributes
-    ----------
-    runs
-        A run per operator of the new file.
-    copies
-        Tensors of runs that are not an operator's last one, with their names.
-    """
+    """The runs of operators that an order of the graph's ops is."""
 
     def __init__(self, program: TfliteProgram, graph: CostGraph, order: Sequence[int]) -> None:
         self._program = program

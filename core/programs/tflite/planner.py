@@ -23,22 +23,13 @@ def aligned(size: int) -> int:
 
 @dataclass
 class Request:
-    """What the planner finds a place for.
+    """What the planner finds a place for."""
 
-    Parameters
-    ----------
-    size
-        Bytes, aligned.
-    first, last
-        The steps in which it is needed, both included; a tensor that no operator touches is there before all of them.
-    offset
-        Where an offline plan puts it, or `ONLINE`.
-    """
-
-    size: int
+    size: int  # bytes, aligned
+    # steps in which it is needed, both included
     first: int = -1
     last: int = -1
-    offset: int = ONLINE
+    offset: int = ONLINE  # in an offline plan
 
 
 def head_of(program: TfliteProgram, scratch: Scratch) -> int:

@@ -38,58 +38,30 @@ _CALLS = {"IF": (0, 1), "WHILE": (0, 1), "CALL_ONCE": (0,), "CALL": (0,)}
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a subgraph.
+    """A tensor of a subgraph."""
 
-    Parameters
-    ----------
-    name, kind, shape
-        As the file has them; `kind` is a name of `tflite.TensorType`.
-    bytes
-        Its size in memory.
-    is_constant
-        Whether the file has its values, so that it stays in the file and takes no memory.
-    is_variable
-        Whether it keeps its values from run to run.
-    position
-        Of its table in the file.
-    """
-
+    # as the file has them; `kind` is a name of `tflite.TensorType`
     name: str
     kind: str
     shape: tuple[int, ...]
-    bytes: int
-    is_constant: bool
-    is_variable: bool
-    position: int
+    bytes: int  # in memory
+    is_constant: bool  # stays in the file and takes no memory
+    is_variable: bool  # keeps its values from run to run
+    position: int  # of its table in the file
 
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator of a subgraph.
+    """An operator of a subgraph."""
 
-    Parameters
-    ----------
-    kind
-        Such as `CONV_2D`, or the name of a custom operator.
-    is_custom
-        Whether it is one, of which nothing is known.
-    inputs, outputs
-        Tensors by their index in the subgraph; -1 is an optional input left out.
-    calls
-        Subgraphs that it runs.
-    intermediates
-        Tensors that give the quantisation of what it computes inside, as an LSTM has them.
-    position
-        Of its table in the file.
-    """
-
-    kind: str
+    kind: str  # such as `CONV_2D`, or the name of a custom operator
     is_custom: bool
+    # tensors by their index in the subgraph; -1 is an optional input left out
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    calls: tuple[int, ...]
-    intermediates: tuple[int, ...]
-    position: int
+    calls: tuple[int, ...]  # subgraphs that it runs
+    intermediates: tuple[int, ...]  # tensors that quantise what an LSTM computes inside
+    position: int  # of its table in the file
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -109,24 +81,12 @@ class Subgraph:
 
 @dataclass(frozen=True)
 class TfliteProgram:
-    """A file, read and checked; the first subgraph is the model.
-
-    Parameters
-    ----------
-    path
-        The file.
-    data
-        What it holds.
-    subgraphs
-        At least one.
-    offsets
-        The arena offset of each tensor, those of all subgraphs one after the other, as the metadata
-        `OfflineMemoryAllocation` gives them; empty if there is none.
-    """
+    """A file, read and checked; the first subgraph is the model."""
 
     path: str
     data: bytes = field(repr=False)
-    subgraphs: tuple[Subgraph, ...]
+    subgraphs: tuple[Subgraph, ...]  # at least one
+    # arena offset per tensor of all subgraphs, from the metadata `OfflineMemoryAllocation`; empty without
     offsets: tuple[int, ...] = ()
 
     @property
@@ -157,13 +117,7 @@ class TfliteProgram:
 
 
 def load_program(path: str) -> TfliteProgram:
-    """Read a TFLite file.
-
-    Raises
-    ------
-    FormatError
-        If it cannot be read, or is no whole and consistent TFLite model; the message says what is wrong.
-    """
+    """Read a TFLite file."""
     return parse_program(read_bytes(path), path)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
 from typing import Any
 
 import numpy as np
 
+from ..fresh_process import answer, digest
 from ..timing import time_runs
 from .costs import arena_for
 from .interpreter import MicroInterpreter
@@ -20,21 +18,7 @@ INVOCATIONS = 3
 
 
 def run_file(path: str, times: bool) -> dict[str, Any]:
-    """Run a file on random inputs under TensorFlow Lite for Microcontrollers.
-
-    Parameters
-    ----------
-    path
-        The `.tflite` file.
-    times
-        Whether it is timed, too.
-
-    Returns
-    -------
-    dict
-        `head` and `tail` of the arena, bytes; `digests` of the outputs of each invocation; what `time_runs` says, if
-        asked for.
-    """
+    """Run a file on random inputs under TensorFlow Lite for Microcontrollers."""
     program = load_program(path)
     interpreter = MicroInterpreter(program.data, arena_for(program))
     rng = np.random.default_rng(SEED)
@@ -44,11 +28,11 @@ def run_file(path: str, times: bool) -> dict[str, Any]:
         interpreter.set_inputs(given, rng)
         interpreter.invoke()
         for output in interpreter.outputs(len(program.main.outputs)):
-            digests.append(f"{output.dtype} {output.shape} {hashlib.sha256(output.tobytes()).hexdigest()}")
+            digests.append(digest(output.dtype, output.shape, output.tobytes()))
     arena = interpreter.arena()
     measured = time_runs(interpreter.invoke_quietly) if times else {}
-    return {**arena, "digests": digests, **measured}
+    return {**arena, "peak": arena["head"], "digests": digests, **measured}
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_file(**json.load(sys.stdin))))
+    answer(run_file)

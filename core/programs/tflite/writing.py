@@ -76,13 +76,7 @@ def text(value: str) -> Numbers:
 
 
 def copied(table: Table, widths: Sequence[int], changes: Mapping[int, bytes | Node]) -> NewTable:
-    """Return a table with some fields changed.
-
-    Raises
-    ------
-    FormatError
-        If it has fields behind those of the schema, which cannot be told to be offsets or numbers.
-    """
+    """Return a table with some fields changed."""
     fields: dict[int, bytes | Node] = {}
     for number, offset in enumerate(table.fields):
         if not offset:
@@ -198,40 +192,23 @@ class Run:
 
 @dataclass(frozen=True)
 class Edit:
-    """What of a subgraph becomes other.
+    """What of a subgraph becomes other."""
 
-    Parameters
-    ----------
-    runs
-        Its operators in their new order, some several times perhaps.
-    copies
-        Tensors of it that are there once more, behind its own, each with its new name.
-    blocks
-        Bytes of tensors behind those, which hold nothing and are inputs and outputs, so that they live throughout.
-    offsets
-        An offset per tensor of the new file, for the metadata `OfflineMemoryAllocation`; None leaves the new file
-        without any, for those of the old one are of its order.
-    given, taken
-        Inputs and outputs of the subgraph, which then is the only one of the new file, and whose other tensors that no
-        run names take nothing; None keeps all as it is.
-    """
-
-    runs: Sequence[Run]
+    runs: Sequence[Run]  # operators in their new order, perhaps repeated
+    # tensors that are there once more, behind its own, with their new names
     copies: Sequence[tuple[int, str]] = ()
+    # bytes of further tensors that are inputs and outputs, so that they live throughout
     blocks: Sequence[int] = ()
+    # per tensor of the new file; None writes no `OfflineMemoryAllocation`
     offsets: Sequence[int] | None = None
+    # inputs and outputs of the subgraph, which then is the only one of the new file; other tensors that no run names
+    # take nothing. None keeps all
     given: Sequence[int] | None = None
     taken: Sequence[int] = ()
 
 
 def edited(program: TfliteProgram, edit: Edit, subgraph: int = 0) -> bytes:
-    """Return a program's file with one subgraph edited.
-
-    Raises
-    ------
-    FormatError
-        If the file has fields that the schema here does not know.
-    """
+    """Return a program's file with one subgraph edited."""
     model = FlatBuffer(program.data, program.path).root()
     tables = model.tables(2, "subgraph")
     new = _edited_subgraph(tables[subgraph], program, edit, subgraph)

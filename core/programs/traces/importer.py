@@ -34,11 +34,6 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
 
     Every order of the graph keeps what its ops do to memory in the order of the trace: reads, writes in place, random
     numbers, and collectives among each other.
-
-    Raises
-    ------
-    FormatError
-        If the file is no execution trace, or damaged, or has no op with a tensor.
     """
     roots = read_roots(model)
     imported = _Import(Roofline(options.flops, options.memory_bandwidth))

@@ -15,25 +15,15 @@ _TENSOR_FIELDS = 6
 
 
 class Tensor(NamedTuple):
-    """A tensor as a node names it.
+    """A tensor as a node names it."""
 
-    Parameters
-    ----------
-    storage
-        What tells its memory apart; a later storage at the same address has the same number.
-    offset, elements, item
-        Where it begins and how many elements it has; bytes of one.
-    device
-        As PyTorch writes it, such as `cuda:0`.
-    shape, strides
-        Elements per dimension; strides are None in traces before schema 1.1.1.
-    """
-
-    storage: int
+    storage: int  # a later storage at the same address has the same number
+    # where it begins, in elements; how many it has; bytes of one
     offset: int
     elements: int
     item: int
-    device: str
+    device: str  # as PyTorch writes it, such as `cuda:0`
+    # elements per dimension; strides are None in traces before schema 1.1.1
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
 
@@ -55,32 +45,18 @@ class Tensor(NamedTuple):
 
 @dataclass
 class TraceNode:
-    """A node: an op that ran, or something around ops, such as a module, a gradient function or the optimizer.
+    """A node: an op that ran, or something around ops, such as a module, a gradient function or the optimizer."""
 
-    Parameters
-    ----------
-    id, parent
-        Of the node, by the order in which nodes began, and of what it ran in.
-    name, schema
-        As `aten::add` and `aten::add.Tensor(Tensor self, ...) -> Tensor`; the schema is empty where it is no op.
-    inputs
-        Per argument the tensors in it, and its value otherwise.
-    outputs
-        The tensors that it returned.
-    is_kernel
-        Whether it is a kernel outside of PyTorch's own, such as Triton's.
-    children
-        What ran in it, in order.
-    """
-
+    # by the order in which nodes began; `parent` is the node that it ran in
     id: int
     parent: int
+    # such as `aten::add` and `aten::add.Tensor(Tensor self, ...) -> Tensor`; the schema of no op is empty
     name: str
     schema: str
-    inputs: list[Any]
+    inputs: list[Any]  # per argument its tensors, or its value
     outputs: list[Tensor]
-    is_kernel: bool
-    children: list[TraceNode] = field(default_factory=list, repr=False)
+    is_kernel: bool  # whether it is a kernel outside of PyTorch's own, such as Triton's
+    children: list[TraceNode] = field(default_factory=list, repr=False)  # what ran in it, in order
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -108,13 +84,7 @@ def tensors_in(values: list[Any]) -> list[Tensor]:
 
 
 def read_roots(path: str) -> list[TraceNode]:
-    """Read a trace, plain or gzip, and return the nodes that are in no other, in the order in which they began.
-
-    Raises
-    ------
-    FormatError
-        If the file is no execution trace, or one of another schema, or damaged; the message names the node.
-    """
+    """Read a trace, plain or gzip, and return the nodes that are in no other, in the order in which they began."""
     document = read_json(path)
     schema = document.get("schema") if isinstance(document, dict) else None
     if not isinstance(schema, str) or not isinstance(document.get("nodes"), list):

@@ -19,7 +19,6 @@ ENDINGS = {
     ".html": "an interactive page",
     ".json": "a Chrome or Perfetto trace",
 }
-PICTURES = {ending: what for ending, what in ENDINGS.items() if what == "a picture"}
 
 
 def check_target(path: str, endings: dict[str, str] = ENDINGS) -> None:

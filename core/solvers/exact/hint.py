@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...problem.schedule import Schedule
-from ...search.registry import load, parameters_class
+from ...search.registry import load, parameters_of
 from ...search.search import Search
 from .units import Units
 
@@ -19,7 +19,7 @@ def improve(search: Search, evaluations: int, method: str) -> None:
     """
     search.max_evaluations = search.evaluations + evaluations * (EDITS_AS_ONE if search.problem.recompute else 1)
     if not search.must_stop():
-        load(method)(search, parameters_class(method)())
+        load(method)(search, parameters_of(method))
     search.max_evaluations, search.working = math.inf, "cp-sat"
 
 

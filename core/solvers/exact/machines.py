@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import FloatArray
-from ...kernels.placements.machine_model import replicated
+from ...kernels.cost_model import replicated
 from ...problem.problem import Problem
 from ...problem.residents import first_home
 from ...problem.schedule import Schedule

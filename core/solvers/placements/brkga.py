@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from ...kernels.placements.random_keys import cross, look_up
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
+from ...search.tuned import Tuned, read_tuned, shipped
 from .beta_quantiles import quantile_tables
 from .lazy_keys import LONGEST_DECODING, LazyChromosomes, seconds_to_decode, start_keys
 from .machine_chromosomes import LazyMachineChromosomes, MachineChromosomes
@@ -43,6 +44,9 @@ class Parameters(base.Parameters):
     alpha: float = parameter(1.0, "first parameter of the mutants' beta distribution", low=1e-3)
     beta: float = parameter(1.0, "second parameter of the mutants' beta distribution", low=1e-3)
     decoder: Decoder = parameter("queue", "queue: the paper's; lazy: one key per op, placed while decoding")
+    settings: str = parameter(
+        "", "a file that schedopt train brkga wrote, for all others (default of brkga-tuned: the one that is shipped)"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,6 +55,20 @@ class Parameters(base.Parameters):
                 f"elites and mutants ({self.elites} + {self.mutants}) must be fewer than "
                 f"chromosomes ({self.chromosomes})"
             )
+        _ = self.tuned  # a file that cannot be used is refused before any run
+
+    @cached_property
+    def tuned(self) -> Tuned[Parameters] | None:
+        """The file's parameters by task, if there is one (REGAL A.10)."""
+        if self.settings == "shipped":
+            return shipped("brkga", Parameters)
+        return read_tuned(self.settings, "brkga", Parameters) if self.settings else None
+
+    def identity(self) -> dict[str, Any]:
+        """Return the parameters, or those of the file, since a file may change."""
+        if self.tuned is None:
+            return asdict(self)
+        return {task: asdict(parameters) for task, parameters in self.tuned.tasks.items()}
 
 
 @dataclass(frozen=True)
@@ -113,6 +131,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     Where these take too long to decode, the queue takes their place, with a note.
     """
     problem = search.problem
+    if parameters.tuned is not None:
+        parameters = parameters.tuned.parameters(problem.task)
     known = start_keys(problem) if parameters.decoder == "lazy" else None
     if known is not None and problem.is_plain and seconds_to_decode(problem) > LONGEST_DECODING:
         search.notes.append(f"{problem.graph.name}: decoder=lazy would take too long; decoder=queue was used")

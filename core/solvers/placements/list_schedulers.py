@@ -9,9 +9,10 @@ stays there.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from ...base.arrays import FloatArray, IndexArray
 from ...bounds.machine_bounds import EdgeCosts, optimistic_costs, possible_times
 from ...problem.problem import Problem
 from ...problem.residents import first_home
-from ...search.parameters import Parameters
+from ...search import parameters as base
+from ...search.parameters import parameter
 from ...search.plans import Plans
 from ...search.search import Search, Stopped
 from .insertion import InsertionSchedule
@@ -29,40 +31,59 @@ MOST_CELLS = 10_000_000
 """Ops times devices, if these are identical: more take seconds that nothing interrupts, and a list schedule will do."""
 
 
-def heft(search: Search, parameters: Parameters) -> None:
-    """Offer what HEFT finds: by upward rank, each op where it ends first, in gaps, too."""
+Rank = Literal["upward", "optimistic", "critical-path"]
+
+
+@dataclass(frozen=True)
+class Parameters(base.Parameters):
+    """Which of the three it is."""
+
+    rank: Rank = parameter(
+        "upward",
+        "upward: longest path to the end (HEFT); optimistic: what is left at the best (PEFT); critical-path: that path "
+        "on the device that is fastest for it (CPOP)",
+    )
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Offer the ops by their rank, each where its end and the costs that the rank adds are least together."""
     if not _can_begin(search):
         return
-    problem, edges = search.problem, EdgeCosts(search.problem)
+    edges = EdgeCosts(search.problem)
     with suppress(Stopped):
-        ranks = upward_ranks(problem, edges, search.heeding)
-        _offer(search, edges, ranks, np.zeros((problem.graph.num_ops, problem.devices)))
+        _offer(search, edges, *RANKS[parameters.rank](search, edges))
 
 
-def peft(search: Search, parameters: Parameters) -> None:
-    """Offer what PEFT finds: by mean optimistic cost, each op where its end and that cost are least together."""
-    if not _can_begin(search):
-        return
-    problem, edges = search.problem, EdgeCosts(search.problem)
-    with suppress(Stopped):
-        ahead = optimistic_costs(problem, edges, mean=True, heed=search.heeding)
-        _offer(search, edges, ahead.mean(axis=1), ahead)
+def _upward(search: Search, edges: EdgeCosts) -> tuple[FloatArray, FloatArray]:
+    """Return HEFT's priorities, shape `(ops,)`, and no costs ahead, shape `(ops, devices)`."""
+    problem = search.problem
+    return upward_ranks(problem, edges, search.heeding), np.zeros((problem.graph.num_ops, problem.devices))
 
 
-def cpop(search: Search, parameters: Parameters) -> None:
-    """Offer what CPOP finds: the critical path on the device that is fastest for it, others where they end first."""
-    if not _can_begin(search):
-        return
-    problem, edges = search.problem, EdgeCosts(search.problem)
-    with suppress(Stopped):
-        priority = upward_ranks(problem, edges, search.heeding) + downward_ranks(problem, edges, search.heeding)
-        path = _critical_path(problem, edges, priority)
-        total = possible_times(problem)[path].sum(axis=0)
-        ahead = np.zeros((problem.graph.num_ops, problem.devices))
-        if np.isfinite(total).any():
-            ahead[path] = np.inf
-            ahead[path, int(total.argmin())] = 0.0
-        _offer(search, edges, priority, ahead)
+def _optimistic(search: Search, edges: EdgeCosts) -> tuple[FloatArray, FloatArray]:
+    """Return PEFT's priorities, the mean optimistic costs, and these costs on each device."""
+    ahead = optimistic_costs(search.problem, edges, mean=True, heed=search.heeding)
+    return ahead.mean(axis=1), ahead
+
+
+def _critical(search: Search, edges: EdgeCosts) -> tuple[FloatArray, FloatArray]:
+    """Return CPOP's priorities; ahead of the critical path all devices but its fastest cost infinitely much."""
+    problem = search.problem
+    priority = upward_ranks(problem, edges, search.heeding) + downward_ranks(problem, edges, search.heeding)
+    path = _critical_path(problem, edges, priority)
+    total = possible_times(problem)[path].sum(axis=0)
+    ahead = np.zeros((problem.graph.num_ops, problem.devices))
+    if np.isfinite(total).any():
+        ahead[path] = np.inf
+        ahead[path, int(total.argmin())] = 0.0
+    return priority, ahead
+
+
+RANKS: dict[Rank, Callable[[Search, EdgeCosts], tuple[FloatArray, FloatArray]]] = {
+    "upward": _upward,
+    "optimistic": _optimistic,
+    "critical-path": _critical,
+}
 
 
 def _can_begin(search: Search) -> bool:

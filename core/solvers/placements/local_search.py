@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from ...base.arrays import IndexArray
 from ...graph.graph import CostGraph
-from ...kernels.cost_model import new_state, new_steps
+from ...kernels.cost_model import machine_arrays, new_state, new_steps
 from ...kernels.orders.priority_orders import greedy
-from ...kernels.placements.machine_model import machine_arrays
 from ...kernels.placements.sequences import new_due, run_sequence
 from ...problem.schedule import Schedule
 from ...search import parameters as base
@@ -108,7 +107,7 @@ class _Walk:
             self.arrays, self.state, self.due, self.order, self.aim, self.machine, np.inf, self.steps
         )
         self.search.evaluations += 1
-        fitness = self.problem.fitness(peak, runtime)
+        fitness = self.problem.fitness([peak], runtime)
         if fitness < self.search.best_fitness:
             items, targets = self.steps.items[:steps], self.steps.targets[:steps]
             self.search.offer(as_schedule(self.arrays.producer, self.placement, items, targets))

@@ -44,7 +44,7 @@ class MachineChromosomes(Chromosomes):
             [
                 (np.inf, np.inf)
                 if costs is None
-                else self.problem.fitness_of(costs.peak_per_device.tolist(), costs.runtime)
+                else self.problem.fitness(costs.peak_per_device.tolist(), costs.runtime)
                 for _, costs in priced
             ],
             np.float64,

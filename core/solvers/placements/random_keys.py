@@ -122,7 +122,7 @@ class Chromosomes:
         fitness = np.column_stack((excess, values)).astype(np.float64)
         self.search.evaluations += count
         best = int(ranked(fitness)[0])
-        if self.problem.fitness(int(peaks[best]), float(runtimes[best])) < self.search.best_fitness:
+        if self.problem.fitness([int(peaks[best])], float(runtimes[best])) < self.search.best_fitness:
             self._offer(population[best])
         return fitness
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from ...kernels.runs.tensor_groups import groups_of
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search import parameters as base
-from ...search.registry import load, parameters_class
+from ...search.registry import load, parameters_of
 from ...search.search import Search, Watcher
 
 ORDER_SHARE = 0.25
@@ -38,20 +39,32 @@ MOST_RUNS = 3  # times the ops, of a sequence
 
 @dataclass(frozen=True)
 class Parameters(base.Parameters):
-    """How the annealing cools."""
+    """How the annealing cools, and whether the first runs may move."""
 
     hot: float = base.parameter(1e-3, "first temperature, as a share of the time of all ops", low=0.0, high=1.0)
     cold: float = base.parameter(1e-4, "last temperature, likewise", low=0.0, high=1.0)
     rounds: int = base.parameter(3, "how often to cool at most, each time from the best so far", low=1)
+    order: Literal["searched", "input"] = base.parameter(
+        "searched", "searched, too; input: first runs keep the input order"
+    )
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Look for an order that needs nothing to run again, then anneal runs from the best one."""
-    problem = search.problem
-    search.offer_order(problem.graph.input_order)
-    if not search.must_stop():
+    """Look for an order that needs nothing to run again, then anneal runs from the best one.
+
+    With the input order kept, runs are annealed between its ops.
+    """
+    search.offer_order(search.problem.graph.input_order)
+    moves_first = parameters.order == "searched"
+    if moves_first and not search.must_stop():
         _search_order(search)
-    anneal(search, parameters, moves_first=True)
+    if search.must_stop() or math.isinf(search.lower_bound):
+        return
+    runs = AnnealedRuns(search, moves_first)
+    if search.problem.task == "memory":
+        _least_peak(runs, parameters)
+    else:
+        _least_time(runs, parameters)
 
 
 def warm_up(tiny: Problem) -> Problem:
@@ -62,27 +75,6 @@ def warm_up(tiny: Problem) -> Problem:
 def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
     """Return the methods used for a problem."""
     return ["order-search", "recompute"]
-
-
-def anneal(search: Search, parameters: Parameters, *, moves_first: bool) -> None:
-    """Anneal runs from the best schedule known, for least time or for least peak.
-
-    Parameters
-    ----------
-    search
-        The run, with a schedule to start from.
-    parameters
-        How to cool.
-    moves_first
-        Whether the first run of an op may move; else the order of the first runs stays as it is.
-    """
-    if search.must_stop() or math.isinf(search.lower_bound):
-        return
-    runs = AnnealedRuns(search, moves_first)
-    if search.problem.task == "memory":
-        _least_peak(runs, parameters)
-    else:
-        _least_time(runs, parameters)
 
 
 def _search_order(search: Search) -> None:
@@ -104,7 +96,7 @@ def _search_order(search: Search) -> None:
         lower_bound=0 if problem.memory_limit is None else problem.memory_limit,  # which is all that is wanted
     )
     inner.offer(Schedule.single_device(search.best.first_runs()))
-    load("order-search")(inner, parameters_class("order-search")())
+    load("order-search")(inner, parameters_of("order-search"))
     assert inner.best is not None
     search.evaluations += inner.evaluations
     search.depends_on_time |= inner.depends_on_time or inner.timed_out

@@ -80,23 +80,20 @@ def compare(path, shapes, folder, time_limit, repeats):
     """Import, solve, apply and measure one model; return its row."""
     import onnx
     import schedopt
-    from schedopt.core.programs.onnx.apply import write_in_order
-    from schedopt.core.programs.onnx.costs import measured_costs
-    from schedopt.core.programs.onnx.importer import graph_of
-    from schedopt.core.programs.onnx.loading import load_program
-    from schedopt.core.programs.onnx.measure import measure_orders
+    from schedopt.core.programs.options import ImportOptions
+    from schedopt.core.programs.runtime import load_runtime
 
-    program = load_program(str(path), shapes, note)
-    graph = graph_of(program, measured=measured_costs(program))
+    runtime = load_runtime(str(path), ImportOptions(shapes=shapes), note)
+    graph = runtime.graph("measured", lambda text: None)
     given_order = schedopt.solve(graph, "input", addresses=True, time_limit=time_limit)
     result = schedopt.solve(graph, addresses=True, time_limit=time_limit)
     schedule = folder / f"{path.stem}.json"
     schedule.write_text(result.json())
     output = folder / f"{path.stem}_ordered.onnx"
     order = result.schedule.op_order().tolist()
-    write_in_order(program, graph, order, str(output))
+    runtime.write(graph, order, str(output), note)
     orders = {str(schedule): order}
-    before, after = measure_orders(program, graph, orders, repeats, note)
+    before, after = runtime.measure(graph, orders, repeats, note)
     old, new = (onnx.load(file, load_external_data=False) for file in (path, output))
     given = {node.name for node in old.graph.node if node.name}
     is_kept = (

@@ -24,27 +24,27 @@ def compare(path, time_limit, repeats):
     """Import, solve and measure one model; return its row."""
     from schedopt.core.problem.problem import Problem
     from schedopt.core.programs.options import ImportOptions
-    from schedopt.core.programs.runners import load_runner
+    from schedopt.core.programs.runtime import load_runtime
     from schedopt.core.programs.tflite.plan import planned
     from schedopt.core.programs.tflite.planner import head_of
     from schedopt.core.search.method_spec import parse_method
     from schedopt.core.solve.solve import solve
 
-    runner = load_runner(str(path), ImportOptions(), note)
-    graph = runner.graph("roofline", note)
+    runtime = load_runtime(str(path), ImportOptions(), note)
+    graph = runtime.graph("roofline", note)
     start = time.monotonic()
     result = solve(Problem(graph), parse_method("auto"), time_limit=time_limit)
     order = result.schedule.op_order().tolist()
-    found = runner.found(False)
-    new = planned(runner.program, graph, order, found.scratch)
+    found = runtime.found(False)
+    new = planned(runtime.program, graph, order, found.scratch)
     seconds = time.monotonic() - start
     resident = int(graph.persistent.sum())
     least = int(result.lower_bound) - resident
-    before = head_of(runner.program, found.scratch)
+    before = head_of(runtime.program, found.scratch)
     proven = result.status + (", arena too" if new.head == least else "")
     measured, tail, equal = ("", ""), "", "not run"
     if found.head is not None:
-        rows = runner.measure(graph, {"after": order}, repeats, note, lambda *_: None)
+        rows = runtime.measure(graph, {"after": order}, repeats, note, lambda *_: None)
         measured = tuple(f"{row.measured_peak - resident:,}" for row in rows)
         tail, equal = f"{found.tail:,}", "yes" if all(row.is_equal for row in rows) else "NO"
     change = f"{100 * (new.head / before - 1):+.1f}%"

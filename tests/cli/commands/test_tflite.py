@@ -29,7 +29,7 @@ def test_the_model_is_never_overwritten(run, model):
     done = run("optimize", model, "-o", model)
     assert done.exit_code == 2
     done = run("optimize", model, "-o", model.with_suffix(".onnx"))
-    assert "a TFLite model is written as TFLite; the name must end in .tflite" in done.stderr
+    assert "a TFLite model is written to a file whose name must end in .tflite" in done.stderr
 
 
 def test_fit_takes_the_memory_once(run, diamond_file):

@@ -11,6 +11,7 @@ import pytest
 from google.protobuf import text_format
 from schedopt.core.base.arrays import INT64_MAX
 from schedopt.core.base.errors import FormatError, SchedoptError
+from schedopt.core.files.cost_graph_pb2 import CostGraphDef
 from schedopt.core.files.costgraph import (
     encoding_of,
     find_graphs,
@@ -24,7 +25,6 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
 
 SUFFIXES = (".pbtxt", ".pb", ".pbtxt.gz", ".pb.gz")
 
@@ -225,6 +225,26 @@ def test_fields_that_the_model_does_not_hold_are_dropped_with_one_note():
         (note,) = notes
         for field in ("device", "compute_time", "inaccurate", "dtype", "shape", "cost", "is_final of an op without"):
             assert field in note
+
+
+def test_the_message_is_tensorboards_but_for_its_package():
+    """Both are loaded in one process; TensorBoard's is read off its descriptor."""
+    theirs = pytest.importorskip("tensorboard.compat.proto.cost_graph_pb2").CostGraphDef
+    ours, expected = (fields_of(message.DESCRIPTOR) for message in (CostGraphDef, theirs))
+    assert len(expected) > 60
+    assert ours.items() >= expected.items()
+
+
+def fields_of(descriptor):
+    """Return number, type and default of each field of a message and of those in it, and the values of enums."""
+    found = {}
+    for field in descriptor.fields:
+        found[field.name] = (field.number, field.type, field.default_value)
+        inner = fields_of(field.message_type) if field.message_type else {}
+        if field.enum_type:
+            inner = {value.name: value.number for value in field.enum_type.values}
+        found |= {f"{field.name}.{name}": value for name, value in inner.items()}
+    return found
 
 
 # Names of files -----------------------------------------------------------------------------------------------

@@ -14,11 +14,11 @@ from models.seeds import seeds
 from schedopt.core.base.arrays import INT64_MAX
 from schedopt.core.base.errors import UsageError
 from schedopt.core.files import costgraph
+from schedopt.core.files.cost_graph_pb2 import CostGraphDef
 from schedopt.core.files.costgraph import format_graph, parse_graph
 from schedopt.core.files.graph_hash import graph_hash
 from schedopt.core.graph.annotations import NO_ANNOTATIONS, PHASES, ROLES, Annotations, Resident
 from schedopt.core.graph.builder import GraphBuilder
-from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
 
 NAMES = ("", "encoder.layer.0", "mödel.py:31", 'quo"te\\', "it's", "line\nbreak\t", "名\u2028\x85", "\ud800", "{}")
 ENCODINGS = [(encoding, compress) for encoding in ("text", "binary") for compress in (False, True)]

@@ -6,8 +6,8 @@ import pytest
 from google.protobuf import text_format
 from schedopt.core.base.errors import FormatError, GraphError
 from schedopt.core.files import costgraph
+from schedopt.core.files.cost_graph_pb2 import CostGraphDef
 from schedopt.core.files.costgraph import format_graph, parse_graph
-from tensorboard.compat.proto.cost_graph_pb2 import CostGraphDef
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ def test_a_schedule_without_homes_is_told_what_it_lacks(tmp_path):
     with pytest.raises(ScheduleError, match=r"home of 'w', one of 1 resident tensors: .* solve the graph again"):
         read_schedule(path, graph).verify()
     path.write_text(json.dumps({"devices": 2, "task": "runtime", "steps": [{"op": "w", "device": 1}, *steps]}))
-    with pytest.raises(ScheduleError, match="'w:0' is read on 'device 0', but not sent there"):
+    with pytest.raises(ScheduleError, match="'w:0' is read on device 0, but not sent there"):
         read_schedule(path, graph).verify()
     path.write_text(json.dumps({"devices": 2, "task": "runtime", "steps": [{"op": "w", "device": 0}, *steps]}))
     assert read_schedule(path, graph).verify().runtime == 10.0

@@ -6,9 +6,8 @@ import pytest
 from models.seeds import seeds
 from schedopt.core.base.arrays import frozen
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.kernels.cost_model import Steps, new_state, step_through
+from schedopt.core.kernels.cost_model import FINE, NOT_THERE, TimedSteps, device_arrays, new_state, step_through
 from schedopt.core.kernels.graph_arrays import graph_arrays
-from schedopt.core.kernels.links import Links
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
@@ -29,11 +28,11 @@ def test_step_through_prices_every_step(seed, devices):
     arrays = graph_arrays(graph, devices)
     state = new_state(arrays, devices, True)
     state.placement[:] = placement
-    memory, ends = np.empty(len(items), np.int64), np.empty(len(items))
-    columns = Steps(frozen(items, np.int32), frozen(targets, np.int32))
-    wrong = step_through(arrays, state, columns, Links(devices, latency, 1e6 / bandwidth), memory, ends)
+    memory, (starts, ends) = np.empty(len(items), np.int64), np.empty((2, len(items)))
+    columns = TimedSteps(frozen(items, np.int32), frozen(targets, np.int32), starts, ends)
+    machine = device_arrays(Problem(graph, devices=devices, bandwidth=bandwidth, latency=latency), devices)
+    assert step_through(arrays, machine, state, columns, memory) == (-1, FINE)
 
-    assert wrong == -1
     assert memory.tolist() == expected.step_memory
     assert ends.tolist() == pytest.approx(expected.step_end, rel=1e-9)
     assert state.peak.tolist() == expected.peaks
@@ -57,9 +56,10 @@ def test_step_through_points_at_the_first_step_without_its_inputs(seed):
     arrays = graph_arrays(graph, 2)
     state = new_state(arrays, 2, True)
     state.placement[:] = placement
-    scratch = np.empty(len(items), np.int64), np.empty(len(items))
-    columns = Steps(frozen(items, np.int32), frozen(targets, np.int32))
-    assert step_through(arrays, state, columns, Links(2, 0.0, 0.0), *scratch) == first
+    columns = TimedSteps(frozen(items, np.int32), frozen(targets, np.int32), *np.empty((2, len(items))))
+    machine = device_arrays(Problem(graph, devices=2), 2)
+    found = step_through(arrays, machine, state, columns, np.empty(len(items), np.int64))
+    assert found == ((first, NOT_THERE) if first >= 0 else (-1, FINE))
 
 
 def test_sixty_four_devices_use_every_bit_of_the_target_set():

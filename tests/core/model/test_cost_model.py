@@ -269,8 +269,8 @@ def test_simulator_verifier_and_twin_agree(seed):
     assert simulation.peak_per_device.tolist() == expected.peaks
     assert simulation.clock_per_device.tolist() == pytest.approx(expected.clocks, rel=1e-9)
     assert max(simulation.step_memory) <= simulation.peak
-    assert problem.is_feasible(simulation.peak) == (max(expected.peaks) <= limit)
-    if problem.is_feasible(simulation.peak):
+    assert problem.is_feasible([simulation.peak]) == (max(expected.peaks) <= limit)
+    if problem.is_feasible([simulation.peak]):
         verify(problem, schedule)
     else:
         with pytest.raises(ScheduleError, match="over the limit"):

@@ -6,10 +6,9 @@ import schedopt
 from models.repeated_runs import random_graph
 from models.seeds import seeds
 from schedopt.core.base.errors import ScheduleError
-from schedopt.core.model.repeated_runs import replay_runs
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.unrolled import unrolled
-from schedopt.core.model.verifier import verify
+from schedopt.core.model.verifier import Replay, verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 
@@ -38,7 +37,7 @@ def test_simulator_and_verifier_agree_on_every_step(seed):
         order = random_runs(graph, rng, int(rng.integers(0, 8)))
         schedule = Schedule.single_device(np.array(order))
         simulation = simulate(problem, schedule)
-        assert replay_runs(graph, order).memory == simulation.step_memory.tolist()
+        assert replayed(graph, order).steps == simulation.step_memory.tolist()
         totals = verify(problem, schedule, peak=simulation.peak, runtime=simulation.runtime)
         assert totals.runtime == float(graph.runtime[order].sum())
 
@@ -49,7 +48,7 @@ def test_invalid_runs_are_refused_by_both(seed):
     graph = random_graph(rng, int(rng.integers(2, 9)))
     order = rng.integers(graph.num_ops, size=int(rng.integers(graph.num_ops, 2 * graph.num_ops))).tolist()
     verdicts = []
-    for check in (unrolled, replay_runs):
+    for check in (unrolled, replayed):
         try:
             check(graph, order)
         except ScheduleError as error:
@@ -67,6 +66,10 @@ def test_without_repeats_nothing_is_different(seed):
     plain, repeated = simulate(Problem(graph), schedule), simulate(Problem(graph, recompute=True), schedule)
     assert plain.step_memory.tolist() == repeated.step_memory.tolist()
     assert verify(Problem(graph), schedule) == verify(Problem(graph, recompute=True), schedule)
+
+
+def replayed(graph, order):
+    return Replay(Problem(graph, recompute=True), Schedule.single_device(np.array(order))).run()
 
 
 def skip_connection(**second):
@@ -98,7 +101,7 @@ def test_views_share_the_memory_of_the_run_that_they_were_made_from():
     builder.add_op("reader", inputs=[(view, 0)], outputs=[1], is_final=True)
     graph = builder.build()
     assert verified(graph, [0, 1, 0, 2]).peak == 200  # the view holds the first run's bytes
-    assert replay_runs(graph, [0, 1, 0, 1, 2]).memory == [100, 100, 100, 100, 101]
+    assert replayed(graph, [0, 1, 0, 1, 2]).steps == [100, 100, 100, 100, 101]
 
 
 def test_what_is_final_is_kept_of_the_last_run():
@@ -106,7 +109,7 @@ def test_what_is_final_is_kept_of_the_last_run():
     builder.add_op("a", outputs=[100], is_final=True)
     builder.add_op("b", outputs=[1])
     graph = builder.build()
-    assert replay_runs(graph, [0, 1, 0, 1]).memory == [100, 1, 100, 101]
+    assert replayed(graph, [0, 1, 0, 1]).steps == [100, 1, 100, 101]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +139,7 @@ def test_no_run_comes_after_what_waits_for_its_op():
     builder.add_op("writer", inputs=[(a, 0)], control=[reader], outputs=[0], aliases=[0], runs_once=True)
     builder.add_op("last", inputs=[(reader, 0)], outputs=[1], is_final=True)
     graph = builder.build()
-    for check in (unrolled, replay_runs):
+    for check in (unrolled, replayed):
         with pytest.raises(ScheduleError, match="op 'reader' runs again after op 'writer'"):
             check(graph, [0, 1, 2, 1, 3])
         check(graph, [0, 1, 1, 2, 3])

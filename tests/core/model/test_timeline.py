@@ -4,6 +4,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.model.lifetimes import freed_after
 from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.model.verifier import Replay
 from schedopt.core.problem.problem import Problem
@@ -45,15 +46,12 @@ def test_what_is_alive_adds_up_to_the_memory_of_every_step(seed, devices):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_memory_is_what_the_verifier_has_resident(seed, devices):
     timeline = drawn(seed, devices)
-    replay = Replay(timeline.problem, dict(enumerate(timeline.schedule.placement(timeline.problem.graph).tolist())))
+    found = Replay(timeline.problem, timeline.schedule).run()
     memory = [timeline.memory(device) for device in range(devices)]
-    after = [timeline.memory_after(device) for device in range(devices)]
-    for step, columns_of_step in enumerate(columns(timeline.schedule)):
-        replay.begin(*columns_of_step)
-        others = [device for device in range(devices) if device != columns_of_step[2]]
-        assert [memory[device][step] for device in others] == [replay.resident[device] for device in others]
-        replay.end(*columns_of_step)
-        assert [held[step] for held in after] == replay.resident
+    assert [memory[device][step] for step, device in enumerate(timeline.schedule.targets.tolist())] == found.steps
+    assert [int(held.max()) for held in memory] == found.peaks
+    for step, freed in enumerate(freed_after(timeline.problem, timeline.schedule)):
+        assert set(freed) == found.freed[step]
 
 
 def members_of(timeline, holding):

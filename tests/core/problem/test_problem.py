@@ -94,11 +94,11 @@ def test_feasible_first_then_least_excess_then_value(task):
         "runtime": [(100, 1.0), (90, 9.0), (101, 5.0), (150, 0.5)],
     }[task]
     limited = Problem(graph_of(), task, memory_limit=100)
-    assert sorted(schedules, key=lambda s: limited.fitness(*s)) == schedules
-    assert [limited.is_feasible(peak) for peak, _ in schedules] == [True, True, False, False]
+    assert sorted(schedules, key=lambda s: limited.fitness([s[0]], s[1])) == schedules
+    assert [limited.is_feasible([peak]) for peak, _ in schedules] == [True, True, False, False]
     free = Problem(graph_of(), task)
-    assert [free.fitness(*s) for s in schedules] == [(0, free.value(*s)) for s in schedules]
-    assert free.is_feasible(2**62)
+    assert [free.fitness([peak], time) for peak, time in schedules] == [(0, free.value(*s)) for s in schedules]
+    assert free.is_feasible([2**62])
 
 
 def test_a_problem_for_another_graph_keeps_everything_else():

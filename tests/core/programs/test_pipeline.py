@@ -10,13 +10,14 @@ from schedopt.core.programs import pipeline
 from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Job, Observer, optimize
+from schedopt.core.programs.schedule_order import check_order
 from schedopt.core.search.problem_settings import ProblemSettings
 from schedopt.core.solve.solve import solve
 
 BRANCHES = 3
 
 
-class FakeRunner:
+class FakeRuntime:
     """A program of branches that grow before they shrink; keeps what it is asked for."""
 
     def __init__(self):
@@ -41,6 +42,9 @@ class FakeRunner:
             for order in (PROGRAM_ORDER, *orders)
         ]
 
+    def check(self, graph, order):
+        check_order(graph, order)
+
     def write(self, graph, order, output, note):
         self.asked.append("write")
         if self.fails == "write":
@@ -49,26 +53,26 @@ class FakeRunner:
 
 
 @pytest.fixture
-def runner(monkeypatch, tmp_path):
+def runtime(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    runner = FakeRunner()
+    runtime = FakeRuntime()
 
     def load(model, options, note):
-        runner.asked.append("load")
-        return runner
+        runtime.asked.append("load")
+        return runtime
 
-    monkeypatch.setattr(pipeline, "load_runner", load)
-    return runner
+    monkeypatch.setattr(pipeline, "load_runtime", load)
+    return runtime
 
 
 def job(**fields):
     return Job("net.onnx", "out.onnx", **{"repeats": 2, **fields})
 
 
-def test_each_stage_runs_once_and_is_told(runner, tmp_path):
+def test_each_stage_runs_once_and_is_told(runtime, tmp_path):
     stages = []
     found = optimize(job(schedule="s.json"), solve, Observer(on_stage=lambda *stage: stages.append(stage)))
-    assert runner.asked == ["load", "graph measured", "measure", "write"]
+    assert runtime.asked == ["load", "graph measured", "measure", "write"]
     assert [(number, total) for number, total, _ in stages] == [(n, 5) for n in range(1, 6)]
     assert found.result.status == "optimal"
     assert found.result.peak_memory < found.result.input_value
@@ -79,16 +83,16 @@ def test_each_stage_runs_once_and_is_told(runner, tmp_path):
     assert '"model": "net.onnx"' in (tmp_path / "s.json").read_text()
 
 
-def test_without_measuring_there_are_three_stages(runner):
+def test_without_measuring_there_are_three_stages(runtime):
     stages = []
     options = ImportOptions(costs="roofline")
     found = optimize(job(options=options, repeats=0), solve, Observer(on_stage=lambda *s: stages.append(s)))
-    assert runner.asked == ["load", "graph roofline", "write"]
+    assert runtime.asked == ["load", "graph roofline", "write"]
     assert [(number, total) for number, total, _ in stages] == [(1, 3), (2, 3), (3, 3)]
     assert found.rows == ()
 
 
-def test_a_limit_that_no_order_keeps_is_one_sentence_and_writes_nothing(runner, tmp_path):
+def test_a_limit_that_no_order_keeps_is_one_sentence_and_writes_nothing(runtime, tmp_path):
     with pytest.raises(ScheduleError, match=r"^net\.onnx: .*limit of 10 B is not kept: no order needs less than 74 B"):
         optimize(job(settings=ProblemSettings(memory_limit=10), schedule="s.json"), solve, Observer())
     assert list(tmp_path.iterdir()) == []
@@ -97,32 +101,32 @@ def test_a_limit_that_no_order_keeps_is_one_sentence_and_writes_nothing(runner, 
 
 
 @pytest.mark.parametrize("fails", ["measure", "write"])
-def test_nothing_is_written_if_a_stage_fails(runner, tmp_path, fails):
-    runner.fails = fails
+def test_nothing_is_written_if_a_stage_fails(runtime, tmp_path, fails):
+    runtime.fails = fails
     with pytest.raises((ProgramError, ScheduleError)):
         optimize(job(schedule="s.json"), solve, Observer())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_results_that_differ_in_a_run_are_refused(runner, tmp_path):
-    runner.equal = False
+def test_results_that_differ_in_a_run_are_refused(runtime, tmp_path):
+    runtime.equal = False
     with pytest.raises(ScheduleError, match=r"net\.onnx: the results of program order differ .* nothing was written"):
         optimize(job(), solve, Observer())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_that_are_cut_short_are_kept(runner, tmp_path):
-    runner.repeats = 1
+def test_runs_that_are_cut_short_are_kept(runtime, tmp_path):
+    runtime.repeats = 1
     found = optimize(job(), solve, Observer())
     assert found.is_interrupted
     assert [len(row.microseconds) for row in found.rows] == [1, 1]
     assert (tmp_path / "out.onnx").exists()
 
 
-def test_a_search_that_is_cut_short_is_not_measured(runner, tmp_path):
+def test_a_search_that_is_cut_short_is_not_measured(runtime, tmp_path):
     found = optimize(job(), lambda problem: dataclasses.replace(solve(problem), status="interrupted"), Observer())
     assert found.is_interrupted
-    assert runner.asked == ["load", "graph measured", "write"]
+    assert runtime.asked == ["load", "graph measured", "write"]
 
 
 @pytest.mark.parametrize(
@@ -139,32 +143,32 @@ def test_a_search_that_is_cut_short_is_not_measured(runner, tmp_path):
         ({"model": "net.txt"}, UsageError, "not a program that can be run"),
     ],
 )
-def test_files_that_cannot_be_are_refused_before_the_work(runner, tmp_path, fields, kind, message):
+def test_files_that_cannot_be_are_refused_before_the_work(runtime, tmp_path, fields, kind, message):
     (tmp_path / "link.onnx").symlink_to(tmp_path / "net.onnx")
     with pytest.raises(kind, match=message):
         Job(**{"model": "net.onnx", "output": "out.onnx", **fields})
-    assert runner.asked == []
+    assert runtime.asked == []
 
 
-def test_measuring_reads_orders_before_it_runs_anything(runner, tmp_path):
+def test_measuring_reads_orders_before_it_runs_anything(runtime, tmp_path):
     (tmp_path / "bad.json").write_text('{"steps": []}')
     with pytest.raises(ScheduleError, match="start"):
         pipeline.measure("net.onnx", ["bad.json"], 1, ImportOptions(), Observer())
-    assert runner.asked == ["load", "graph roofline"]
-    order = FakeRunner().graph("roofline", print).op_names
+    assert runtime.asked == ["load", "graph roofline"]
+    order = FakeRuntime().graph("roofline", print).op_names
     (tmp_path / "good.txt").write_text("\n".join(order))
     rows = pipeline.measure("net.onnx", ["good.txt"], 1, ImportOptions(), Observer())
     assert [row.order for row in rows] == [PROGRAM_ORDER, "good.txt"]
-    assert runner.asked[2:] == ["load", "graph roofline", "graph measured", "measure"]
+    assert runtime.asked[2:] == ["load", "graph roofline", "graph measured", "measure"]
 
 
-def test_an_onnx_model_has_no_ops_that_run_again(runner):
+def test_an_onnx_model_has_no_ops_that_run_again(runtime):
     settings = ProblemSettings("runtime", memory_limit_share=0.5, recompute=True)
-    with pytest.raises(UsageError, match=r"^net.onnx: an ONNX file runs each node once; leave out --recompute$"):
+    with pytest.raises(UsageError, match=r"^net.onnx: an ONNX model runs each node once; leave out --recompute$"):
         job(settings=settings)
 
 
-def test_a_limit_that_is_not_kept_names_what_helps_a_pytorch_program(runner, tmp_path):
+def test_a_limit_that_is_not_kept_names_what_helps_a_pytorch_program(runtime, tmp_path):
     found = Job("module:net", "out.pt2", repeats=0, settings=ProblemSettings(memory_limit=80))
     with pytest.raises(ScheduleError, match=r"is not kept: .*; nothing was written$") as caught:
         optimize(found, lambda problem: solve(problem, "input"), Observer())

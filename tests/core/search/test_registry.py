@@ -1,11 +1,11 @@
 """What the registry says of methods without importing them, against the methods themselves."""
 
-import dataclasses
 import re
 import subprocess
 import sys
 
 import pytest
+from schedopt.core.base.errors import UsageError
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.registry import (
     BUDGET_EXAMPLE,
@@ -18,16 +18,46 @@ from schedopt.core.search.registry import (
     listed,
     load,
     methods_where,
+    parameter_fields,
     parameters_class,
+    parameters_of,
 )
+
+CHANGED = ("summary", "source", "flags", "trainer", "training", "base", "fixed", "takes")
+"""What a preset's line, or that it is one, says otherwise than its base's."""
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_flag_is_a_parameter_and_every_parameter_says_what_it_is(name):
-    fields = {field.name: field for field in dataclasses.fields(parameters_class(name))}
+    fields = {field.name: field for field in parameter_fields(name)}
     assert set(METHODS[name].flags) == FLAGS.keys() & fields.keys()
     assert all(field.metadata["help"] for field in fields.values())
     assert callable(load(name))
+
+
+def test_a_preset_is_its_base_with_some_parameters_fixed():
+    presets = {name: method for name, method in METHODS.items() if method.base}
+    assert list(presets) == ["fixed-order", "peft", "cpop", "brkga-tuned", "idrs"]
+    for name, preset in presets.items():
+        base = METHODS[preset.base]
+        assert not preset.trainer and preset._replace(**{f: getattr(base, f) for f in CHANGED}) == base
+        assert parameters_of(name) == parameters_class(preset.base)(**preset.fixed)
+        assert load(name) is load(preset.base)
+    assert parse_method("peft").parameters == parse_method("heft:rank=optimistic").parameters
+    assert parse_method("fixed-order:rounds=2").parameters == parse_method("recompute:order=input:rounds=2").parameters
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("peft:rank=upward", "method 'peft' has no parameter 'rank'; it has none"),
+        ("fixed-order:order=input", "has no parameter 'order'; it has hot, cold, rounds"),
+        ("brkga-tuned:elites=3", "has no parameter 'elites'; it has settings"),
+    ],
+)
+def test_what_a_preset_fixes_cannot_be_given(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse_method(text)
 
 
 def test_the_help_of_a_flag_names_the_methods_that_have_it():

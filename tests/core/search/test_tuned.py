@@ -1,5 +1,7 @@
 """Tuned parameters: read, written, shipped, and used."""
 
+from dataclasses import asdict
+
 import naive
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.tuned import read_document, read_tuned, shipped
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.placements import brkga, brkga_tuned, local_search
+from schedopt.core.solvers.placements import brkga, local_search
 
 SETTINGS = {"alpha": 3.0, "chromosomes": 30, "elites": 3, "mutants": 6, "populations": 2}
 TEXT = ":".join(f"{name}={value}" for name, value in SETTINGS.items())
@@ -63,7 +65,7 @@ def test_brkga_tuned_is_brkga_with_the_files_settings(file, limit, bandwidth):
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 def test_the_shipped_settings_are_used_by_task(task):
     settings = shipped("brkga", brkga.Parameters).parameters(task)
-    text = ":".join(f"{name}={value}" for name, value in vars(settings).items())
+    text = ":".join(f"{name}={value}" for name, value in asdict(settings).items())
     tuned = solve(problem(task), "brkga-tuned", evaluations=300)
     assert steps_of(tuned) == steps_of(solve(problem(task), f"brkga:{text}", evaluations=300))
     patience = shipped("local-search", local_search.Parameters).parameters(task).patience
@@ -90,6 +92,7 @@ def test_a_task_without_settings_says_how_to_find_them(file):
         ("method: brkga\nmemory: 3", "is not a file that schedopt train brkga wrote"),
         ("method: brkga\nmemory: {settings: 3}", "is not a file that schedopt train brkga wrote"),
         ("method: brkga\nmemory: {settings: {elite: 3}}", "memory task.*'brkga' has no parameter 'elite'"),
+        ("method: brkga\nmemory: {settings: {settings: bad.yaml}}", "memory task.*has no parameter 'settings'"),
         ("method: brkga\nmemory: {settings: {elites: 2.5}}", "memory task.*must be a whole number, not '2.5'"),
         ("method: brkga\nruntime: {settings: {elites: [3]}}", "runtime task.*must be a whole number"),
         ("method: brkga\nmemory: {settings: {elites: 95}}", "memory task.*fewer than chromosomes"),
@@ -116,4 +119,4 @@ def test_new_settings_in_a_file_are_new_runs_to_resume(file):
 
 
 def test_the_shipped_settings_need_no_parameter():
-    assert brkga_tuned.Parameters().tuned is shipped("brkga", brkga.Parameters)
+    assert parse_method("brkga-tuned").parameters.tuned is shipped("brkga", brkga.Parameters)

@@ -19,7 +19,7 @@ UNAIDED = "cp-sat:hint=0"
 def solved(problem, **options):
     result = solve(problem, UNAIDED, time_limit=120, **options)
     verify(problem, result.schedule, enforce_limit=result.is_feasible)
-    return result, problem.fitness(result.simulation.peak, result.simulation.runtime)
+    return result, problem.fitness([result.simulation.peak], result.simulation.runtime)
 
 
 @pytest.mark.parametrize("seed", seeds(30, quick=12))  # each combination of the below once
@@ -95,7 +95,7 @@ def test_it_goes_on_from_what_auto_finds(seed):
     graph, _ = naive.random_graph(np.random.default_rng([155, seed]), 60, edges=2.0)
     problem = Problem(graph, ("memory", "runtime")[seed % 2], 2, (None, 150)[seed // 2], 1e6, 0.5)
     unaided, hinted = (solve(problem, f"cp-sat:hint={hint}", time_limit=0.3) for hint in (0, 3000))
-    values = [problem.fitness(result.simulation.peak, result.simulation.runtime) for result in (hinted, unaided)]
+    values = [problem.fitness([result.simulation.peak], result.simulation.runtime) for result in (hinted, unaided)]
     assert values[0] < values[1]
     assert hinted.method == "cp-sat"
 

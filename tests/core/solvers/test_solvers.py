@@ -122,7 +122,7 @@ def test_an_interrupt_on_the_way_keeps_the_best_so_far(method, task, devices):
     problem = Problem(graph_of(1, 60)[0], task, devices, memory_limit=10**6)
     result = checked(solve(problem, method, watcher=Watcher(interrupt, watch), **budget(method, 10**7)))
     assert result.status == "interrupted"
-    assert problem.fitness(result.simulation.peak, result.simulation.runtime) <= best[-1]
+    assert problem.fitness([result.simulation.peak], result.simulation.runtime) <= best[-1]
     assert best == sorted(best, reverse=True)
     assert result.evaluations < 10**4
 
@@ -149,12 +149,12 @@ def test_a_search_never_makes_the_schedule_it_starts_from_worse(method, seed):
     problem = Problem(graph, task, devices, None if seed % 4 < 2 else 60, 1e6, 0.25)
     starts = [naive.schedule_of(plain, *naive.random_steps(rng, plain, devices)) for _ in range(40)]
     schedules = [Schedule.from_steps(*columns) for columns in starts]
-    prices = [problem.fitness(s.peak, s.runtime) for s in (simulate(problem, schedule) for schedule in schedules)]
+    prices = [problem.fitness([s.peak], s.runtime) for s in (simulate(problem, schedule) for schedule in schedules)]
     best = min(range(40), key=prices.__getitem__)
     budgets = [{"evaluations": count} for count in (1, 30, 150)] if entry.counts_evaluations else [{"time_limit": 0.05}]
     for limits in budgets:
         result = checked(solve(problem, method, **limits, initial=schedules[best], seed=seed))
-        assert problem.fitness(result.simulation.peak, result.simulation.runtime) <= prices[best]
+        assert problem.fitness([result.simulation.peak], result.simulation.runtime) <= prices[best]
         assert result.found_by != "initial" or steps_of(result.schedule) == steps_of(schedules[best])
 
 
@@ -202,7 +202,7 @@ def test_auto_is_never_worse_than_a_partition_where_transfers_cost(seed):
     graph, _ = graph_of(seed, 40)
     problem = Problem(graph, "runtime", 3, (None, 150)[seed % 2], 1e6, 0.5)
     auto, partition = (solve(problem, method, evaluations=20, seed=seed).simulation for method in ("auto", "gp-dfs"))
-    assert problem.fitness(auto.peak, auto.runtime) <= problem.fitness(partition.peak, partition.runtime)
+    assert problem.fitness([auto.peak], auto.runtime) <= problem.fitness([partition.peak], partition.runtime)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -213,7 +213,7 @@ def test_auto_is_never_worse_than_the_input_order(seed):
         before = simulate(problem, Schedule.single_device(graph.input_order))
         for evaluations in (1, 4, 40):
             after = solve(problem, "auto", evaluations=evaluations, seed=seed).simulation
-            assert problem.fitness(after.peak, after.runtime) <= problem.fitness(before.peak, before.runtime)
+            assert problem.fitness([after.peak], after.runtime) <= problem.fitness([before.peak], before.runtime)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from models.runs import At, assert_same_run, board_of, gradient, run_killed_at_any_moment, weights_of
+from models.runs import At, assert_same_run, board_of, gradient, run_killed_at_any_moment, untimed, weights_of
 from models.trainers import METHODS
 from safetensors import safe_open
 from safetensors.torch import save_file
 from schedopt.core.base.errors import FormatError, TrainingError, UsageError
+from schedopt.policies.training import run_folder
 from schedopt.policies.training.run_folder import (
     CHECKPOINT,
     CONFIG,
@@ -60,6 +61,15 @@ def test_tensorboard_shows_the_curve(method, whole):
     for name, events in board.items():
         wanted = [(line["step"], pytest.approx(line[name], rel=1e-6)) for line in curve if name in line]
         assert events == wanted
+
+
+@pytest.mark.parametrize("method", QUICK, indirect=True)
+def test_without_tensorboard_a_run_is_the_same(method, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_folder, "has_tensorboard", lambda: False)
+    assert method.trainer(tmp_path).run()
+    assert (tmp_path / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+    assert untimed(curve_of(tmp_path)) == untimed(curve_of(whole))
+    assert not list(tmp_path.glob("events.out.tfevents.*"))
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import yaml
 from models.train_commands import COMMANDS, assert_same_weights, check_that_stops_lose_nothing, refused
 from schedopt.core.search.registry import METHODS
 from schedopt.core.search.settings import plain
+from schedopt.policies.training import run_folder
 from schedopt.policies.training.run_folder import CHECKPOINT, CONFIG, WEIGHTS, curve_of, read_checkpoint
 
 QUICK = [pytest.param(name, marks=() if name == "direct" else pytest.mark.slow) for name in COMMANDS]
@@ -85,6 +86,14 @@ def test_json_is_one_document(name, command, runs, run):
     assert command.score(document["validation"]["best"]) == min(map(command.score, curve_of(folder)))
     assert document["validation"]["last"]["step"] == 6
     assert "is finished; nothing is left to do" in result.stderr
+    assert "TensorBoard" not in result.stderr
+
+
+def test_without_tensorboard_a_note_says_how_to_get_it(name, runs, run, monkeypatch):
+    monkeypatch.setattr(run_folder, "has_tensorboard", lambda: False)
+    folder, _ = runs.whole(name)
+    result = run("train", name, "--output", folder, "--resume")
+    assert result.stderr.count("pip install 'schedopt[train]'") == 1
 
 
 @pytest.mark.slow

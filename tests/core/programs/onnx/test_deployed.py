@@ -15,17 +15,17 @@ from models.onnx_models import (  # noqa: E402
     branches,
     model_of,
     quantized,
-    random_order,
     save,
     value,
     with_control_flow,
     with_function,
-    write_schedule,
 )
+from models.orders import random_order, write_schedule  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 from schedopt.core.base.errors import FormatError, ProgramError, UsageError  # noqa: E402
 from schedopt.core.programs.imported import options_for  # noqa: E402
-from schedopt.core.programs.onnx.importer import graph_of, read  # noqa: E402
+from schedopt.core.programs.importers import read_model  # noqa: E402
+from schedopt.core.programs.onnx.importer import graph_of  # noqa: E402
 from schedopt.core.programs.onnx.loading import load_program  # noqa: E402
 from schedopt.core.programs.onnx.session import random_inputs  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
@@ -86,9 +86,9 @@ def test_opaque_nodes_are_ops_that_can_be_reordered(tmp_path, make, opaque):
     """What ONNX does not describe is one op; constants inside are held; results and peaks are as predicted."""
     path = save(tmp_path / "m.onnx", make(128))
     notes = []
-    graph = read(path, ImportOptions(), notes.append)
+    graph = read_model(path, ImportOptions(), notes.append)
     assert any(f"nodes are opaque ({opaque})" in note for note in notes)
-    order = random_order(graph, np.random.default_rng(0))
+    order = random_order(graph, 0)
     schedule = write_schedule(tmp_path / "s.json", graph, order)
     apply(path, schedule, str(tmp_path / "o.onnx"), ImportOptions(), print)
     (row,) = measure(str(tmp_path / "o.onnx"), [], 1, ImportOptions(), Observer(print))
@@ -112,12 +112,12 @@ def test_what_onnx_runtime_has_saved_is_scheduled(tmp_path):
     onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     domains = {node.domain for node in onnx.load(tmp_path / "fused.onnx").graph.node}
     assert domains & {"com.microsoft", "com.microsoft.nchwc"}
-    graph = read(str(tmp_path / "fused.onnx"), ImportOptions(), print)
-    schedule = write_schedule(tmp_path / "s.json", graph, random_order(graph, np.random.default_rng(1)))
+    graph = read_model(str(tmp_path / "fused.onnx"), ImportOptions(), print)
+    schedule = write_schedule(tmp_path / "s.json", graph, random_order(graph, 1))
     rows = measure(str(tmp_path / "fused.onnx"), [schedule], 1, ImportOptions(), Observer(print))
     assert all(row.is_equal and abs(row.error) < 0.05 for row in rows)
     assert graph.runtime.min() >= 0
-    assert graph.num_ops < read(path, ImportOptions(), print).num_ops
+    assert graph.num_ops < read_model(path, ImportOptions(), print).num_ops
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_quantised_weights_count_as_stored(tmp_path):
     channels, width = 64, 32
     path = save(tmp_path / "m.onnx", quantized(channels, width))
     notes = []
-    graph = read(path, ImportOptions(), notes.append)
+    graph = read_model(path, ImportOptions(), notes.append)
     weight, image = channels * channels * 9, FLOAT * channels * width * width
     sizes = {resident.name: resident.size for resident in graph.annotations.residents}
     assert sizes["w"] == weight
@@ -142,12 +142,12 @@ def test_a_custom_op_that_cannot_run_is_said(tmp_path):
     node = helper.make_node("Fast", ["x"], ["y"], "mine", domain="com.example")
     notes = []
     path = save(tmp_path / "known.onnx", model_of([node], [value("x", [4])], [value("y", [8])]))
-    graph = read(path, ImportOptions(), notes.append)
+    graph = read_model(path, ImportOptions(), notes.append)
     assert graph.tensor_size.tolist() == [FLOAT * 8]
     assert any("cannot load" in note and "is not known, and not counted" in note for note in notes)
     path = save(tmp_path / "unknown.onnx", model_of([node], [value("x", [4])], [value("y", [None])]))
     with pytest.raises(ProgramError, match=r"only a run tells the size of 'y', which node 'mine' \(Fast\) makes"):
-        read(path, ImportOptions(), print)
+        read_model(path, ImportOptions(), print)
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_random_nodes_inside_of_others_keep_their_order(tmp_path):
     branch = helper.make_graph([helper.make_node("RandomNormalLike", ["x"], ["r"])], "draw", [], [value("r", [4])])
     nodes = [helper.make_node("If", ["c"], [name], name, then_branch=branch, else_branch=branch) for name in ("a", "b")]
     inputs = [value("x", [4]), value("c", [], TensorProto.BOOL)]
-    graph = read(save(tmp_path / "m.onnx", model_of(nodes, inputs, [value("a", [4]), value("b", [4])])),
+    graph = read_model(save(tmp_path / "m.onnx", model_of(nodes, inputs, [value("a", [4]), value("b", [4])])),
                  ImportOptions(), print)  # fmt: skip
     assert list(zip(*graph.edges, strict=True)) == [(0, 1)]
 
@@ -164,8 +164,8 @@ def test_the_model_is_overwritten_only_if_asked(tmp_path):
     """By its own name, or by a second one of the same file."""
     path = save(tmp_path / "m.onnx", branches())
     before = Path(path).read_bytes()
-    graph = read(path, ImportOptions(), print)
-    order = random_order(graph, np.random.default_rng(2))
+    graph = read_model(path, ImportOptions(), print)
+    order = random_order(graph, 2)
     schedule = write_schedule(tmp_path / "s.json", graph, order)
     (tmp_path / "hard.onnx").hardlink_to(path)
     for output in (path, str(tmp_path / "hard.onnx")):
@@ -173,7 +173,7 @@ def test_the_model_is_overwritten_only_if_asked(tmp_path):
             apply(path, schedule, output, ImportOptions(), print)
     assert Path(path).read_bytes() == before
     apply(path, schedule, path, ImportOptions(), print, overwrite=True)
-    assert list(read(path, ImportOptions(), print).op_names) == [graph.op_names[op] for op in order]
+    assert list(read_model(path, ImportOptions(), print).op_names) == [graph.op_names[op] for op in order]
 
 
 def damaged():
@@ -215,12 +215,12 @@ def test_damaged_files_are_one_sentence(tmp_path):
         change(model)
         path = save(tmp_path / "m.onnx", model)
         with pytest.raises((FormatError, ProgramError), match=message) as caught:
-            read(path, ImportOptions(), print)
+            read_model(path, ImportOptions(), print)
         assert "\n" not in str(caught.value)
     model = branches().SerializeToString().replace(b"conv00", b"co\xff\xfe00")
     (tmp_path / "m.onnx").write_bytes(model)
     with pytest.raises(FormatError, match="no UTF-8 text"):
-        read(str(tmp_path / "m.onnx"), ImportOptions(), print)
+        read_model(str(tmp_path / "m.onnx"), ImportOptions(), print)
 
 
 def mutated(count, *options):
@@ -254,7 +254,7 @@ def adds(size, output=None):
 
 def test_a_list_of_two_thousand_million_numbers_is_no_shape(tmp_path):
     """ONNX would take fifty bytes for each of them."""
-    graph = read(save(tmp_path / "m.onnx", adds([2**31 - 1])), ImportOptions(), print)
+    graph = read_model(save(tmp_path / "m.onnx", adds([2**31 - 1])), ImportOptions(), print)
     assert graph.num_ops == 2
     assert int(graph.persistent.sum()) == 4 * (2**31 - 1)
 
@@ -264,9 +264,9 @@ def test_more_elements_than_a_tensor_can_have_are_one_sentence(tmp_path):
     model.graph.node.append(helper.make_node("Unknown", ["x"], ["z"], domain="of.others"))
     model.opset_import.append(helper.make_opsetid("of.others", 1))
     with pytest.raises(FormatError, match=r"'x' has more elements than a tensor can have: \[4, 4611686018427387904\]$"):
-        read(save(tmp_path / "m.onnx", model), ImportOptions(), print)
+        read_model(save(tmp_path / "m.onnx", model), ImportOptions(), print)
 
 
 def test_an_input_that_is_an_output_of_no_type_has_its_own(tmp_path):
     output = helper.make_tensor_value_info("x", TensorProto.UNDEFINED, [4, 2, 5])
-    assert read(save(tmp_path / "m.onnx", adds([3, 5], output)), ImportOptions(), print).num_ops == 2
+    assert read_model(save(tmp_path / "m.onnx", adds([3, 5], output)), ImportOptions(), print).num_ops == 2

@@ -14,7 +14,8 @@ from models.onnx_models import branches, model_of, save, value  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 from schedopt.core.base.errors import FormatError, ProgramError, UsageError  # noqa: E402
 from schedopt.core.files.costgraph import read_graph, write_graph  # noqa: E402
-from schedopt.core.programs.onnx.importer import node_flops, read  # noqa: E402
+from schedopt.core.programs.importers import read_model  # noqa: E402
+from schedopt.core.programs.onnx.importer import node_flops  # noqa: E402
 from schedopt.core.programs.onnx.loading import load_program  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
 
@@ -23,7 +24,7 @@ FLOAT = 4
 
 
 def graph_of_model(tmp_path, model, notes=None, **options):
-    return read(save(tmp_path / "model.onnx", model), ImportOptions(**options), (notes or []).append)
+    return read_model(save(tmp_path / "model.onnx", model), ImportOptions(**options), (notes or []).append)
 
 
 def tensor(graph, name):
@@ -96,7 +97,7 @@ def test_constants_are_folded(tmp_path):
     constants = {"w": np.ones((4, 6), np.float32), "dims": np.array([4, 6], np.int64)}
     notes = []
     model = model_of(nodes, [value("x", [4, 4])], [value("y", [4, 6])], constants)
-    graph = read(save(tmp_path / "model.onnx", model), ImportOptions(), notes.append)
+    graph = read_model(save(tmp_path / "model.onnx", model), ImportOptions(), notes.append)
     assert graph.op_names == ("product", "add")
     assert graph.persistent.tolist() == [FLOAT * (16 + 24), FLOAT * 24]
     assert "3 of 5 nodes are constant" in notes[0]
@@ -211,7 +212,7 @@ def test_sizes_of_every_element_type(tmp_path):
 def test_light_models(name):
     """Models of the onnx package: as many ops as nodes that no constant makes, and each weight counted once."""
     path = LIGHT / f"light_{name}.onnx"
-    graph = read(str(path), ImportOptions(), lambda text: None)
+    graph = read_model(str(path), ImportOptions(), lambda text: None)
     kinds = [node.op_type for node in onnx.load(path).graph.node]
     made = kinds.count("ConstantOfShape") + kinds.count("Unsqueeze")
     assert graph.num_ops == len(kinds) - made
@@ -231,7 +232,7 @@ def bad_models(tmp_path):
         return str(tmp_path / f"{name}.onnx")
 
     x, y = [value("x", [4])], [value("y", [4])]
-    yield str(tmp_path / "nothing.onnx"), FormatError, "cannot be read: No such file"
+    yield str(tmp_path / "nothing.onnx"), FormatError, "no such file or folder"
     yield raw("empty", b""), FormatError, "not a valid ONNX model, or truncated"
     for share in (0.3, 0.9, 0.999):
         yield raw(f"cut{share}", good[: int(share * len(good))]), FormatError, "truncated"
@@ -277,15 +278,15 @@ def bad_models(tmp_path):
 def test_bad_models_are_one_sentence(tmp_path):
     for path, error, message in bad_models(tmp_path):
         with pytest.raises(error, match=message) as caught:
-            read(path, ImportOptions(), print)
+            read_model(path, ImportOptions(), print)
         assert str(caught.value).startswith(path)
         assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])
-@pytest.mark.parametrize("module", ["importer", "apply", "runner"])
-def test_a_missing_package_is_one_sentence(tmp_path, missing, module):
+@pytest.mark.parametrize("costs", ["roofline", "measured"])
+def test_a_missing_package_is_one_sentence(tmp_path, missing, costs):
     """Every entry says what to install; an import with the roofline needs onnx alone."""
     path = save(tmp_path / "model.onnx", branches(1))
     code = f"""
@@ -294,15 +295,15 @@ sys.modules[{missing!r}] = None
 from schedopt.core.base.errors import UsageError
 from schedopt.core.programs.options import ImportOptions
 try:
-    from schedopt.core.programs.onnx import {module}
-    getattr({module}, "read", lambda *_: None)({path!r}, ImportOptions(), print)
+    from schedopt.core.programs.importers import read_model
+    read_model({path!r}, ImportOptions(costs={costs!r}), print)
 except UsageError as error:
     print(error)
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    is_needed = missing == "onnx" or module != "importer"
+    is_needed = missing == "onnx" or costs == "measured"
     assert ("pip install 'schedopt[onnx]'" in done.stdout) == is_needed
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from models import torch_models
-from models.torch_models import random_order
+from models.orders import random_order
 from schedopt.core.base.errors import ProgramError
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem

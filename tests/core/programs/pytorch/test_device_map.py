@@ -10,7 +10,7 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.programs.device_map import write_device_map
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import apply
-from schedopt.core.programs.runners import load_runner
+from schedopt.core.programs.runtime import load_runtime
 from schedopt.core.solve.solve import solve
 
 torch = pytest.importorskip("torch")
@@ -32,7 +32,7 @@ def name(tmp_path, monkeypatch):
 
 def write_plan(path, name, sent=True):
     """A schedule with the last layer on device 1."""
-    graph = load_runner(name, ImportOptions(), lambda text: None).graph("roofline", lambda text: None)
+    graph = load_runtime(name, ImportOptions(), lambda text: None).graph("roofline", lambda text: None)
     last = min(op for op, module in enumerate(graph.annotations.modules) if module == "2")
     pointers, tensors = graph.inputs
     read = sorted({t for t in tensors[pointers[last] :].tolist() if graph.tensor_producer[t] < last})
@@ -64,7 +64,7 @@ def test_a_schedule_that_is_none_has_no_map(name, tmp_path):
 
 
 def test_a_schedule_with_repeats_has_no_map(name, tmp_path):
-    graph = load_runner(name, ImportOptions(), lambda text: None).graph("roofline", lambda text: None)
+    graph = load_runtime(name, ImportOptions(), lambda text: None).graph("roofline", lambda text: None)
     op = graph.op_names.index("relu")
     steps = [{"op": other, "device": 0} for other in (*graph.op_names[: op + 1], *graph.op_names[op:])]
     schedule = tmp_path / "again.json"
@@ -76,7 +76,7 @@ def test_a_schedule_with_repeats_has_no_map(name, tmp_path):
 
 def test_states_that_a_map_puts_elsewhere_are_counted(name, tmp_path):
     options = ImportOptions(training="adam")
-    graph = load_runner(name, options, lambda text: None).graph("roofline", lambda text: None)
+    graph = load_runtime(name, options, lambda text: None).graph("roofline", lambda text: None)
     devices, linked = (Device("a", "gpu"), Device("b", "gpu")), np.full((2, 2), 1e9)
     pins = {"*.exp_avg": "b", "*.exp_avg_sq": "a", "*.weight": "a", "*.bias": "a", "addmm*": "a", "relu": "a"}
     machine = Machine(devices, linked, np.zeros((2, 2)), pins=tuple(pins.items()))

@@ -11,9 +11,9 @@ from schedopt.core.base.errors import ProgramError, UsageError
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
+from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions
-from schedopt.core.programs.pytorch import refuse_older
-from schedopt.core.programs.pytorch.importer import graph_of, read
+from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.roofline import Roofline
 from torch import nn
@@ -255,25 +255,17 @@ def test_read_is_what_import_calls(tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     notes = []
-    graph = read("read_net:build", ImportOptions(), notes.append)
+    graph = read_model("read_net:build", ImportOptions(), notes.append)
     assert (graph.name, graph.op_names) == ("read_net.build", ("t", "addmm"))
     assert graph.persistent.sum() == 4 * (6 + 2 + 12)
-    trained = read("read_net:build", ImportOptions(training="sgd", flops=1.0), notes.append)
+    trained = read_model("read_net:build", ImportOptions(training="sgd", flops=1.0), notes.append)
     assert trained.runtime.max() >= 1e6 * 2 * 4 * 3 * 2
     assert notes == [
         "read_net:build: the model is in evaluation mode; call its train() to train as usual",
         "read_net:build: the loss is the mean of the model's output",
     ]
     with pytest.raises(UsageError, match="--flops must be more than 0"):
-        read("read_net:build", ImportOptions(flops=0), notes.append)
-
-
-@pytest.mark.parametrize("version", ["2.5.1", "1.13.0+cpu"])
-def test_a_torch_that_is_too_old_is_one_sentence(version):
-    refuse_older(torch.__version__)
-    refuse_older("2.10.0a0+git")
-    with pytest.raises(ProgramError, match=rf"^PyTorch programs need torch 2\.6 or later; here is {version[:4]}"):
-        refuse_older(version)
+        read_model("read_net:build", ImportOptions(flops=0), notes.append)
 
 
 class Views(nn.Module):

@@ -1,25 +1,18 @@
 """Programs measured in processes of their own."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from models import torch_models
 from schedopt.core.base.errors import ProgramError
-from schedopt.core.problem.problem import Problem
+from schedopt.core.programs import runtime
 from schedopt.core.programs.fresh_process import ask
-from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
-from schedopt.core.programs.pytorch import measure as torch_measure
+from schedopt.core.programs.measurement import Measurement
+from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.pytorch import runtime as torch_runtime
 from schedopt.core.programs.pytorch.allocator import peak_of
-from schedopt.core.programs.pytorch.importer import graph_of
-from schedopt.core.programs.pytorch.measure import measure_orders
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.programs.pytorch.run import ARGUMENTS, digests, function_of, held_bytes
-from schedopt.core.solve.solve import solve
+from schedopt.core.programs.pytorch.run import digests, function_of
 
 TIMES = {"microseconds": 5.0, "runs": [4.0, 5.0, 6.0], "page_faults": 0.0, "kept_microseconds": 5.0}
-ROUNDS = (PROGRAM_ORDER, "good.json", "bad.json", "good.json", "bad.json", PROGRAM_ORDER)
-"""Each round begins with another order."""
 
 
 def digests_of_code(run, arguments, grad):
@@ -29,47 +22,10 @@ def digests_of_code(run, arguments, grad):
         return digests(run(*arguments), arguments)
 
 
-@pytest.fixture(scope="module")
-def program():
-    return program_of(*torch_models.branches_in_training(), "sgd", name="branches")
-
-
 def test_a_measurement_sums_up_its_runs():
     row = Measurement("s.json", 99, (100, 90), (3.0, 7.0, 4.0), True)
     assert (row.measured_peak, row.median_microseconds) == (100, 4.0)
     assert row.error == pytest.approx(-0.01)
-
-
-def test_each_order_is_run_and_compared_with_program_order(program, monkeypatch):
-    """What one process says of another order's results decides `is_equal`; each run starts from the same values."""
-    graph = graph_of(program)
-    order = solve(Problem(graph), "lpmf").schedule.op_order().tolist()
-    seen = []
-
-    def run(module, question, about):
-        assert (module, question["threads"]) == ("pytorch.run", torch.get_num_threads())
-        name, label = about.split(", ")
-        assert name == program.name
-        module = function_of(Path(question["path"]).read_text())
-        arguments, grad = torch.load(Path(question["path"]).parent / ARGUMENTS, weights_only=False)
-        found = digests_of_code(module, arguments, grad)
-        seen.append((label, question["device"], grad, held_bytes(arguments)))
-        if label == "bad.json":
-            found.append("wrong")
-        return {"peak": 1000 + len(seen), "digests": found, **TIMES}
-
-    monkeypatch.setattr(torch_measure, "ask", run)
-    notes = []
-    rows = measure_orders(program, graph, {"good.json": order, "bad.json": order}, 2, "cpu", notes.append)
-    held = held_bytes(program.arguments)
-    assert seen == [(label, "cpu", True, held) for label in ROUNDS]
-    assert [(row.order, row.is_equal) for row in rows] == [
-        (PROGRAM_ORDER, True),
-        ("good.json", True),
-        ("bad.json", False),
-    ]
-    assert rows[1].measured_peaks == (1002, 1004)
-    assert rows[1].predicted_peak == rows[2].predicted_peak < rows[0].predicted_peak
 
 
 def test_ops_without_tensors_run_in_the_other_process_too():
@@ -98,12 +54,12 @@ def test_arguments_that_nobody_reads_are_counted_on_both_sides(monkeypatch):
             self.spare = torch.nn.Parameter(torch.ones(1000))
 
     program = program_of(Unread().eval(), torch.ones(1, 2))
-    graph = graph_of(program)
-    answer = {"peak": 0, "digests": [], **TIMES}
-    monkeypatch.setattr(torch_measure, "ask", lambda *_: answer)
+    monkeypatch.setattr(torch_runtime, "load_program", lambda *_: program)
+    monkeypatch.setattr(runtime, "ask", lambda *_: {"peak": 0, "digests": [], **TIMES})
     notes = []
-    (row,) = measure_orders(program, graph, {}, 1, "cpu", notes.append)
-    assert row.predicted_peak == 4000 + 2 * 4 + 4 * 4 + 2 * 4 + 2 * 4
+    unread = torch_runtime.TorchRuntime("net:unread", ImportOptions(), notes.append)
+    (row,) = unread.measure(unread.graph("roofline", notes.append), {}, 1, notes.append)
+    assert row.predicted_peak == row.measured_peak + 2 * 4 == 4000 + 2 * 4 + 4 * 4 + 2 * 4 + 2 * 4
     assert any("3.91 KiB" in note for note in notes)
 
 

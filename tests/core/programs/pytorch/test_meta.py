@@ -8,10 +8,11 @@ from models import torch_models
 from models.seeds import mostly_slow
 from models.torch_programs import MODELS, build
 from schedopt.core.base.errors import ProgramError
+from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Observer, apply, measure
-from schedopt.core.programs.pytorch.equality import check_equal
-from schedopt.core.programs.pytorch.importer import graph_of, read
+from schedopt.core.programs.pytorch.equality import check_module
+from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from torch import nn
 
@@ -102,7 +103,7 @@ def test_nothing_without_data_is_run(tmp_path):
     program = program_of(model, inputs)
     graph = graph_of(program)
     with pytest.raises(ProgramError, match=f"^Branches{NO_DATA}$"):
-        check_equal(program, program.module, program.arguments)
+        check_module(program, program.module)
 
     name, written = "models.torch_models:branches_without_data", tmp_path / "written.pt2"
     schedule = schedopt.solve(graph, evaluations=5)
@@ -119,10 +120,10 @@ def test_nothing_without_data_is_run(tmp_path):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
 def test_a_plan_for_cuda_where_there_is_none_needs_no_data_and_says_so():
     model, notes = "models.torch_models:branches", []
-    graph = read(model, ImportOptions(device="cuda"), notes.append)
-    assert graph == read(model, ImportOptions(), print)
+    graph = read_model(model, ImportOptions(device="cuda"), notes.append)
+    assert graph == read_model(model, ImportOptions(), print)
     assert [note for note in notes if "there is no CUDA device here" in note and "the ops of the CPU" in note]
     with pytest.raises(ProgramError, match=NO_DATA):
-        read(model, ImportOptions(device="cuda", costs="measured"), print)
+        read_model(model, ImportOptions(device="cuda", costs="measured"), print)
     with pytest.raises(ProgramError, match=NO_DATA):
         measure(model, [], 1, ImportOptions(device="cuda"), Observer())

@@ -9,6 +9,7 @@ pytest.importorskip("tflite_micro")
 
 import schedopt
 import tflite
+from models.orders import random_order
 from models.tflite_models import (
     Model,
     branches,
@@ -24,29 +25,22 @@ from schedopt.core.model.verifier import verify
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.options import ImportOptions
-from schedopt.core.programs.runners import load_runner
+from schedopt.core.programs.runtime import load_runtime
 from schedopt.core.programs.schedule_order import problem_of
-from schedopt.core.programs.tflite.apply import run_bytes
 from schedopt.core.programs.tflite.costs import run_each
-from schedopt.core.programs.tflite.plan import planned
+from schedopt.core.programs.tflite.plan import Planned, planned
 from schedopt.core.programs.tflite.planner import head_of
 from schedopt.core.programs.tflite.program import parse_program
 from schedopt.core.programs.tflite.run import run_file
-
-
-@pytest.fixture
-def fresh_processes():
-    """Say that a test runs each model in a process of its own, as everyone does."""
+from schedopt.core.programs.tflite.runtime import run_bytes
 
 
 @pytest.fixture(autouse=True)
-def in_this_process(request, monkeypatch):
-    """Run models here, for most tests: a process of its own for each run takes most of their time."""
-    if "fresh_processes" in request.fixturenames:
-        return
+def in_this_process(monkeypatch):
+    """Run models here: a process of its own for each run takes most of the time."""
     asked = {"tflite.run": run_file, "tflite.costs": run_each}
-    for module in ("apply", "costs"):
-        name = f"schedopt.core.programs.tflite.{module}.ask"
+    for module in ("runtime", "tflite.runtime", "tflite.costs"):
+        name = f"schedopt.core.programs.{module}.ask"
         monkeypatch.setattr(name, lambda module, question, about=None, seconds=None: asked[module](**question))
 
 
@@ -69,24 +63,8 @@ def saved(folder, model, name="model.tflite"):
 
 
 def loaded(path):
-    runner = load_runner(path, ImportOptions(), lambda text: None)
-    return runner, runner.graph("roofline", lambda text: None)
-
-
-def random_order(graph, seed):
-    """Some topological order."""
-    random = np.random.default_rng(seed)
-    pointers, predecessors = graph.predecessors
-    order = []
-    while len(order) < graph.num_ops:
-        done = set(order)
-        ready = [
-            op
-            for op in range(graph.num_ops)
-            if op not in done and done.issuperset(predecessors[pointers[op] : pointers[op + 1]].tolist())
-        ]
-        order.append(int(random.choice(ready)))
-    return order
+    runtime = load_runtime(path, ImportOptions(), lambda text: None)
+    return runtime, runtime.graph("roofline", lambda text: None)
 
 
 def described(data):
@@ -116,13 +94,13 @@ def described(data):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_order_gives_the_same_bits_and_the_predicted_arena(name, tmp_path):
-    runner, graph = loaded(saved(tmp_path, MODELS[name]()))
-    scratch = runner.found(False).scratch
-    before = run_bytes(runner.program.data, "m")
-    assert head_of(runner.program, scratch) == before["head"]
+    runtime, graph = loaded(saved(tmp_path, MODELS[name]()))
+    scratch = runtime.found(False).scratch
+    before = run_bytes(runtime.program.data, "m")
+    assert head_of(runtime.program, scratch) == before["head"]
     for seed in range(2):
         order = random_order(graph, seed)
-        new = planned(runner.program, graph, order, scratch)
+        new = planned(runtime.program, graph, order, scratch)
         after = run_bytes(new.data, "m")
         assert after["digests"] == before["digests"]
         assert after["head"] == new.head
@@ -130,10 +108,10 @@ def test_every_order_gives_the_same_bits_and_the_predicted_arena(name, tmp_path)
 
 def test_only_the_order_of_the_operators_changes(tmp_path):
     path = saved(tmp_path, branches())
-    runner, graph = loaded(path)
+    runtime, graph = loaded(path)
     order = random_order(graph, 3)
-    runner.write(graph, order, str(tmp_path / "new.tflite"), lambda text: None)
-    old, new = runner.program.data, (tmp_path / "new.tflite").read_bytes()
+    runtime.write(graph, order, str(tmp_path / "new.tflite"), lambda text: None)
+    old, new = runtime.program.data, (tmp_path / "new.tflite").read_bytes()
     assert new.endswith(old)
     before, after = described(old), described(new)
     assert before[0] == after[0] and before[2:] == after[2:]
@@ -142,46 +120,32 @@ def test_only_the_order_of_the_operators_changes(tmp_path):
     assert names == [graph.op_names[op] for op in order[1:]]
 
 
-@pytest.mark.slow
-def test_a_better_order_takes_less(tmp_path, fresh_processes):
-    path = saved(tmp_path, branches())
-    notes = []
-    result = schedopt.solve(schedopt.import_model(path), seed=0)
-    assert result.status == "optimal"
-    result.save(tmp_path / "plan.json")
-    pipeline.apply(path, str(tmp_path / "plan.json"), str(tmp_path / "new.tflite"), ImportOptions(), notes.append)
-    before, after = (run_bytes((tmp_path / name).read_bytes(), name) for name in ("model.tflite", "new.tflite"))
-    assert after["head"] == result.peak_memory < before["head"]
-    assert after["tail"] == before["tail"]
-    assert f"the arena's head has {after['head']:,} bytes; offsets are in the file" in notes[-1]
-
-
 def test_applied_twice_the_old_plan_is_replaced(tmp_path):
-    runner, graph = loaded(saved(tmp_path, branches()))
-    scratch = runner.found(False).scratch
-    once = planned(runner.program, graph, random_order(graph, 1), scratch)
+    runtime, graph = loaded(saved(tmp_path, branches()))
+    scratch = runtime.found(False).scratch
+    once = planned(runtime.program, graph, random_order(graph, 1), scratch)
     program = parse_program(once.data, "once")
     (tmp_path / "once.tflite").write_bytes(once.data)
     again, graph = loaded(str(tmp_path / "once.tflite"))
     twice = planned(again.program, graph, random_order(graph, 2), again.found(False).scratch)
     assert parse_program(twice.data, "twice").offsets != program.offsets
-    assert run_bytes(twice.data, "m")["digests"] == run_bytes(runner.program.data, "m")["digests"]
+    assert run_bytes(twice.data, "m")["digests"] == run_bytes(runtime.program.data, "m")["digests"]
     metadata = tflite.Model.GetRootAsModel(twice.data, 0)
     assert metadata.MetadataLength() == 1
 
 
 def test_operators_may_run_again(tmp_path):
     path = saved(tmp_path, repeated())
-    runner, graph = loaded(path)
+    runtime, graph = loaded(path)
     names = ["inputs", "large", "first", "middle", "wide", "other", "small", "large", "second", "y"]
     order = [graph.op_names.index(name) for name in names]
     problem = problem_of(graph, order)
     verify(problem, Schedule.single_device(np.array(order)))
-    runner.write(graph, order, str(tmp_path / "again.tflite"), lambda text: None)
+    runtime.write(graph, order, str(tmp_path / "again.tflite"), lambda text: None)
     new = parse_program((tmp_path / "again.tflite").read_bytes(), "again")
     assert new.names == ["large (run 1)", *names[2:]]
     assert len(new.main.operators) == graph.num_ops
-    heads = [run_bytes(program.data, "m")["head"] for program in (runner.program, new)]
+    heads = [run_bytes(program.data, "m")["head"] for program in (runtime.program, new)]
     assert heads[1] < heads[0]
 
 
@@ -210,8 +174,8 @@ def test_fit_lets_operators_run_again(tmp_path):
 
 
 def test_several_subgraphs_get_no_offsets(tmp_path):
-    runner, graph = loaded(saved(tmp_path, control_flow()))
-    new = planned(runner.program, graph, random_order(graph, 1), runner.found(False).scratch)
+    runtime, graph = loaded(saved(tmp_path, control_flow()))
+    new = planned(runtime.program, graph, random_order(graph, 1), runtime.found(False).scratch)
     assert not new.is_offline
     assert not parse_program(new.data, "m").offsets
 
@@ -224,32 +188,23 @@ def test_a_view_lies_at_the_address_of_its_input(tmp_path):
     wide = main.apply("ADD", [source, source], [1, 64], name="wide")
     view = main.apply("RESHAPE", [wide, shape], [8, 8], name="view")
     main.outputs = [main.apply("ADD", [view, view], [8, 8], name="y")]
-    runner, graph = loaded(saved(tmp_path, model))
-    new = planned(runner.program, graph, range(graph.num_ops), {})
+    runtime, graph = loaded(saved(tmp_path, model))
+    new = planned(runtime.program, graph, range(graph.num_ops), {})
     offsets = parse_program(new.data, "m").offsets
     assert offsets[wide] == offsets[view]
-    assert run_bytes(new.data, "m")["digests"] == run_bytes(runner.program.data, "m")["digests"]
-
-
-def test_what_is_no_order_is_refused(tmp_path):
-    runner, graph = loaded(saved(tmp_path, branches()))
-    target = tmp_path / "new.tflite"
-    for order in (list(range(graph.num_ops))[::-1], [0, 1, 2]):
-        with pytest.raises(ScheduleError):
-            runner.write(graph, order, str(target), lambda text: None)
-    assert not target.exists()
+    assert run_bytes(new.data, "m")["digests"] == run_bytes(runtime.program.data, "m")["digests"]
 
 
 def test_results_that_differ_are_refused(tmp_path, monkeypatch):
-    runner, graph = loaded(saved(tmp_path, branches()))
+    runtime, graph = loaded(saved(tmp_path, branches()))
     other = branches(width=32).build()  # other results, and another arena
 
     def wrong(*arguments):
-        return planned(*arguments).__class__(other, 0, True)
+        return Planned(other, run_bytes(other, "m")["head"], True)
 
-    monkeypatch.setattr("schedopt.core.programs.tflite.apply.planned", wrong)
-    with pytest.raises(ScheduleError, match="output 0 would differ"):
-        runner.write(graph, list(range(graph.num_ops)), str(tmp_path / "new.tflite"), lambda text: None)
+    monkeypatch.setattr("schedopt.core.programs.tflite.runtime.planned", wrong)
+    with pytest.raises(ScheduleError, match="output 0 of run 0 would not be bitwise"):
+        runtime.write(graph, list(range(graph.num_ops)), str(tmp_path / "new.tflite"), lambda text: None)
     assert not (tmp_path / "new.tflite").exists()
 
 
@@ -259,11 +214,11 @@ def test_what_the_runtime_refuses_is_not_written(tmp_path):
     source = main.input([1, 4], "UINT8")
     main.outputs = [main.apply("CONCATENATION", [source, source], [1, 8], "UINT8", name="y", Axis=1)]
     notes = []
-    runner = load_runner(saved(tmp_path, model), ImportOptions(), notes.append)
-    graph = runner.graph("roofline", notes.append)
+    runtime = load_runtime(saved(tmp_path, model), ImportOptions(), notes.append)
+    graph = runtime.graph("roofline", notes.append)
     assert any("tflite-micro" in note and "scratch buffers" in note for note in notes)
     with pytest.raises(ProgramError, match="tflite-micro"):
-        runner.write(graph, [0, 1], str(tmp_path / "new.tflite"), notes.append)
+        runtime.write(graph, [0, 1], str(tmp_path / "new.tflite"), notes.append)
     assert not (tmp_path / "new.tflite").exists()
 
 

@@ -27,7 +27,7 @@ def test_lazy_chromosomes_are_priced_as_they_decode(seed, task, limit):
         schedule = chromosomes.decode(keys)
         simulation = simulate(problem, schedule)
         verify(problem, schedule, runtime=simulation.runtime, enforce_limit=False)
-        assert tuple(row) == problem.fitness(simulation.peak, simulation.runtime)
+        assert tuple(row) == problem.fitness([simulation.peak], simulation.runtime)
 
 
 def test_bottom_levels_are_longest_paths():

@@ -10,11 +10,10 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.placements import annealing
+from schedopt.core.solvers.placements import annealing, list_schedulers
 from schedopt.core.solvers.placements import list_schedule as list_schedule_module
 from schedopt.core.solvers.placements.lazy_keys import bottom_levels
 from schedopt.core.solvers.placements.list_schedule import list_schedule
-from schedopt.core.solvers.placements.list_schedulers import heft
 
 
 def fan(width):
@@ -79,6 +78,6 @@ def test_list_schedulers_stop():
     problem = Problem(fan(10), "runtime", 2)
     search = Search(problem)
     search.interrupt.set()
-    heft(search, None)
+    list_schedulers.solve(search, list_schedulers.Parameters())
     assert search.best is None  # the run then offers the input order
     assert list_schedule(problem, search.must_stop) is None

@@ -84,7 +84,7 @@ def test_more_evaluations_are_never_worse(seed):
     prices = []
     for evaluations in (1, 20, 200, 2000):
         simulation = simulate(problem, solve(problem, "local-search", evaluations=evaluations, seed=seed).schedule)
-        prices.append(problem.fitness(simulation.peak, simulation.runtime))
+        prices.append(problem.fitness([simulation.peak], simulation.runtime))
     assert prices == sorted(prices, reverse=True)
     assert prices[-1] < prices[0]
 

@@ -30,7 +30,7 @@ def test_every_optimum_of_small_graphs_is_found(seed, task):
     excess, value = naive.best_schedule(plain, devices, task, np.inf if limit is None else limit, **costs)
     problem = Problem(graph, task, devices, limit, None if np.isinf(bandwidth) else bandwidth, latency)
     result = solve(problem, "step-search:hot=0.1", evaluations=5000, seed=seed)
-    found = problem.fitness(result.simulation.peak, result.simulation.runtime)
+    found = problem.fitness([result.simulation.peak], result.simulation.runtime)
     assert found[0] == excess, "what cannot be kept is exceeded as little as can be"
     if not excess:
         assert found[1] == pytest.approx(value), "the optimum is among the plans that moves lead to"

@@ -1,0 +1,84 @@
+"""PyTorch programs: written as exported programs, and run with PyTorch's allocator."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...files.atomic import write_atomically
+from ...graph.graph import CostGraph
+from ..runtime import Note, Runtime
+from .apply import arguments_of, export_in_order, reorder
+from .costs import measured_costs
+from .equality import results_of
+from .importer import graph_of
+from .program import load_program
+from .run import ARGUMENTS, held_bytes
+from .tracing import foreign_code, silent
+from .without_data import refuse_without_data
+
+
+class TorchRuntime(Runtime[bytes]):
+    """A `.pt2` file, or what `module:function` returns; a version of it is the content of a `.pt2` file.
+
+    A forward program is called as the model is. A training step takes and updates what `TorchProgram.arguments` lists
+    (parameters, buffers, inputs, optimizer state, which the file holds as its example inputs) and returns the loss.
+    """
+
+    runs = "pytorch.run"
+
+    def load(self, note: Note) -> None:
+        """Export or trace the program."""
+        options = self.options
+        self.program = load_program(self.model, options.training, options.plain_shapes, note, options.device)
+
+    def graph(self, costs: str, note: Note) -> CostGraph:
+        """Return the program's graph; see `graph_of`."""
+        measured = measured_costs(self.program, self.options.device) if costs == "measured" else None
+        return graph_of(self.program, self.roofline, measured, note)
+
+    def reordered(self, graph: CostGraph, order: Sequence[int]) -> bytes:
+        """Save the program as an exported program with its ops in another order."""
+        refuse_without_data(self.program.name, self.program.arguments)
+        exported, file = export_in_order(self.program, graph, order), io.BytesIO()
+        with self._saving():
+            torch.export.save(exported, file)
+        return file.getvalue()
+
+    def results(self, version: bytes | None) -> dict[str, str]:
+        """Run the program, or the one in a file, on its own arguments, which stay as they are."""
+        if version is None:
+            return results_of(self.program, self.program.module, self.program.arguments)
+        with self._saving():
+            loaded = torch.export.load(io.BytesIO(version))
+        return results_of(self.program, loaded.graph_module, arguments_of(loaded))
+
+    def save(self, version: bytes, output: str, note: Note) -> None:
+        """Write a `.pt2` file."""
+        write_atomically(output, version)
+        if self.options.training != "none":
+            note(f"{output}: a training step; its inputs are {len(self.program.arguments)} tensors, parameters first")
+
+    def question(self, graph: CostGraph, order: Sequence[int] | None, file: Path) -> dict[str, Any]:
+        """Write the code of an order, and once the arguments beside it."""
+        program = self.program
+        refuse_without_data(program.name, program.arguments)
+        if not (arguments := file.with_name(ARGUMENTS)).exists():
+            torch.save((program.arguments, program.training != "none"), arguments)
+        ops = graph.input_order.tolist() if order is None else order
+        file.write_text(reorder(program, graph, ops).code, encoding="utf-8")
+        return {"path": str(file), "device": self.options.device, "threads": torch.get_num_threads()}
+
+    def held(self, graph: CostGraph) -> int:
+        """Return the bytes of all arguments, also of those that no op reads."""
+        return held_bytes(self.program.arguments)
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        with foreign_code(self.model, "PyTorch cannot save the program in a .pt2 file"), silent():
+            yield

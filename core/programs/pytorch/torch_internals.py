@@ -1,0 +1,155 @@
+"""Private names of PyTorch that tracing, recording and running a program use, in one place for the next version.
+
+Where one is missing, PyTorch programs and `schedopt.optimize` are refused in one sentence that names it; graph files,
+methods and training need none. The names that `torch.compile` needs are in `dynamo_internals` and `inductor_internals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.amp.grad_scaler import GradScaler
+
+from ...base.errors import ProgramError
+
+TESTED = "2.6 to 2.15"
+"""Versions of PyTorch that have all names that are needed."""
+
+
+@contextmanager
+def needed_by(what: str) -> Iterator[None]:
+    """Turn the error of a missing private name into a `ProgramError` that names it."""
+    try:
+        yield
+    except (ImportError, AttributeError) as error:
+        raise ProgramError(
+            f"{what} cannot run with PyTorch {torch.__version__}: {error}; install a version from {TESTED}"
+        ) from error
+
+
+with needed_by("PyTorch programs"):
+    from torch._ops import HigherOrderOperator, OpOverload
+
+    """An op as a node calls it, and an op that runs graphs of its own, which no list of ops stands for."""
+    from torch.utils import _pytree as pytree
+
+    """Nests of arguments and results."""
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        FakeTensor,
+        FakeTensorMode,
+        UnsupportedOperatorException,
+    )
+
+    """Tensors without data, to trace a model and to know sizes; errors of ops that have none."""
+    VALUE_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
+    """Errors of ops whose sizes depend on values."""
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+
+    """The tracer of the ATen ops that a function calls."""
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, free_unbacked_symbols
+
+    """Sizes as symbols, and sizes that depend on values."""
+    from torch._export.verifier import TrainingIRVerifier
+
+    """The rules of a program that writes to its arguments, to save one in another order."""
+    from torch.fx.graph import _custom_builtins as custom_builtins
+
+    """Names in generated code, to run it in another process."""
+    from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+    from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
+
+    """A mode that sees each op of a step, to record it, and that is off while recorded ops run."""
+    disable_autocast = torch._C._DisableAutocast  # type: ignore[attr-defined]
+    """Recorded ops run without autocast, which has cast their arguments already."""
+    make_wrapper_subclass = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+    set_conj, set_neg = torch._C._set_conj, torch._C._set_neg  # type: ignore[attr-defined]
+    no_torch_function = torch._C._disabled_torch_function_impl
+    """A tensor without memory, for the result of a recorded op."""
+    neg_view = torch._neg_view
+    """A view that is negated when read, to copy one."""
+    current_graph_task_id = torch._C._current_graph_task_id
+    current_autograd_node = torch._C._current_autograd_node
+    next_sequence_number = torch._C._autograd._get_sequence_nr
+    """The running backward pass and its op, to find the source line of the op's forward pass by its number."""
+    MODULE_CALL = nn.Module._call_impl.__code__
+    """The code that calls a module, to find the module on the stack."""
+    ASSERT_METADATA = torch.ops.aten._assert_tensor_metadata.default
+    """A check that tracing has made already."""
+    SAME_FLOPS = {
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (
+            torch.ops.aten._scaled_dot_product_flash_attention
+        ),
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+            torch.ops.aten._scaled_dot_product_flash_attention_backward
+        ),
+    }
+    """The CPU's attention does the FLOPs of the one that PyTorch counts."""
+    MODULES = "_modules"
+    REGISTRIES = ("_parameters", "_buffers", MODULES)
+    NON_PERSISTENT = "_non_persistent_buffers_set"
+    CALL_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    STATE_HOOKS = (
+        *("_state_dict_hooks", "_state_dict_pre_hooks"),
+        *("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
+    )
+    """Attributes of a module: guards compare registries and hooks; an optimized model shares them with its model."""
+    SCALER_STEP = "_maybe_opt_step"
+    """The method of a gradient scaler that skips a step with infinite gradients; a rehearsal replaces it."""
+    for owner, names in (
+        (nn.Module(), (*REGISTRIES, NON_PERSISTENT, *CALL_HOOKS, *STATE_HOOKS)),
+        (GradScaler, (SCALER_STEP,)),
+        (torch.UntypedStorage, ("_cdata",)),
+        (torch.Tensor, ("_version", "_use_count")),
+        (torch._C._autograd, ("_unsafe_set_version_counter",)),
+        (torch.autograd.graph.Node, ("_sequence_nr",)),
+        (torch.ops.aten.add.Tensor, ("_schema",)),
+        (fx.Node, ("_rename",)),
+    ):
+        for name in names:
+            getattr(owner, name)
+
+
+def storage_id(storage: torch.UntypedStorage) -> int:
+    """Return the identity of a storage among those that are alive; two Python objects may stand for one storage."""
+    return int(storage._cdata)
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """Return the identity of a tensor's storage: tensors share memory where it is equal."""
+    return storage_id(tensor.untyped_storage())
+
+
+def write_count(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was written to, as autograd counts it, so that a rehearsal leaves no trace."""
+    return tensor._version
+
+
+def set_write_count(tensor: torch.Tensor, count: int) -> None:
+    """Put the count of writes back."""
+    torch._C._autograd._unsafe_set_version_counter((tensor,), (count,))  # type: ignore[attr-defined]
+
+
+def is_held_by_python_alone(tensor: torch.Tensor) -> bool:
+    """Whether nothing in PyTorch, such as autograd, refers to a tensor, so that it can become another."""
+    return bool(tensor._use_count() == 1)  # type: ignore[attr-defined]
+
+
+def sequence_number(node: Any) -> int:
+    """Return the number that an op of autograd got in the forward pass."""
+    return int(node._sequence_nr())
+
+
+def schema_of(op: Any) -> Any:
+    """Return the arguments and results of an op, and which of them it writes to."""
+    return op._schema
+
+
+def rename_node(node: fx.Node, name: str) -> None:
+    """Rename a node; a taken name gets a number."""
+    node._rename(name)

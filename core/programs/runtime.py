@@ -1,0 +1,224 @@
+"""Runtimes: programs that run in any order of their ops, and all that their frameworks have in common."""
+
+from __future__ import annotations
+
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from ..base.errors import ScheduleError, UsageError
+from ..base.units import format_bytes
+from ..files.atomic import check_writable
+from ..graph.graph import CostGraph
+from ..model.simulator import simulate
+from ..model.unrolled import repeated_ops
+from ..problem.schedule import Schedule
+from .fresh_process import ask
+from .importers import IMPORTERS, Importer, check_options, kind_by_name, load
+from .measurement import PROGRAM_ORDER, Measurement, OnRun, measurement, run_rounds
+from .options import ImportOptions
+from .roofline import Roofline
+from .schedule_order import check_order, problem_of
+
+Note = Callable[[str], None]
+Version = TypeVar("Version")
+"""A program in another order, as its framework has it."""
+
+
+class Runtime(ABC, Generic[Version]):
+    """A program, loaded once by the framework that runs it: imported, written in another order, measured.
+
+    Parameters
+    ----------
+    model
+        A file, or `module:function`.
+    options
+        As it is imported.
+    note
+        Called with each remark worth showing.
+
+    Raises
+    ------
+    FormatError, ProgramError, UsageError
+        If it cannot be loaded.
+    """
+
+    runs: ClassVar[str]
+    """The module of `core.programs` that runs the program once, in a process of its own; see `fresh_process.ask`."""
+
+    def __init__(self, model: str, options: ImportOptions, note: Note) -> None:
+        self.model, self.options = model, options
+        self.roofline = Roofline(options.flops, options.memory_bandwidth)
+        self.load(note)
+
+    @abstractmethod
+    def load(self, note: Note) -> None:
+        """Read the program."""
+
+    @abstractmethod
+    def graph(self, costs: str, note: Note) -> CostGraph:
+        """Return the program's graph, with `costs` as in `ImportOptions`."""
+
+    @abstractmethod
+    def reordered(self, graph: CostGraph, order: Sequence[int]) -> Version:
+        """Return the program in an order of its graph's ops, in which some may run several times."""
+
+    @abstractmethod
+    def results(self, version: Version | None) -> dict[str, str]:
+        """Run a version, or the program as it is, on fixed inputs; return a digest by the name of each result."""
+
+    @abstractmethod
+    def save(self, version: Version, output: str, note: Note) -> None:
+        """Write a version to a file."""
+
+    @abstractmethod
+    def question(self, graph: CostGraph, order: Sequence[int] | None, file: Path) -> dict[str, Any]:
+        """Return what `runs` is asked for a run in an order, or in program order; `file` is free to be written.
+
+        It answers with `peak`, the bytes held at most beside those of `held`; `digests` of the results; and what
+        `timing.time_runs` tells.
+        """
+
+    def held(self, graph: CostGraph) -> int:
+        """Return the bytes that the caller holds throughout: parameters, buffers, inputs."""
+        return int(graph.persistent.sum())
+
+    def predicted(self, graph: CostGraph, order: Sequence[int] | None) -> tuple[int, float]:
+        """Return the bytes that an order holds at most beside those of `held`, and its microseconds."""
+        ops = np.asarray(graph.input_order if order is None else order)
+        cost = simulate(problem_of(graph, ops.tolist()), Schedule.single_device(ops))
+        return cost.peak - int(graph.persistent.sum()), cost.runtime
+
+    def reason(self) -> str:
+        """Return why results may differ, to end a sentence; empty where nothing is known."""
+        return ""
+
+    def remark(self, reports: Mapping[str, Sequence[Mapping[str, Any]]], note: Note) -> None:
+        """Say what is worth knowing of the runs of each order."""
+
+    def check(self, graph: CostGraph, order: Sequence[int]) -> None:
+        """Raise `ScheduleError` unless this is an order of the program; `UsageError` if ops run again and may not."""
+        if again := repeated_ops(graph, order):
+            runs_again = f"op {graph.op_label(again[0])} runs again in this schedule"
+            check_repeats(self.model, f"{runs_again}; solve without --recompute")
+        check_order(graph, order)
+
+    def write(self, graph: CostGraph, order: Sequence[int], output: str, note: Note) -> None:
+        """Write the program in an order of its graph's ops, after a run that gave bitwise equal results.
+
+        Raises
+        ------
+        ScheduleError
+            If this is no order of the program, or its results would differ; then nothing is written.
+        """
+        self.check(graph, order)
+        version = self.reordered(graph, order)
+        check_equal(self.model, self.results(None), self.results(version), self.reason())
+        self.save(version, output, note)
+
+    def measure(
+        self,
+        graph: CostGraph,
+        orders: Mapping[str, Sequence[int]],
+        repeats: int,
+        note: Note,
+        on_run: OnRun = lambda number, total, order: None,
+    ) -> list[Measurement]:
+        """Run the program in program order and in `orders` of its graph, which has measured costs.
+
+        Parameters
+        ----------
+        graph, orders
+            The graph, and orders of its ops by name.
+        repeats
+            Rounds; in each every order runs once, in a process of its own.
+        note, on_run
+            Called with each remark worth showing; told before each run.
+
+        Returns
+        -------
+        list
+            Program order first, then the others; only what ran if Ctrl-C ended it.
+
+        Raises
+        ------
+        ProgramError
+            If a run fails.
+        """
+        every: dict[str, Sequence[int] | None] = {PROGRAM_ORDER: None, **orders}
+        with tempfile.TemporaryDirectory(prefix="schedopt-") as folder:
+            questions = {
+                label: self.question(graph, order, Path(folder) / str(number))
+                for number, (label, order) in enumerate(every.items())
+            }
+            held = self.held(graph)
+            if unread := held - int(graph.persistent.sum()):
+                what = f"{format_bytes(unread)} of parameters, buffers and inputs"
+                note(f"{self.model}: {what} that no op reads are held too")
+
+            def run_once(label: str) -> Any:
+                return ask(self.runs, questions[label], f"{self.model}, {label}")
+
+            reports = run_rounds(run_once, list(every), repeats, on_run)
+        self.remark(reports, note)
+        expected = reports[PROGRAM_ORDER][0]["digests"]
+        return [
+            measurement(label, self.predicted(graph, every[label]), rounds, held, expected)
+            for label, rounds in reports.items()
+            if rounds
+        ]
+
+
+def check_equal(name: str, expected: Mapping[str, str], found: Mapping[str, str], reason: str = "") -> None:
+    """Raise `ScheduleError` if the digest of a result differs; the message names the result."""
+    for result, digest in expected.items():
+        if found[result] != digest:
+            raise ScheduleError(f"{name}: {result} would not be bitwise what it is in program order{reason}")
+
+
+def runtime_kind(model: str) -> Importer:
+    """Return the kind of a model by its name; raise `UsageError` if such models cannot be run."""
+    importer = IMPORTERS.get(kind_by_name(model) or "")
+    if importer is None or not importer.suffix:
+        raise UsageError(
+            f"{model}: not a program that can be run; name an .onnx, .tflite or .pt2 file or module:function"
+        )
+    return importer
+
+
+def repeats_ops(model: str) -> bool:
+    """Whether ops of a model may run again in what is written."""
+    return runtime_kind(model).repeats_ops
+
+
+def check_repeats(model: str, remedy: str) -> None:
+    """Raise `UsageError` if ops of a model may not run again in what is written."""
+    if not repeats_ops(model):
+        raise UsageError(f"{model}: {runtime_kind(model).what} runs each node once; {remedy}")
+
+
+def load_runtime(model: str, options: ImportOptions, note: Note) -> Runtime[Any]:
+    """Load a program; raise `UsageError` if it cannot be run or has no use for an option, or as `Runtime`."""
+    kind = runtime_kind(model)
+    check_options(model, options)
+    runtime: Runtime[Any] = load(kind.entry)(model, options, note)
+    return runtime
+
+
+def check_output(model: str, output: str, *, overwrite: bool = False) -> None:
+    """Raise an error before the work if a model could not be written here, or is here itself."""
+    kind = runtime_kind(model)
+    if not output.endswith(kind.suffix):
+        raise UsageError(f"{output}: {kind.what} is written to a file whose name must end in {kind.suffix}")
+    if not overwrite and _is_same(Path(output), Path(model)):
+        raise UsageError(f"{output}: is the model itself; name another file, or write over it by --overwrite")
+    check_writable(output)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two paths are one file, by links of any kind."""
+    return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))

@@ -1,0 +1,124 @@
+"""TFLite programs: written as TFLite files, and run by TensorFlow Lite for Microcontrollers in one arena."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import ScheduleError
+from ...files.atomic import write_atomically
+from ...graph.graph import CostGraph
+from ..fresh_process import ask
+from ..runtime import Note, Runtime
+from .costs import Costs, measured_costs
+from .importer import graph_of, note_unknown
+from .plan import Planned, planned
+from .planner import Scratch, head_of
+from .program import load_program
+
+
+class TfliteRuntime(Runtime[Planned]):
+    """A TFLite file; a version of it has its operators in another order, and the offsets of its tensors.
+
+    Memory is the head of the arena, and the variable tensors in its tail; what is predicted is where the planner of
+    TensorFlow Lite for Microcontrollers puts the last byte, and these.
+    """
+
+    runs = "tflite.run"
+
+    def load(self, note: Note) -> None:
+        """Read the file."""
+        self.program = load_program(self.model)
+        self._costs: dict[bool, Costs] = {}
+        self._planned: dict[tuple[int, ...], Planned] = {}
+
+    def graph(self, costs: str, note: Note) -> CostGraph:
+        """Return the program's graph; see `graph_of`."""
+        found = self.found(costs == "measured")
+        note_unknown(self.program, found, note)
+        return graph_of(self.program, found, self.roofline)
+
+    def reordered(self, graph: CostGraph, order: Sequence[int]) -> Planned:
+        """Plan the arena of an order; each is planned once."""
+        key = tuple(order)
+        if key not in self._planned:
+            self._planned[key] = planned(self.program, graph, key, self.scratch)
+        return self._planned[key]
+
+    def results(self, version: Planned | None) -> dict[str, str]:
+        """Run the file, or a version of it, on random inputs, several times over; its arena must be the planned one."""
+        report = run_bytes(self.program.data if version is None else version.data, self.model)
+        if version is not None and report["head"] != version.head:
+            raise ScheduleError(
+                f"{self.model}: the arena's head would be {report['head']:,} bytes, not {version.head:,} as planned"
+            )
+        outputs = len(self.program.main.outputs)
+        return {f"output {at % outputs} of run {at // outputs}": found for at, found in enumerate(report["digests"])}
+
+    def save(self, version: Planned, output: str, note: Note) -> None:
+        """Write a TFLite file."""
+        write_atomically(output, version.data)
+        where = "offsets are in the file" if version.is_offline else "the runtime's own planner finds the places"
+        note(f"{output}: the arena's head has {version.head:,} bytes; {where}")
+
+    def question(self, graph: CostGraph, order: Sequence[int] | None, file: Path) -> dict[str, Any]:
+        """Write a version, or the program as its file is."""
+        file.write_bytes(self.program.data if order is None else self.reordered(graph, order).data)
+        return {"path": str(file), "times": True}
+
+    def predicted(self, graph: CostGraph, order: Sequence[int] | None) -> tuple[int, float]:
+        """Return the bytes of the arena's head, and microseconds."""
+        return self._head(graph, order), super().predicted(graph, order)[1]
+
+    def remark(self, reports: Mapping[str, Sequence[Mapping[str, Any]]], note: Note) -> None:
+        """Say what the arena of each order is made of."""
+        for label, rounds in reports.items():
+            if rounds:
+                head, tail = rounds[0]["head"], rounds[0]["tail"]
+                note(
+                    f"arena of {label}: {head + tail:,} bytes; the head (tensors, scratch buffers) has {head:,}, the "
+                    f"tail {tail:,} here, where pointers have 64 bits"
+                )
+
+    @property
+    def scratch(self) -> Scratch:
+        """The scratch buffers of the operators; none are known where the model does not run here."""
+        return self.found(False).scratch
+
+    @property
+    def tail(self) -> int:
+        """Bytes that the runtime keeps beside tensors, on this machine; 0 where the model does not run here."""
+        return self.found(False).tail or 0
+
+    def arena(self, graph: CostGraph, order: Sequence[int] | None = None) -> int:
+        """Return the bytes of the whole arena, in the order of the file or in one of the graph's ops.
+
+        Its tail is that of a run, since it depends a little on the order; there is none if the model does not run here.
+        """
+        if order is None:
+            return self._head(graph, None) + self.tail
+        self.check(graph, order)
+        runs_here = self.found(False).head is not None
+        return self._head(graph, order) + (
+            run_bytes(self.reordered(graph, order).data, self.model)["tail"] if runs_here else 0
+        )
+
+    def found(self, times: bool) -> Costs:
+        """Return what running the operators shows, with their times or not; they are run once."""
+        known = self._costs.get(True) or self._costs.get(times)
+        if known is None:
+            known = self._costs[times] = measured_costs(self.program, times)
+        return known
+
+    def _head(self, graph: CostGraph, order: Sequence[int] | None) -> int:
+        return head_of(self.program, self.scratch) if order is None else self.reordered(graph, order).head
+
+
+def run_bytes(data: bytes, about: str) -> Any:
+    """Run a file's bytes in a process of its own, untimed; `about` is what errors call it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.tflite"
+        path.write_bytes(data)
+        return ask("tflite.run", {"path": str(path), "times": False}, about)

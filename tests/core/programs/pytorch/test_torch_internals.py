@@ -1,0 +1,73 @@
+"""Private names of PyTorch: in which files they are, and what is said where one is missing."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from schedopt.core.base.errors import ProgramError
+from schedopt.core.programs.pytorch.torch_internals import needed_by
+
+ROOM = Path(__file__).parents[4] / "core" / "programs" / "pytorch"
+FILES = [path for path in sorted(ROOM.glob("*.py")) if not path.name.endswith("_internals.py")]
+OWN = {"_replace", "_asdict", "_getframe"}
+"""Public names, in spite of the underscore."""
+
+
+def is_private(name):
+    return re.match(r"_[^_]", name) is not None or name in ("experimental", "functorch")
+
+
+def private_names(tree):
+    """Yield the private names of torch: of its modules, and of attributes that this code defines nowhere."""
+    own = OWN | {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [alias.name for alias in node.names]
+            if isinstance(node, ast.ImportFrom):
+                modules = [] if node.level else [f"{node.module}.{name}" for name in modules]
+            yield from (name for name in modules if name.startswith("torch.") and any(map(is_private, name.split("."))))
+        elif isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in own:
+            root = node.value
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            if not (isinstance(root, ast.Name) and root.id in ("self", "cls")):
+                yield node.attr
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_private_names_are_in_the_files_of_internals(path):
+    assert list(private_names(ast.parse(path.read_text()))) == []
+
+
+def test_private_names_are_found():
+    code = "from torch.utils import _pytree\nimport torch._dynamo\nfrom torch.fx.experimental import x\ntensor._version"
+    found = ["torch.utils._pytree", "torch._dynamo", "torch.fx.experimental.x", "_version"]
+    assert sorted(private_names(ast.parse(code))) == sorted(found)
+
+
+def test_a_name_that_is_missing_is_one_sentence():
+    said = r"^PyTorch programs cannot run with PyTorch 2\..*'_gone'.*; install a version from"
+    with pytest.raises(ProgramError, match=said), needed_by("PyTorch programs"):
+        from torch.utils import _gone  # noqa: F401
+
+
+MISSING = """
+import sys, torch
+del torch._C._set_conj
+sys.argv = ["schedopt", "import", "four_branches:model", "--output", "unwritten.pb"]
+from schedopt.cli.start import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_command_on_a_version_without_a_name_ends_in_one_sentence(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", MISSING], cwd=ROOM.parents[2] / "examples", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert re.match(r"error: PyTorch programs cannot run with PyTorch \S+: .*_set_conj.*\n$", done.stderr)

@@ -55,21 +55,7 @@ class Precedences:
         self.flows = 0
 
     def tighten(self, target: int, stop: Callable[[], bool]) -> Verdict:
-        """Start again from the graph's own precedences, and find more until there are none.
-
-        Parameters
-        ----------
-        target
-            Bytes that the peak must not exceed.
-        stop
-            Asked now and then.
-
-        Returns
-        -------
-        str
-            `impossible` if no order has such a peak, `closed` if nothing more was found, `stopped` if `stop`
-            said so: what was found holds, but there may be more.
-        """
+        """Start again from the graph's own precedences, and find more until there are none."""
         known = self.given()
         self._found = known.before
         return self.propagate(known, target, stop)

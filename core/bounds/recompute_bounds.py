@@ -252,22 +252,7 @@ def _network(
 def recompute_bound(
     problem: Problem, order: NDArray[Any], memory: IntArray, *, stop: Callable[[], bool] = lambda: False
 ) -> float:
-    """Return the bound of the task over the first runs of the ops that take most in a known order.
-
-    Parameters
-    ----------
-    problem
-        With `recompute`: the least microseconds under its memory limit, or the least bytes under that of its runtime.
-    order, memory
-        A known order, shape `(ops,)`, and its bytes at each step: where they fit, nothing has to run again.
-    stop
-        Asked before each op.
-
-    Returns
-    -------
-    float
-        Microseconds of all runs or bytes of the peak; infinite where the memory limit is proven out of reach.
-    """
+    """Return the bound of the task over the first runs of the ops that take most in a known order."""
     least, limit = memory_bound(problem), problem.memory_limit
     if limit is not None and least > limit:
         return math.inf

@@ -21,17 +21,6 @@ def stretch_of(
 
     Op 0 of the stretch is virtual: it comes before all others and holds what earlier ops hand over. Op `i` is
     `order[first + i - 1]`. Buffers that later ops use, or that are final, stay to its end.
-
-    Parameters
-    ----------
-    b
-        The whole graph's buffers.
-    order, place, memory
-        The order, shape `(ops,)`, its inverse, and the bytes that each step takes.
-    first, last
-        The stretch of steps.
-    look
-        Called now and then, as millions of edges take seconds; it may raise. By default it does nothing.
     """
     inside = order[first:last]
     reading, read = _rows(b.used_ptr, b.used, inside)

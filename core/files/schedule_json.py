@@ -62,7 +62,9 @@ def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation)
             step["bytes"] = int(graph.tensor_size[~item])
         step |= {"start_us": starts[number], "end_us": ends[number]}
         steps.append(step)
-    for step, tensors in zip(steps, freed_after(problem, schedule) if problem.is_plain else (), strict=False):
+    if problem.hardware.is_beside:  # steps overlap: none is the last to need a tensor by its place alone
+        return steps
+    for step, tensors in zip(steps, freed_after(problem, schedule), strict=True):
         if tensors:
             step["frees"] = [graph.tensor_name(tensor) for tensor in tensors]
     return steps
@@ -208,13 +210,7 @@ def read_schedule(
 
 
 def read_imported(path: str | Path) -> dict[str, Any]:
-    """Return how the graph of a schedule was imported, by names of options; empty where the file does not say.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read, or says it in another form.
-    """
+    """Return how the graph of a schedule was imported, by names of options; empty where the file does not say."""
     try:
         document = json.loads(read_raw(path), object_pairs_hook=_fields)
     except (ValueError, RecursionError):  # op names, or damaged, which its reader tells

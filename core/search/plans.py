@@ -24,7 +24,7 @@ EXCESS_WEIGHT = 10.0
 
 
 class Plans:
-    """The kernels' scratch for plans of one problem that is not `is_plain`."""
+    """The kernels' scratch for plans of one problem."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.graph = problem, problem.graph

@@ -16,6 +16,7 @@ from ..model.simulator import simulate
 from ..model.unrolled import repeated_ops
 from ..model.verifier import verify
 from ..problem.problem import Problem
+from ..problem.residents import GraphWithHomes
 from ..problem.schedule import Schedule
 from ..report.infeasible import why_none_fits
 from ..report.result import Result
@@ -27,6 +28,7 @@ from ..solvers.placements.list_schedule import list_schedule, seconds_to_list
 
 RECOMPUTE_BOUND_SHARE = 0.1
 """Of the time, before the search and after it, to bound what recomputation costs."""
+BOUND_SHARE = 0.2
 PARTITION_BOUND_SHARE = 0.05
 """Of the time, before the search, to bound what must be sent; without a limit it is bounded after the search."""
 
@@ -86,8 +88,9 @@ def solve(
         deadline=math.inf if time_limit is None else start + time_limit,
         watcher=watcher,
         initial=initial,
-        lower_bound=lower_bound(problem),
     )
+    latest = math.inf if time_limit is None else start + BOUND_SHARE * time_limit
+    search.lower_bound = lower_bound(problem, lambda: search.interrupt.is_set() or search.is_past(latest))
     _run_and_bound(search, spec)
     return _result(search, spec, seed, time.monotonic() - start)
 
@@ -119,7 +122,8 @@ def run(search: Search, spec: MethodSpec) -> None:
 
 def _is_listed(problem: Problem) -> bool:
     """Whether a list schedule takes the place of a method that had no time."""
-    return problem.is_plain and problem.devices > 1 and problem.task == "runtime" and problem.memory_limit is None
+    is_equal = problem.hardware.is_equal and not isinstance(problem.graph, GraphWithHomes)
+    return is_equal and problem.devices > 1 and problem.task == "runtime" and not problem.is_limited
 
 
 def _offer_at_once(search: Search, spec: MethodSpec) -> None:
@@ -142,7 +146,7 @@ def _offer_at_once(search: Search, spec: MethodSpec) -> None:
 def strengthen_bound(search: Search) -> None:
     """Add the min-cut bound on the peak, as far as its allowance of work goes."""
     problem = search.problem
-    if problem.task != "memory" or search.is_optimal or (problem.devices > 1 and not problem.is_plain):
+    if problem.task != "memory" or search.is_optimal:
         return
     assert search.best is not None
     known, stop = int(search.lower_bound), search.interrupt.is_set
@@ -151,11 +155,7 @@ def strengthen_bound(search: Search) -> None:
 
 
 def _run_and_bound(search: Search, spec: MethodSpec) -> None:
-    """Run the method, then bound what is possible.
-
-    What recomputation costs is bounded before, too: a limit out of reach makes the search needless. What takes most in
-    the input order, and in that of the best schedule's first runs, says where to look.
-    """
+    """Run the method, then bound what is possible."""
     if not search.problem.recompute:
         if search.is_timed:
             with search.limited(math.inf, search.share_of_time(PARTITION_BOUND_SHARE)):

@@ -10,6 +10,7 @@ from ..addresses.packing import DEFAULT_SECONDS
 from ..base.errors import UsageError
 from ..model.address_verifier import verify_addresses
 from ..problem.problem import Problem
+from ..problem.residents import GraphWithHomes
 from ..report.result import Result
 from ..search.method_spec import MethodSpec
 from .address_choice import choose, warm_up
@@ -38,8 +39,8 @@ def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | No
     """
     if alignment is None:
         return solve(problem, spec, **budget)
-    if not problem.is_plain:
-        what = "a machine" if problem.machine is not None else "weights that several devices read"
+    if not problem.hardware.is_equal or isinstance(problem.graph, GraphWithHomes):
+        what = "weights that several devices read" if problem.hardware.is_equal else "a machine"
         raise UsageError(f"{problem.graph.name}: addresses are found for equal devices, not for {what}")
     warm_up()
     seconds = spec.time_limit or budget.pop("time_limit", None)

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
+from ..cost_model import MachineArrays
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from .machine_model import MachineArrays
 from .sequences import sending
 
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ..bits import bit_of, has_bit
+from ..cost_model import MachineArrays
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..paths import path_ends
-from .machine_model import MachineArrays
 from .sequences import Objective, sending
 
 STRIDE = 4

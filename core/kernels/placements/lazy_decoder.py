@@ -8,11 +8,10 @@ import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..bits import bit_of, has_bit
-from ..cost_model import State
+from ..cost_model import MachineArrays, State
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from .group_moves import Places, place_together
-from .machine_model import MachineArrays
 from .sequences import Due, new_due, sending
 
 NOWHERE = -1

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..cost_model import State, Steps
+from ..cost_model import MachineArrays, State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..uniform import seed_of, uniform
 from .lazy_decoder import Lazy, decode_for_makespan
-from .machine_model import MachineArrays
 from .memory_greedy import decode_for_peak
 from .random_keys import Prices
 from .sequences import Objective, Walk, bar_of, note_best, run_sequence

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..cost_model import State, Steps
+from ..cost_model import MachineArrays, State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from .group_moves import drawn_device, drawn_group, put, put_back, put_group
 from .incremental_makespan import Course, Sequence, Waits, keep_rows, makespan_of
-from .machine_model import MachineArrays
 from .sequences import Due, Objective, Walk, bar_of, note_best, run_sequence, shift
 
 SWAPPED = 0.3

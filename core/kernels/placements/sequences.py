@@ -13,11 +13,10 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ..bits import bit_of, has_bit
-from ..cost_model import State, Steps, write_step
+from ..cost_model import MachineArrays, State, Steps, start, step_op, step_transfer, write_step
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from .group_moves import Places
-from .machine_model import MachineArrays
 
 LEAST_EXCESS = 0.001
 
@@ -105,107 +104,6 @@ def sending(g: GraphArrays, m: MachineArrays, tensor: int, source: int, target: 
 
 
 @inlined
-def begin(g: GraphArrays, m: MachineArrays, s: State, memory: bool) -> None:
-    """Start a schedule with the placement that `s` holds: with persistent bytes, and replicas of residents."""
-    for device in range(s.clock.size):
-        s.clock[device] = 0.0
-        s.resident[device] = 0
-    if memory:
-        for op in range(s.placement.size):
-            s.resident[s.placement[op]] += g.persistent[op]
-        for tensor in range(m.first_resident, g.tensor_size.size):
-            if m.everywhere[tensor]:
-                _add_replicas(g, s, tensor)
-    for device in range(s.clock.size):
-        s.peak[device] = s.resident[device]
-
-
-@inlined
-def _add_replicas(g: GraphArrays, s: State, tensor: int) -> None:
-    """Add the bytes of a resident to each device but its home that reads it."""
-    seen = bit_of(s.placement[g.producer[tensor]])
-    for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
-        device = s.placement[g.consumers[at]]
-        if not has_bit(seen, device):
-            seen |= bit_of(device)
-            s.resident[device] += g.tensor_size[tensor]
-
-
-@inlined
-def _release(g: GraphArrays, s: State, cell: int, device: int, devices: int) -> None:
-    """One consumer of the tensor in `cell` has run; the last one frees its buffer."""
-    buffer = s.buffer[cell]
-    s.uses[buffer] -= 1
-    if s.uses[buffer] == 0:
-        s.resident[device] -= g.tensor_size[buffer // devices]
-
-
-@inlined
-def run_op(g: GraphArrays, m: MachineArrays, s: State, op: int, memory: bool) -> int:
-    """Run an op on its device; returns how many transfers became due. A resident takes no further bytes at home."""
-    device, devices = s.placement[op], s.clock.size
-    s.clock[device] += m.times[op, device]
-    transfers = 0
-    for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-        uses = 0
-        targets = bit_of(device)
-        for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
-            where = s.placement[g.consumers[at]]
-            if where == device:
-                uses += 1
-            elif not has_bit(targets, where) and not m.everywhere[tensor]:
-                targets |= bit_of(where)
-                uses += 1
-                s.transfers[transfers] = tensor * devices + where
-                transfers += 1
-        if memory and not g.is_control[tensor]:
-            cell = tensor * devices + device
-            if g.alias_of[tensor] >= 0:
-                s.buffer[cell] = s.buffer[g.alias_of[tensor] * devices + device]
-            else:
-                s.buffer[cell] = cell
-                s.uses[cell] = 0
-                if tensor < m.first_resident:
-                    s.resident[device] += g.tensor_size[tensor]
-            s.uses[s.buffer[cell]] += uses + (1 if g.is_final[tensor] or tensor >= m.first_resident else 0)
-    if memory:
-        s.peak[device] = max(s.peak[device], s.resident[device] + g.workspace[op])
-        for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
-            tensor = g.inputs[at]
-            is_replica = m.everywhere[tensor] and s.placement[g.producer[tensor]] != device
-            if not g.is_control[tensor] and not is_replica:
-                _release(g, s, tensor * devices + device, device, devices)
-        for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-            unused = g.alias_of[tensor] < 0 and not g.is_control[tensor]
-            if unused and s.uses[tensor * devices + device] == 0:
-                s.resident[device] -= g.tensor_size[tensor]
-    return transfers
-
-
-@inlined
-def run_transfer(g: GraphArrays, m: MachineArrays, s: State, tensor: int, target: int, memory: bool) -> None:
-    """Copy a tensor from its producer's device to another."""
-    devices = s.clock.size
-    source = s.placement[g.producer[tensor]]
-    end = max(s.clock[source], s.clock[target]) + m.latency[source, target]
-    end += g.tensor_size[tensor] * m.per_byte[source, target]
-    s.clock[source] = end
-    s.clock[target] = end
-    if memory and not g.is_control[tensor]:
-        uses = 0
-        for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
-            if s.placement[g.consumers[at]] == target:
-                uses += 1
-        cell = tensor * devices + target
-        s.buffer[cell] = cell
-        s.uses[cell] = uses
-        s.resident[target] += g.tensor_size[tensor]
-        _release(g, s, tensor * devices + source, source, devices)
-    if memory:
-        s.peak[target] = max(s.peak[target], s.resident[target])
-
-
-@inlined
 def peak_penalty(ratio: float) -> float:
     """Return `ratio ** 16`."""
     ratio *= ratio
@@ -245,7 +143,7 @@ def run_sequence(
         without memory accounting) and the makespan in microseconds of what was run.
     """
     devices, memory = s.clock.size, aim.memory
-    begin(g, m, s, memory)
+    start(g, m, s, memory)
     due.sent[:] = 0
     due.head[:] = -1
     step, excess, peak, penalty = 0, 0, 0, 0.0
@@ -268,14 +166,14 @@ def run_sequence(
                     item, target = divmod(cell, devices)
                     due.sent[item] |= bit_of(target)
                     s.peak[target] = 0
-                    run_transfer(g, m, s, item, target, memory)
+                    step_transfer(g, m, s, item, target, memory)
                     step = write_step(steps, step, ~item, target)
                     if memory:
                         peak, excess = max(peak, s.peak[target]), max(excess, s.peak[target] - m.limits[target])
                         penalty += step_penalty(aim, target, s.peak[target])
                     cell = due.following[cell] if aim.together else -1
         s.peak[device] = 0
-        transfers = run_op(g, m, s, op, memory)
+        _, transfers = step_op(g, m, s, op, memory)
         step = write_step(steps, step, op, device)
         if memory:
             peak, excess = max(peak, s.peak[device]), max(excess, s.peak[device] - m.limits[device])
@@ -317,7 +215,7 @@ def place_within(g: GraphArrays, position: Any, op: int, draw: float, homes: int
 
 
 @inlined
-def bar_of(energy: float, temperature: float, draw: float) -> float:
+def bar_of(energy: float, temperature: float, draw: float) -> Any:
     """Return what a move may cost at most, as Metropolis accepts it: the logarithm of a cost counts, not the cost."""
     return energy * (1.0 - draw) ** -temperature
 

@@ -13,12 +13,11 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ..bits import bit_of, has_bit
-from ..cost_model import State, new_steps
+from ..cost_model import MachineArrays, State, new_steps, start, step_op, step_transfer
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from .group_moves import Places, drawn_device, put, put_back, put_group
-from .machine_model import MachineArrays
-from .sequences import Objective, bar_of, begin, is_better, run_op, run_transfer, sending, step_penalty
+from .sequences import Objective, bar_of, is_better, sending, step_penalty
 
 DRAWS = 6
 ROUNDING = 1.0 + 1e-12
@@ -121,7 +120,7 @@ def _send(x: Scene, tensor: int, target: int, memory: bool) -> float:
     cost = sending(g, x.m, tensor, source, target)
     lost: float = abs(s.clock[source] - s.clock[target]) + 2.0 * cost
     if memory:
-        run_transfer(g, x.m, s, tensor, target, True)
+        step_transfer(g, x.m, s, tensor, target, True)
     else:
         end = max(s.clock[source], s.clock[target]) + cost
         s.clock[source] = end
@@ -143,8 +142,7 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: f
         without memory accounting) and the makespan in microseconds of what was run.
     """
     g, s, m = x.g, x.s, x.m
-    begin(g, m, s, aim.memory)
-    s.pending[:] = 0
+    start(g, m, s, aim.memory)
     x.sent[:] = 0
     step, excess, peak, penalty, runtime, lost = 0, 0, 0, 0.0, 0.0, 0.0
     ceiling = bar * ROUNDING
@@ -176,7 +174,7 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: f
         if item >= 0:
             s.peak[target] = 0
             if aim.memory:
-                run_op(g, m, s, item, True)
+                step_op(g, m, s, item, True)
             else:
                 s.clock[target] += m.times[item, target]
             lost += m.times[item, target] - x.least[item]

@@ -13,10 +13,7 @@ EDITS_AS_ONE = 20
 
 
 def improve(search: Search, evaluations: int, method: str) -> None:
-    """Let `auto`, or another method, improve the best schedule known.
-
-    Where ops may run again, a price is that of an edit, and `EDITS_AS_ONE` of them count as one evaluation.
-    """
+    """Let `auto`, or another method, improve the best schedule known."""
     search.max_evaluations = search.evaluations + evaluations * (EDITS_AS_ONE if search.problem.recompute else 1)
     if not search.must_stop():
         load(method)(search, parameters_of(method))

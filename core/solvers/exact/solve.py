@@ -14,6 +14,7 @@ from typing import Any
 
 from ...base.errors import SchedoptError, UsageError
 from ...problem.problem import Problem
+from ...problem.residents import GraphWithHomes
 from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.parameters import parameter
@@ -40,14 +41,19 @@ class Parameters(base.Parameters):
 
     def check(self, problem: Problem) -> None:
         """Refuse the peak where devices, or what lies on them, differ."""
-        if problem.task == "memory" and not problem.is_plain:
-            what = "a machine" if problem.machine is not None else "weights that several devices read"
+        if problem.task == "memory" and not _is_symmetric(problem):
+            what = "weights that several devices read" if problem.hardware.is_equal else "a machine"
             raise UsageError(f"method 'cp-sat' minimises the makespan alone with {what}; for the peak use auto")
 
 
 def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
     """Return the methods used for a problem; `auto` finds the hint within some evaluations."""
     return [*auto.parts(problem, is_counted=not problem.recompute), "cp-sat"]
+
+
+def _is_symmetric(problem: Problem) -> bool:
+    """Whether devices can be exchanged: they are equal, and nothing lies on any of them."""
+    return problem.hardware.is_equal and not isinstance(problem.graph, GraphWithHomes)
 
 
 def _hinting(problem: Problem, parameters: Parameters) -> str:
@@ -75,15 +81,15 @@ def solve(search: Search, parameters: Parameters) -> None:
         if problem.recompute:
             _recompute(search, parameters)
             return
-        if not problem.is_plain:
+        if not _is_symmetric(problem):
             _on_machine(search)
             return
         if problem.task == "runtime" and search.best_fitness[0]:
-            least = _minimise(search, "memory", problem.memory_limit)
-            if problem.memory_limit is not None and least > problem.memory_limit:
+            least = _minimise(search, "memory", problem.memory_limits[0])
+            if problem.memory_limits[0] is not None and least > problem.memory_limits[0]:
                 search.raise_lower_bound(math.inf)  # no schedule keeps the limit
         if (problem.task == "memory" or not search.best_fitness[0]) and not is_over(search):
-            _minimise(search, problem.task, problem.memory_limit)
+            _minimise(search, problem.task, problem.memory_limits[0])
     except OutOfTimeError:
         return
 

@@ -73,7 +73,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     """
     p = parameters
     problem = search.problem
-    is_equal = problem.machine is None and not isinstance(problem.graph, GraphWithHomes)
+    is_equal = problem.hardware.is_equal and not isinstance(problem.graph, GraphWithHomes)
     if not is_equal:
         plans = PlanAnnealing(search, p.hot if problem.task == "runtime" else p.memory_hot)
         is_small = problem.graph.num_ops <= LARGEST_IN_CYCLES
@@ -134,7 +134,7 @@ def _minimise_peak_in_cycles(search: Search, hot: float, cold: float) -> None:
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
     if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT:
         # there may be no time to decode any keys
-        schedule = list_schedule(search.problem, search.must_stop) if search.problem.machine is None else None
+        schedule = list_schedule(search.problem, search.must_stop) if search.problem.hardware.is_equal else None
         if schedule is not None:
             search.evaluations += 1
             search.offer(schedule)

@@ -10,9 +10,9 @@ import numpy as np
 
 from ...base.arrays import IndexArray
 from ...bounds.bounds import earliest_finish
+from ...kernels.cost_model import MachineArrays
 from ...kernels.graph_arrays import GraphArrays
 from ...kernels.placements.balanced_cuts import anneal_cuts, new_cuts
-from ...kernels.placements.machine_model import MachineArrays
 from ...search.plans import topological
 from ...search.search import Search
 from .cooling import Cooling

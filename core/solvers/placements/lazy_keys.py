@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from ...base.arrays import FloatArray, IndexArray
 from ...graph.graph import CostGraph
-from ...kernels.cost_model import new_steps
+from ...kernels.cost_model import machine_arrays, new_steps
 from ...kernels.paths import path_ends
 from ...kernels.placements.group_moves import no_groups, places_of
 from ...kernels.placements.lazy_decoder import new_lazy
 from ...kernels.placements.lazy_keys import price_keys
-from ...kernels.placements.machine_model import machine_arrays
 from ...kernels.placements.random_keys import Prices, new_prices
 from ...kernels.placements.sequences import run_sequence
 from ...problem.problem import Problem

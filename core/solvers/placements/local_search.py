@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from ...base.arrays import IndexArray
 from ...graph.graph import CostGraph
-from ...kernels.cost_model import new_state, new_steps
+from ...kernels.cost_model import machine_arrays, new_state, new_steps
 from ...kernels.orders.priority_orders import greedy
-from ...kernels.placements.machine_model import machine_arrays
 from ...kernels.placements.sequences import new_due, run_sequence
 from ...problem.schedule import Schedule
 from ...search import parameters as base

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import IndexArray
-from ...kernels.cost_model import Steps, new_state, new_steps, no_steps
+from ...kernels.cost_model import Steps, machine_arrays, new_state, new_steps, no_steps
 from ...kernels.placements.group_moves import no_groups, places_of
 from ...kernels.placements.incremental_makespan import new_course
 from ...kernels.placements.lazy_decoder import new_lazy
 from ...kernels.placements.lazy_keys import anneal_keys, price_keys
-from ...kernels.placements.machine_model import machine_arrays
 from ...kernels.placements.makespans import anneal_sequence
 from ...kernels.placements.random_keys import new_prices
 from ...kernels.placements.sequences import Objective, Walk, run_sequence

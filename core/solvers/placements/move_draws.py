@@ -6,10 +6,10 @@ import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray
 from ...graph.graph import CostGraph
+from ...kernels.cost_model import MachineArrays
 from ...kernels.graph_arrays import GraphArrays
 from ...kernels.placements.balanced_cuts import Cuts, weigh_moves
 from ...kernels.placements.incremental_peak import Lifetimes, Sequence
-from ...kernels.placements.machine_model import MachineArrays
 
 SHARE_AS_EVER = 0.2
 """Of the moves: drawn uniformly, so that none is excluded."""

@@ -20,7 +20,7 @@ from ...bounds.bounds import MIN_CUT_WORK_SHARED, lower_bound, min_cuts
 from ...bounds.order_proofs import Precedences
 from ...bounds.refutations import Refutations
 from ...bounds.split_buffers import split_buffers
-from ...kernels.cost_model import new_steps
+from ...kernels.cost_model import NO_LIMIT, machine_arrays, new_steps
 from ...kernels.graph_arrays import graph_arrays, most_transfers
 from ...kernels.orders.order_memory import memory_of_steps
 from ...kernels.placements.group_moves import no_groups, places_of
@@ -33,7 +33,6 @@ from ...kernels.placements.incremental_peak import (
     write_transfers,
 )
 from ...kernels.placements.incremental_peak_moves import MOST_MOVES, PeakWalk, anneal_lifetimes
-from ...kernels.placements.machine_model import NO_LIMIT, machine_arrays
 from ...kernels.placements.placement_beam import extend_beam, new_choices, new_states, start_beam, trace_beam
 from ...kernels.placements.placing import Limits
 from ...kernels.placements.routes import new_route

@@ -11,18 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...kernels.cost_model import new_state
+from ...kernels.cost_model import machine_arrays, new_state
 from ...kernels.paths import path_ends
 from ...kernels.placements.group_moves import places_of
-from ...kernels.placements.machine_model import machine_arrays
 from ...kernels.placements.step_moves import DRAWS, Edit, Scene, StepWalk, anneal_steps, new_plan, run_plan
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.plans import objective_of
 from ...search.search import Search
+from . import filled_devices, first_fit_devices
 from .cooling import Cooling
 from .excess_weights import at_once
-from .filled_devices import filled_placements
 from .lazy_keys import as_schedule
 from .op_groups import groups_in_time
 from .peak_annealing import POWER
@@ -103,7 +102,8 @@ class _Walk:
     def fill_devices(self) -> None:
         """Offer the schedules that fill one device after another, in the input order."""
         order = self.problem.graph.input_order
-        for placement in filled_placements(self.problem):
+        fill = filled_devices if self.problem.is_plain else first_fit_devices
+        for placement in fill.filled_placements(self.problem):
             if self.search.must_stop():
                 return
             self.count = self.ops

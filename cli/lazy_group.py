@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.main import get_group
 
-from ..core.search.parameters import written_range
+from ..core.base.options import written_range
 
 _VALUES = {
     "<str>": "TEXT",

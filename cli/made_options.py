@@ -1,15 +1,15 @@
-"""Options made from data: the fields of a dataclass of parameters become options of a subcommand."""
+"""Options made from data: the fields of a dataclass become options of a subcommand."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
-from ..core.search.parameters import written_range
+from ..core.base.options import flag_of, option_named, options_in, spelled, value_type, written_range
 
 P = TypeVar("P")
 
@@ -53,8 +53,10 @@ class Written(NamedTuple):
     help: str = ""
 
 
-def options_of(kind: type[Any], written: Sequence[Written]) -> list[inspect.Parameter]:
-    """Return an option for each field of a dataclass of parameters, but for fields that share one.
+def options_of(
+    kind: type[Any], written: Sequence[Written] = (), without: Iterable[str] = ()
+) -> list[inspect.Parameter]:
+    """Return an option for each field of a dataclass, without some and those that share one.
 
     Parameters
     ----------
@@ -62,24 +64,55 @@ def options_of(kind: type[Any], written: Sequence[Written]) -> list[inspect.Para
         The dataclass: its fields say their default, help and range.
     written
         The options that are called or written otherwise than their field.
+    without
+        Fields that are no options here.
     """
-    types, fields = get_type_hints(kind), {field.name: field for field in dataclasses.fields(kind)}
-    others = {name for option in written for name in option.fields[1:]}
+    others = {name for option in written for name in option.fields[1:]} | set(without)
     of_first = {option.fields[0]: option for option in written}
     options = []
-    for name, field in fields.items():
-        if name in others:
+    for field in options_in(kind):
+        if field.name in others:
             continue
-        option = of_first.get(name, Written(name, (name,)))
-        text = option.help or field.metadata["help"]
-        info: dict[str, Any] = {"help": f"{text[0].upper()}{text[1:].removesuffix('.')}."}
-        type_, default = types[name], field.default
-        if option.notation is not None:
-            type_, default = str, option.notation.write(*(fields[one].default for one in option.fields))
-        elif limits := written_range(field.metadata.get("low"), field.metadata.get("high")):
-            info["metavar"] = f"<{type_.__name__} range> [{limits}]"  # checked by the dataclass
-        options.append(made_option(option.name, type_, default, typer.Option(**info)))
+        option = of_first.get(field.name)
+        if option is None:
+            options.append(_parameter(kind, field.name, field.name, ""))
+        elif option.notation is None:
+            options.append(_parameter(kind, field.name, option.name, option.help))
+        else:
+            default = option.notation.write(*(option_named(kind, name).default for name in option.fields))
+            info = typer.Option(help=_sentence(option.help or field.metadata["help"]))
+            options.append(made_option(option.name, str, default, info))
     return options
+
+
+def option_of(kind: type[Any], name: str) -> Any:
+    """Return the type of a command's parameter that is the option of one field, whose range Typer checks."""
+    field = option_named(kind, name)
+    made, info = get_args(_parameter(kind, name, name, "").annotation)
+    if made is int:
+        info.min, info.max, info.metavar = field.metadata["low"], field.metadata["high"], None
+    return Annotated[made, info]
+
+
+def _parameter(kind: type[Any], field_name: str, name: str, help: str) -> inspect.Parameter:
+    """Return the option of a field as a command's parameter, called and explained as said."""
+    field = option_named(kind, field_name)
+    said, default, type_ = field.metadata, field.default, value_type(kind, field_name)
+    text = _sentence(help or said["help"]) + (f" (default: {said['shown']})" if said.get("shown") else "")
+    info: dict[str, Any] = {"help": text, "metavar": said.get("metavar"), "rich_help_panel": said.get("panel")}
+    if said.get("read"):
+        if choices := get_args(get_type_hints(kind)[field_name]):
+            info["autocompletion"] = lambda: [choice for choice in choices if isinstance(choice, str)]
+        type_, default = str, default if isinstance(default, str | None) else f"{default:g}"
+    elif get_origin(type_) is not Literal and (limits := written_range(said["low"], said["high"])):
+        info["metavar"] = f"<{type_.__name__} range> [{limits}]"  # checked by the dataclass
+    names = [flag_of(name) + ("/--no" + flag_of(name)[1:] if default is True else "")]
+    names += [f"-{said['short']}"] if said.get("short") else []
+    return made_option(name, type_ if default is not None else type_ | None, default, typer.Option(*names, **info))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:].removesuffix('.')}."
 
 
 def parameters_of(kind: type[P], written: Sequence[Written], given: dict[str, Any]) -> P:
@@ -96,8 +129,9 @@ def parameters_of(kind: type[P], written: Sequence[Written], given: dict[str, An
         if option.notation is None:
             values[option.fields[0]] = value
         else:
-            called = option.called or f"--{option.name.replace('_', '-')}"
-            values |= zip(option.fields, option.notation.read(value, called), strict=True)
+            values |= zip(
+                option.fields, option.notation.read(value, option.called or spelled(option.name)), strict=True
+            )
     return kind(**values)
 
 
@@ -108,7 +142,7 @@ def made_option(name: str, type_: Any, default: Any, info: Any) -> inspect.Param
 
 
 def with_options(
-    command: Callable[..., None], options: dict[str, Sequence[inspect.Parameter]], help: str
+    command: Callable[..., None], options: dict[str, Sequence[inspect.Parameter]], help: str = ""
 ) -> Callable[..., None]:
     """Return a command with options in place of its `**` argument.
 
@@ -119,12 +153,12 @@ def with_options(
     options
         By the parameter that they come after.
     help
-        Of the subcommand.
+        Of the subcommand; by default the command's docstring.
     """
     parameters = []
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
             parameters += [parameter, *options.get(parameter.name, ())]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__doc__ = help
+    command.__doc__ = help or command.__doc__
     return command

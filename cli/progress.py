@@ -25,7 +25,9 @@ _REDRAW_SECONDS = 0.1
 _SPINNER_WIDTH, _BAR_WIDTH = 3, 20
 
 
-def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: Any) -> Result:
+def run_with_progress(
+    talk: Talk, problem: Problem, spec: MethodSpec, alignment: int | None = None, **budget: Any
+) -> Result:
     """Compile the kernels, saying so if that takes long, then solve; with an alignment, find addresses, too.
 
     The first Ctrl-C stops the search with its best schedule, a second one, or one while kernels are compiled, ends the
@@ -40,13 +42,13 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with compiling(talk):
         warm_up(problem, spec, budget.get("evaluations"), budget.get("jobs", 1))
-        if budget.get("alignment") is not None:
+        if alignment is not None:
             warm_up_addresses()
     with interruptible(talk, "the best so far") as interrupt:
         if not talk.shows_progress:
-            return solve(problem, spec, watcher=Watcher(interrupt), **budget)
+            return solve(problem, spec, alignment, watcher=Watcher(interrupt), **budget)
         with LiveLine(talk, f"{spec.name}: starting") as line:
-            return solve(problem, spec, watcher=Watcher(interrupt, _Searching(line)), **budget)
+            return solve(problem, spec, alignment, watcher=Watcher(interrupt, _Searching(line)), **budget)
 
 
 class Bar(Protocol):

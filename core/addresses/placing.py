@@ -16,8 +16,8 @@ from ..model.unrolled import unrolled
 from ..problem.addresses import Addresses, Arena
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from .alignment import DEFAULT_ALIGNMENT
-from .lifetimes import LARGEST_ALIGNMENT, Lifetimes
+from .alignment import DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT
+from .lifetimes import Lifetimes
 from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Packer
 
 WORKSPACE = -1

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from ...version import VERSION
 from ..base.errors import SchedoptError, UsageError
+from ..base.options import spelled
 from ..files.graph_hash import graph_hash
 from ..graph.graph import CostGraph
 from ..problem.problem import Problem
@@ -28,9 +29,9 @@ from ..search.parameters import Parameters
 from ..search.registry import BUDGET_EXAMPLE
 from ..search.warm_up import warm_up
 from .comparison import Comparison
+from .options import CompareOptions
 from .resume import ResumeFile
 from .runs import Run, attempt, in_parallel, one_by_one
-from .settings import Settings
 
 RunName: TypeAlias = tuple[str, str, int]
 
@@ -81,11 +82,11 @@ class Experiment:
         self,
         graphs: Sequence[CostGraph],
         methods: Sequence[str | MethodSpec],
-        settings: Settings = Settings(),
+        settings: CompareOptions = CompareOptions(),
         reference: str | None = None,
     ) -> None:
         specs = [parse_spec(method) for method in methods]
-        self.settings = settings
+        self.settings = settings = settings.for_methods(spec.name for spec in specs)
         self.graphs = tuple(graph.name for graph in graphs)
         self.methods = tuple(spec.text for spec in specs)
         for what, names in (("method", self.methods), ("graph", self.graphs)):
@@ -113,8 +114,8 @@ class Experiment:
     def _check(self, spec: MethodSpec, problem: Problem) -> None:
         if self.settings.evaluations is not None and not spec.method.counts_evaluations:
             raise UsageError(
-                f"method '{spec.name}' does not count evaluations; leave --evaluations out and limit the others "
-                f"each, as in {BUDGET_EXAMPLE}, or all by --time-limit"
+                f"method '{spec.name}' does not count evaluations; leave {spelled('evaluations')} out and limit the "
+                f"others each, as in {BUDGET_EXAMPLE}, or all by {spelled('time_limit')}"
             )
         check_supported(spec, problem, spec.evaluations)
 

@@ -14,14 +14,14 @@ from ..graph.graph import CostGraph
 from ..report.summaries import Cell, MethodSummary, summarise
 from .comparison import Comparison
 from .experiment import Experiment
-from .settings import Settings
+from .options import CompareOptions
 
 Execute = Callable[[Experiment], Comparison]
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Settings of a method to try.
+    """CompareOptions of a method to try.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def runs_of(rounds: Sequence[Round]) -> int:
 
 
 def race(
-    grid: Grid, graphs: Sequence[CostGraph], settings: Settings, rounds: Sequence[Round], execute: Execute
+    grid: Grid, graphs: Sequence[CostGraph], settings: CompareOptions, rounds: Sequence[Round], execute: Execute
 ) -> Iterator[list[MethodSummary]]:
     """Compare all settings on the first graphs, and the better ones on more; yields each round's, best first.
 
@@ -146,7 +146,7 @@ def race(
 
 
 def confirm(
-    grid: Grid, winner: str, graphs: Sequence[CostGraph], settings: Settings, execute: Execute
+    grid: Grid, winner: str, graphs: Sequence[CostGraph], settings: CompareOptions, execute: Execute
 ) -> MethodSummary:
     """Compare one setting with the grid's first on other graphs."""
     methods = list(dict.fromkeys([grid.reference, winner]))

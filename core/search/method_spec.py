@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..base.errors import UsageError
+from ..base.options import spelled
 from ..base.units import parse_count, parse_seconds
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
@@ -69,7 +70,7 @@ def _given_flags(name: str, flags: dict[str, str | None]) -> dict[str, str]:
     for flag in texts:
         if flag not in {field.name for field in parameter_fields(name)}:
             able = listed(other for other, method in METHODS.items() if flag in method.flags)
-            raise UsageError(f"--{flag} is not for method '{name}', which has none; it is for {able}")
+            raise UsageError(f"{spelled(flag)} is not for method '{name}', which has none; it is for {able}")
     return texts
 
 
@@ -82,9 +83,9 @@ def check_supported(
     if spec.method.recomputation == unable:
         able = methods_where(lambda m: m.recomputation != unable)
         raise UsageError(
-            f"method '{spec.name}' runs every op once; with --recompute use {listed(able)}"
+            f"method '{spec.name}' runs every op once; with {spelled('recompute', True)} use {listed(able)}"
             if problem.recompute
-            else f"method '{spec.name}' decides what runs again; give it --recompute, or use another method"
+            else f"method '{spec.name}' decides what runs again; give {spelled('recompute', True)}, or use another"
         )
     if spec.method.memory_on_one_device_only and (problem.task != "memory" or not is_single):
         able = methods_where(
@@ -95,14 +96,17 @@ def check_supported(
                 and (problem.is_plain or m.machines)
             )
         )
-        on = f"--devices {problem.devices}" if problem.machine is None else "on a machine"
+        on = spelled("devices", problem.devices) if problem.machine is None else "on a machine"
         raise UsageError(
             f"method '{spec.name}' minimises peak memory on one device; "
-            f"for --task {problem.task} {on} use {listed(able)}"
+            f"for {spelled('task', problem.task)} {on} use {listed(able)}"
         )
     if spec.method.several_devices_only and is_single:
-        able = methods_where(lambda m: m.recomputation != unable and not m.several_devices_only)
-        raise UsageError(f"method '{spec.name}' places ops on several devices; for --devices 1 use {listed(able)}")
+        able, one = (
+            methods_where(lambda m: m.recomputation != unable and not m.several_devices_only),
+            spelled("devices", 1),
+        )
+        raise UsageError(f"method '{spec.name}' places ops on several devices; for {one} use {listed(able)}")
     if not problem.is_plain and not spec.method.machines:
         able = methods_where(lambda m: m.machines and not m.memory_on_one_device_only and m.recomputation != "only")
         what = "a machine" if problem.machine is not None else "weights that several devices read"
@@ -112,4 +116,4 @@ def check_supported(
         able = methods_where(lambda m: m.recomputation != unable and m.searches)
         raise UsageError(f"method '{spec.name}' builds one schedule and cannot start from another; use {listed(able)}")
     if evaluations is not None and not spec.method.counts_evaluations:
-        raise UsageError(f"method '{spec.name}' does not count evaluations; limit it by --time-limit")
+        raise UsageError(f"method '{spec.name}' does not count evaluations; limit it by {spelled('time_limit')}")

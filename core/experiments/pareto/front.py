@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from ..options import ParetoOptions
     from .chart import FrontChart
-    from .settings import SweepSettings
 
 SUFFIXES = {".csv": "a row per point", ".json": "settings, points and bounds"}
 
@@ -64,7 +64,7 @@ class ParetoFront:
     """
 
     problem: Problem
-    settings: SweepSettings
+    settings: ParetoOptions
     points: tuple[FrontPoint, ...]
     bounds: tuple[LimitBound, ...]
     least_peak: int
@@ -142,14 +142,12 @@ class ParetoFront:
 
     def document(self) -> dict[str, Any]:
         """Return settings, points and bounds as plain Python values for JSON."""
-        problem, settings = self.problem, asdict(self.settings)
-        settings["latency_us"], settings["time_limit_s"] = settings.pop("latency"), settings.pop("time_limit")
-        settings["limits"] = settings.pop("points")
+        problem = self.problem
         return {
             "schedopt": VERSION,
             "graph": problem.graph.name,
             "graph_sha256": structure_hash(problem.graph),
-            **settings,
+            **self.settings.document(),
             "recompute": problem.recompute,
             "complete": self.is_complete,
             "least_peak": self.least_peak,

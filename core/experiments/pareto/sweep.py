@@ -24,11 +24,11 @@ from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...report.result import Result
 from ...search.warm_up import warm_up
+from ..options import ParetoOptions
 from .front import ParetoFront
 from .points import LimitBound, front_points
-from .resume import Found, SweepFile
-from .searches import SPEC, Asked, search, search_there
-from .settings import SweepSettings
+from .resume import SearchResult, SweepFile
+from .searches import SPEC, SearchJob, search, search_there
 
 Progress = Callable[[int, str], None]
 
@@ -42,8 +42,6 @@ class Sweep:
         What is scheduled.
     settings
         How.
-    jobs
-        Worker threads of a search.
 
     Raises
     ------
@@ -51,13 +49,13 @@ class Sweep:
         If there is nothing to trade.
     """
 
-    def __init__(self, graph: CostGraph, settings: SweepSettings = SweepSettings(), jobs: int = 1) -> None:
-        self.graph, self.settings, self.jobs = graph, settings, jobs
+    def __init__(self, graph: CostGraph, settings: ParetoOptions = ParetoOptions()) -> None:
+        self.graph, self.settings = graph, settings
         self.problem = settings.problem(graph)
         self.file: SweepFile | None = None
         self.interrupt = threading.Event()
         self.progress: Progress = lambda done, what: None
-        self.found: list[Found] = []
+        self.found: list[SearchResult] = []
         self.resumed = 0
         self.planned = settings.points + 1
         self._digest = graph_hash(graph)
@@ -134,7 +132,7 @@ class Sweep:
         found = None if self.file is None else self.file.find(key, problem)
         self.resumed += found is not None
         if found is None:
-            asked = Asked(self.problem, problem, self.settings, initial, self.jobs)
+            asked = SearchJob(self.problem, problem, self.settings, initial)
             if is_here(1):
                 found = search(asked, self.interrupt)
             else:

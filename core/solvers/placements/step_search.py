@@ -19,9 +19,9 @@ from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.plans import objective_of
 from ...search.search import Search
+from . import filled_devices, first_fit_devices
 from .cooling import Cooling
 from .excess_weights import at_once
-from . import filled_devices, first_fit_devices
 from .lazy_keys import as_schedule
 from .op_groups import groups_in_time
 from .peak_annealing import POWER

@@ -260,7 +260,7 @@ def test_files_are_taken_once_and_named_apart(run, diamond, tmp_path):
         (["--methods", "input", "--output", "x.md"], ["x.md", ".csv", ".json", ".html"]),
         (["--methods", "input", "--output", "no/such/x.csv"], ["no/such/x.csv", "folder"]),
         (["--methods", "input", "--resume", "no/such/x.jsonl"], ["no/such/x.jsonl", "cannot be used to resume"]),
-        (["--methods", "input", "--time-limit", "soon"], ["time limit 'soon'"]),
+        (["--methods", "input", "--time-limit", "soon"], ["--time-limit 'soon'"]),
     ],
 )
 def test_bad_usage_is_one_sentence_and_exit_2(run, diamond_file, arguments, words):

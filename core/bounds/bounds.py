@@ -55,11 +55,11 @@ def critical_path(graph: CostGraph) -> float:
 def least_times(problem: Problem) -> tuple[int, FloatArray, FloatArray]:
     """Return how many devices run ops, and what each op and each transfer takes at least, microseconds."""
     graph, machine = model_of(problem.graph), problem.hardware
-    if machine.is_equal:
-        runs_ops, runtime = np.ones(problem.devices, bool), graph.runtime / machine.devices[0].speed
-    else:
+    runs_ops: BoolArray = np.ones(problem.devices, bool)
+    runtime: FloatArray = graph.runtime / machine.devices[0].speed
+    if not machine.is_equal:
         times = possible_times(problem)[: graph.num_ops]
-        runs_ops, runtime = np.isfinite(times).any(axis=0), times.min(axis=1)
+        runs_ops, runtime = np.any(np.isfinite(times), axis=0), times.min(axis=1)
     between = np.outer(runs_ops, runs_ops) & ~np.eye(problem.devices, dtype=bool) & machine.has_link
     links = set(zip(machine.latencies[between].tolist(), machine.microseconds_per_byte[between].tolist(), strict=True))
     sending: FloatArray = np.zeros(graph.num_tensors)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 from ..base.errors import UsageError
-from ..base.names import one_of
+from ..base.names import unknown
 from ..base.options import Options, option, option_named, spelled
 from ..base.units import parse_bandwidth, parse_bytes, parse_count, parse_microseconds, parse_percent, parse_seconds
 from .registry import DEFAULT_METHOD, METHODS, default_devices, listed, methods_where
@@ -37,8 +37,9 @@ class Share(float):
 
 
 def _task(given: Any, called: str) -> str:
-    tasks: tuple[str, ...] = get_args(Task)
-    return one_of("task", str(given), tasks)
+    if given not in get_args(Task):
+        raise unknown("task", str(given), get_args(Task))
+    return str(given)
 
 
 def read_limit(given: Any, called: str) -> int | Share:

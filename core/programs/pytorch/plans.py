@@ -81,7 +81,6 @@ class Tracer(Protocol):
 class PlanSettings:
     """How plans are made."""
 
-    # memory limit, whether ops may run again to keep it, and how orders are searched
     options: OptimizeOptions = OptimizeOptions()
     method: str = "auto"
     dynamic: bool | None = None  # False: refuse all but the first kind of call

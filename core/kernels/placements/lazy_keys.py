@@ -36,6 +36,7 @@ def price_keys(g: GraphArrays, s: State, z: Lazy, keys: Any, aim: Aim, links: Li
     for at in range(keys.shape[0]):
         _decode(g, s, z, keys[at], aim, links)
         _, _, peak, runtime = run_sequence(g, s, z.due, z.order, aim, links, np.inf, nothing)
+        prices.excesses[at] = max(0, peak - aim.limit)
         prices.peaks[at] = peak
         prices.runtimes[at] = runtime
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ...base.arrays import FloatArray, IndexArray
 from ...graph.graph import CostGraph
-from ...kernels.cost_model import new_steps
+from ...kernels.cost_model import new_state, new_steps
+from ...kernels.links import links_of
 from ...kernels.paths import path_ends
 from ...kernels.placements.lazy_decoder import new_lazy
 from ...kernels.placements.lazy_keys import price_keys
@@ -21,7 +22,7 @@ from ...kernels.placements.sequences import Aim, run_sequence
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search.search import Search
-from .random_keys import Chromosomes, Population
+from .random_keys import Chromosomes, Population, as_schedule
 
 NO_LIMIT = 2**62
 EXCESS_WEIGHT = 10.0
@@ -116,14 +117,6 @@ def start_keys(problem: Problem) -> Population:
     return keys
 
 
-def as_schedule(producer: IndexArray, placement: Any, items: Any, targets: Any) -> Schedule:
-    """Build a schedule from recorded steps."""
-    sources = targets.copy()
-    sent = items < 0
-    sources[sent] = placement[producer[~items[sent]]]
-    return Schedule.from_steps(items, sources, targets)
-
-
 class LazyChromosomes(Chromosomes):
     """Keys of shape `(ops + 1,)`: one per op, and one that tunes the decoder.
 
@@ -133,7 +126,7 @@ class LazyChromosomes(Chromosomes):
     def __init__(self, search: Search) -> None:
         super().__init__(search)
         self.genes = self.graph.num_ops + 1
-        self.aim = aim_of(self.problem)
+        self.aim, self.links = aim_of(self.problem), links_of(self.problem)
         seconds = seconds_to_spread if self.aim.is_peak else seconds_to_decode
         self._seconds = seconds(self.problem) + _SECONDS_PER_STEP * self.graph.num_ops * self.devices
 
@@ -143,8 +136,7 @@ class LazyChromosomes(Chromosomes):
         return min(self.rows_at_once, self.search.jobs * max(1, int(LONGEST_UNSEEN / self._seconds)))
 
     def _new_scratch(self) -> tuple[Any, Any]:
-        state, _ = super()._new_scratch()
-        return state, new_lazy(self.arrays, self.devices)
+        return new_state(self.arrays, self.devices, self.counts_memory), new_lazy(self.arrays, self.devices)
 
     def _price_part(self, worker: int, part: Population, prices: Prices) -> None:
         state, lazy = self._scratch[worker]

@@ -151,7 +151,7 @@ def _offer_choices(g: GraphArrays, route: Route, s: States, c: Choices, step: in
     entries = 0
     for state in range(count):
         p = _placed(s, now, state)
-        for device in range(min(devices, s.used[now, state] + 1)):
+        for device in range(min(devices, s.used[now, state] + 1) if limits.are_alike else devices):
             if _is_possible(g, route, op, device, p):
                 fixed = max(p.persistent[device] + g.persistent[op], limits.share)
                 need = p.resident[device] + fixed + need_of(g, route, op, device, p.copies)

@@ -39,14 +39,17 @@ class Limits(NamedTuple):
     size
         States kept at each step.
     memory
-        Bytes that each device may hold.
+        Bytes that each device may hold, shape `(devices,)`.
     share
         Bytes of every device set aside for persistent bytes of ops to come.
+    are_alike
+        Whether devices may hold as much each.
     """
 
     size: int
-    memory: int
+    memory: IntArray
     share: int
+    are_alike: bool
 
 
 @inlined
@@ -99,7 +102,7 @@ def _emptiest(p: Placed, limits: Limits, slot: int, size: int) -> int:
     found, least = NOBODY, 0
     for device in range(p.resident.size):
         level = p.resident[device] + max(p.persistent[device], limits.share)
-        fits = not has_bit(p.sent[slot], device) and level + size <= limits.memory
+        fits = not has_bit(p.sent[slot], device) and level + size <= limits.memory[device]
         if fits and (found < 0 or level < least):
             found, least = device, level
     return found
@@ -206,8 +209,8 @@ def place_op(
     op = route.order[step]
     fixed = max(p.persistent[device] + g.persistent[op], limits.share)
     need = p.resident[device] + fixed + need_of(g, route, op, device, p.copies)
-    while need > limits.memory:
-        slot, receiver = _best_to_drop(g, route, step, device, limits, p, need - limits.memory)
+    while need > limits.memory[device]:
+        slot, receiver = _best_to_drop(g, route, step, device, limits, p, need - limits.memory[device])
         if slot < 0:
             return -1, written
         tensor = route.held[slot]
@@ -224,7 +227,7 @@ def place_op(
     _run(g, route, op, device, p)
     p.top[device] = max(p.top[device], need - fixed)
     for other in range(p.resident.size):
-        if p.top[other] + p.persistent[other] > limits.memory:
+        if p.top[other] + p.persistent[other] > limits.memory[other]:
             return -1, written
     return need, written
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .lazy_keys import EXCESS_WEIGHT
+from ...search.plans import EXCESS_WEIGHT
 
 HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
 RISE = 1e5

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...base.arrays import FloatArray, IndexArray
+from ...base.arrays import BoolArray, FloatArray, IndexArray
 from ...graph.graph import CostGraph
+from ...kernels.cost_model import MachineArrays
 from ...kernels.graph_arrays import GraphArrays
 from ...kernels.placements.balanced_cuts import Cuts, weigh_moves
 from ...kernels.placements.incremental_peak import Lifetimes, Sequence
-from ...problem.problem import Problem
 
 SHARE_AS_EVER = 0.2
 """Of the moves: drawn uniformly, so that none is excluded."""
@@ -25,21 +25,21 @@ class MoveDraws:
 
     Parameters
     ----------
-    problem
+    arrays, machine
         Where transfers take time, on two devices or more.
-    arrays
-        Its graph.
+    allowed
+        Whether each op may be on each device, shape `(ops, devices)`.
     placement
         The present device of each op, shape `(ops,)`, int32, which the annealing writes to.
     """
 
-    def __init__(self, problem: Problem, arrays: GraphArrays, placement: IndexArray) -> None:
-        self.arrays, self.placement = arrays, placement
-        ops, self.devices = len(placement), problem.devices
-        sending = np.array(problem.latency + arrays.tensor_size * problem.microseconds_per_byte, np.float64)
-        readers = np.zeros((len(sending), self.devices), np.int32)
-        self.cuts = Cuts(placement, readers, np.empty((0, self.devices)), np.empty(0, np.int32), sending)
-        self.mean = max(float(arrays.runtime.mean()), SHORTEST * float(sending.max(initial=0.0)), 1e-300)
+    def __init__(self, arrays: GraphArrays, machine: MachineArrays, allowed: BoolArray, placement: IndexArray) -> None:
+        self.arrays, self.machine, self.allowed, self.placement = arrays, machine, allowed, placement
+        ops, self.devices = machine.times.shape
+        readers = np.zeros((len(arrays.tensor_size), self.devices), np.int32)
+        self.cuts = Cuts(placement, readers, np.empty((0, self.devices)), np.empty(0, np.int32))
+        longest = machine.latency.max() + arrays.tensor_size.max(initial=0) * machine.per_byte.max()
+        self.mean = max(float(arrays.runtime.mean()), SHORTEST * float(longest), 1e-300)
         self.weights, self.sums = np.empty((ops, self.devices)), np.empty(0)
         self.drawn = ops
 
@@ -54,8 +54,8 @@ class MoveDraws:
     def _weigh(self) -> None:
         """Find the sums of the weights: in all, half of those of a uniform draw are for an op's own device."""
         ops, devices = self.weights.shape
-        weigh_moves(self.arrays, self.cuts, self.mean, self.weights)
-        uniform = np.full((ops, devices), 1.0 / (devices - 1))
+        weigh_moves(self.arrays, self.machine, self.cuts, self.mean, self.weights)
+        uniform = np.where(self.allowed, 1.0 / (devices - 1), 0.0)
         uniform[np.arange(ops), self.placement] = 1.0
         self.weights *= uniform
         share = (1 - SHARE_AS_EVER) / self.weights.sum()

@@ -31,14 +31,11 @@ def place(search: Search, orders: IndexArray) -> None:
     if not problem.is_plain:
         _place_on_machine(search, orders)
         return
-    goal = int(search.lower_bound)
     if problem.task == "runtime":
         _run_lazily(search, orders)
         if search.best_fitness[0] == 0:
             return
-        assert problem.memory_limit is not None
-        goal = problem.memory_limit
-    peaks = LeastPeak(search, goal)
+    peaks = LeastPeak(search)
     for row, order in enumerate(orders):
         if peaks.must_stop():
             return

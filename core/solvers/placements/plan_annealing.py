@@ -13,10 +13,11 @@ import numpy as np
 from ...base.arrays import IndexArray
 from ...bounds.machine_bounds import EdgeCosts
 from ...kernels.placements.group_moves import no_groups
-from ...kernels.placements.plans import EARLY, LATE, Cost, MachineAim, Plan, PlanWalk, Returns, anneal_plan
+from ...kernels.placements.plans import EARLY, LATE, Cost, Plan, PlanWalk, Returns, anneal_plan
+from ...kernels.placements.sequences import Objective
 from ...problem.residents import first_home, model_of
 from ...search.parameters import Parameters
-from ...search.plans import EXCESS_WEIGHT, Plans
+from ...search.plans import EXCESS_WEIGHT, Plans, objective_of
 from ...search.search import Search
 from ..orders.lpmf import greedy_order
 from . import gp_dfs
@@ -39,25 +40,17 @@ WITHOUT, WITH_HOMES, WITH_LIMITS = 0.1, 0.3, 0.7
 HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
 
 
-def anneal(search: Search, hot: float) -> None:
-    """Anneal until the budget ends; the best schedule known is the first start.
+class PlanAnnealing:
+    """Starts for a machine, and the annealing of plans on it.
 
     Parameters
     ----------
     search
-        A search whose problem is not `is_plain`.
+        A search, whose best schedule known is the first start.
     hot
         The least temperature to start from; small graphs, whose plans differ more from one another, start hotter.
     """
-    annealing = _Annealing(search, hot)
-    annealing.offer_starts()
-    number = 0
-    while not search.must_stop():
-        annealing.round(number)
-        number += 1
 
-
-class _Annealing:
     def __init__(self, search: Search, hot: float) -> None:
         self.search, self.plans = search, Plans(search.problem)
         self.ops = search.problem.graph.num_ops
@@ -74,6 +67,14 @@ class _Annealing:
         times = np.where(rules.allowed[rules.group], rules.times, np.inf)
         self.fastest, self.is_slow = times.argmin(axis=1), times > times.min(axis=1, keepdims=True)
         self.places = self.plans.places(no_groups() if self.groups is None else moving_groups(self.groups))
+
+    def run(self) -> None:
+        """Anneal until the budget ends."""
+        self.offer_starts()
+        number = 0
+        while not self.search.must_stop():
+            self.round(number)
+            number += 1
 
     def offer_starts(self) -> None:
         """Offer one device alone, and each op where it ends first by upward rank; take the best as the start."""
@@ -184,7 +185,7 @@ class _Annealing:
         _, cost = plans.price(plan, placement)
         if not np.isfinite(cost.runtime):
             return
-        aim = plans.aim_of(max(cost.peak, 1), 1.0 / max(search.lower_bound, 1e-9))
+        aim = objective_of(search.problem, max(cost.peak, 1), 1.0 / max(search.lower_bound, 1e-9))
         plans.aim = aim
         _, cost = plans.price(plan, placement)
         energy, made, length = cost.energy, 0, MOVES_PER_OP * self.ops * GROWTH**number
@@ -198,7 +199,7 @@ class _Annealing:
             if self.is_tight and not search.must_stop():
                 aim, energy = self._reweighed(plan, aim)
 
-    def _reweighed(self, plan: Plan, aim: MachineAim) -> tuple[MachineAim, float]:
+    def _reweighed(self, plan: Plan, aim: Objective) -> tuple[Objective, float]:
         """Weigh the excess more while the present plan has any, else less; return what it costs then."""
         plans = self.plans
         self.search.evaluations += 1
@@ -233,7 +234,7 @@ class _Annealing:
         leads = bool(aim.memory and plans.machine.beside)
         draws = search.rng.random((moves, 6))
         kept = self.best_order, self.best_placement, self.best_lead
-        bunches = self.bunches, self._returns(), np.empty(self.ops, np.int32)
+        bunches = self.bunches, self._returns()
         walk = PlanWalk(temperature, energy, draws, best, *kept, leads, *bunches)
         energy = anneal_plan(plans.arrays, plans.machine, plans.scratch, plan, plans.steps, self.places, aim, walk)
         search.evaluations += moves

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...kernels.cost_model import new_state
-from ...kernels.graph_arrays import graph_arrays
-from ...kernels.links import links_of
+from ...kernels.cost_model import machine_arrays, new_state
+from ...kernels.paths import path_ends
+from ...kernels.placements.group_moves import places_of
 from ...kernels.placements.step_moves import DRAWS, Edit, Scene, StepWalk, anneal_steps, new_plan, run_plan
 from ...search import parameters as base
 from ...search.parameters import parameter
+from ...search.plans import objective_of
 from ...search.search import Search
+from . import filled_devices, first_fit_devices
 from .cooling import Cooling
 from .excess_weights import at_once
-from .filled_devices import filled_placements
-from .lazy_keys import aim_of, as_schedule, bottom_levels
+from .lazy_keys import as_schedule
 from .op_groups import groups_in_time
 from .peak_annealing import POWER
 
@@ -54,7 +55,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     if search.must_stop():
         return
     walk = _Walk(search)
-    if search.problem.task == "runtime" and search.problem.memory_limit is not None:
+    if search.problem.task == "runtime" and search.problem.is_limited:
         walk.fill_devices()
     moves: float = min(parameters.cycle * search.problem.graph.num_ops, search.evaluations_left)
     number = 0
@@ -72,22 +73,21 @@ class _Walk:
     def __init__(self, search: Search) -> None:
         self.search, self.problem = search, search.problem
         self.graph, self.ops = self.problem.graph, self.problem.graph.num_ops
-        devices = self.problem.devices
-        self.arrays = graph_arrays(self.graph, devices)
+        devices, rules = self.problem.devices, self.problem.rules
+        self.arrays, self.machine = machine_arrays(self.problem)
         assert search.best_simulation is not None
         is_peak = self.problem.task == "memory"
-        self.aim = aim_of(
+        self.aim = objective_of(
             self.problem, max(1.0, float(search.best_simulation.peak)), 1.0 / max(search.lower_bound, 1e-9)
         )
         self.power = POWER if is_peak else 1
         self.state = new_state(self.arrays, devices, self.aim.memory)
-        sent = np.empty(self.graph.num_tensors, np.uint64)
-        tail, work = bottom_levels(self.graph) - self.graph.runtime, float(self.graph.runtime.sum())
-        self.scene = Scene(self.arrays, self.state, sent, links_of(self.problem), tail, work)
+        sent, least = np.empty(self.graph.num_tensors, np.uint64), self.machine.times.min(axis=1)
+        tail = path_ends(self.graph.input_order[::-1], *self.graph.successors, least) - least
+        self.scene = Scene(self.arrays, self.state, sent, self.machine, least, tail, float(least.sum()))
         self.present, self.other, self.best = (new_plan(self.arrays, devices) for _ in range(3))
-        self.groups = groups_in_time(search)
+        self.places = places_of(rules.group, rules.allowed, groups_in_time(search))
         self.best_placement = np.empty(self.ops, np.int32)
-        self.changed, self.before = np.empty(self.ops + 1, np.int32), np.empty(self.ops + 1, np.int32)
         self.count, self.energy = 0, math.inf
 
     def start_from_best(self) -> None:
@@ -102,7 +102,8 @@ class _Walk:
     def fill_devices(self) -> None:
         """Offer the schedules that fill one device after another, in the input order."""
         order = self.problem.graph.input_order
-        for placement in filled_placements(self.problem):
+        fill = filled_devices if self.problem.is_plain else first_fit_devices
+        for placement in fill.filled_placements(self.problem):
             if self.search.must_stop():
                 return
             self.count = self.ops
@@ -130,9 +131,7 @@ class _Walk:
         found = np.array([min(excess, 2**62), value], np.float64)
         before = found.copy()
         draws = search.rng.random((moves, DRAWS))
-        walk = StepWalk(
-            temperature, draws, self.groups, self.changed, self.before, found, self.best, self.best_placement
-        )
+        walk = StepWalk(temperature, draws, self.places, found, self.best, self.best_placement)
         start = self.count, self.energy, 0
         self.count, self.energy, count = anneal_steps(self.scene, (self.present, self.other), start, self.aim, walk)
         search.evaluations += moves
@@ -141,16 +140,18 @@ class _Walk:
             search.offer(as_schedule(self.arrays.producer, self.best_placement, items, targets))
 
     def _price(self) -> int:
-        """Price the present plan, and normalise it; return its peak."""
+        """Price the present plan, and normalise it; return by how much it exceeds the limits."""
         self.search.evaluations += 1
-        count, energy, peak, _ = run_plan(self.scene, self.present, self.count, NO_EDIT, self.aim, np.inf, self.other)
+        count, energy, excess, *_ = run_plan(
+            self.scene, self.present, self.count, NO_EDIT, self.aim, np.inf, self.other
+        )
         self.present, self.other = self.other, self.present
         self.count, self.energy = count, energy
-        return int(peak)
+        return int(excess)
 
     def _reweigh(self) -> None:
         """Weigh the excess over the memory limit more while the present plan has any, else less."""
-        weight = at_once(self.aim.weight, self._price() > self.aim.limit)
+        weight = at_once(self.aim.weight, self._price() > 0)
         if weight != self.aim.weight:
             self.aim = self.aim._replace(weight=weight)
             self._price()

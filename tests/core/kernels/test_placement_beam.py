@@ -24,7 +24,7 @@ def beam(graph, order, devices, limit, size):
     route, slots = new_route(arrays, np.array(order, np.int32))
     states, choices = new_states(size, slots, devices), new_choices(size, graph.num_ops, devices)
     choices.numbers[:] = ODD
-    limits = Limits(size, limit, int(graph.persistent.sum()) // devices)
+    limits = Limits(size, np.full(devices, limit), int(graph.persistent.sum()) // devices, True)
     start_beam(arrays, route, states)
     count, half = 1, graph.num_ops // 2
     for first, last in ((0, half), (half, graph.num_ops)):

@@ -119,7 +119,7 @@ def run(search: Search, spec: MethodSpec) -> None:
 
 def _is_listed(problem: Problem) -> bool:
     """Whether a list schedule takes the place of a method that had no time."""
-    return problem.is_plain and problem.devices > 1 and problem.task == "runtime" and problem.memory_limit is None
+    return problem.devices > 1 and problem.task == "runtime" and not problem.is_limited
 
 
 def _offer_at_once(search: Search, spec: MethodSpec) -> None:

@@ -20,7 +20,7 @@ from ...search.tuned import Tuned, read_tuned, shipped
 from .beta_quantiles import quantile_tables
 from .lazy_keys import LONGEST_DECODING, LazyChromosomes, seconds_to_decode, start_keys
 from .machine_chromosomes import LazyMachineChromosomes
-from .random_keys import Chromosomes, Population, has_time_for_one, ranked
+from .random_keys import Chromosomes, Population, has_time_for_one, is_symmetric, ranked
 
 Decoder = Literal["queue", "lazy"]
 DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": LazyChromosomes}
@@ -133,7 +133,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     if parameters.tuned is not None:
         parameters = parameters.tuned.parameters(problem.task)
     known = start_keys(problem) if parameters.decoder == "lazy" else None
-    if known is not None and problem.is_plain and seconds_to_decode(problem) > LONGEST_DECODING:
+    if known is not None and seconds_to_decode(problem) > LONGEST_DECODING:
         search.notes.append(f"{problem.graph.name}: decoder=lazy would take too long; decoder=queue was used")
         parameters, known = replace(parameters, decoder="queue"), None
     if search.must_stop() or (known is None and not has_time_for_one(search)):
@@ -163,7 +163,7 @@ def evolve(
         Chromosomes that join the first population, shape `(rows, genes)`.
     """
     decoder = DECODERS[parameters.decoder]
-    if decoder is LazyChromosomes and not search.problem.is_plain:
+    if decoder is LazyChromosomes and not is_symmetric(search.problem):
         decoder = LazyMachineChromosomes
     with decoder(search) as chromosomes:
         p = _fitting(search, parameters, chromosomes.genes)

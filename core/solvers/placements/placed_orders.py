@@ -10,7 +10,7 @@ from ...search.search import Search
 from .lazy_keys import LazyChromosomes, has_time_to_decode, keys_along, seconds_to_decode
 from .list_schedule import list_schedule
 from .peak_annealing import LeastPeak
-from .random_keys import Population
+from .random_keys import Population, is_symmetric
 
 
 def place(search: Search, orders: IndexArray) -> None:
@@ -28,7 +28,7 @@ def place(search: Search, orders: IndexArray) -> None:
         Shape `(rows, ops)`, the most promising first; some may be left out if the budget is short.
     """
     problem = search.problem
-    if not problem.is_plain:
+    if not is_symmetric(problem):
         _place_on_machine(search, orders)
         return
     if problem.task == "runtime":

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from ...base.arrays import FloatArray, IndexArray
 from ...kernels.cost_model import machine_arrays, new_steps
 from ...kernels.placements.random_keys import Prices, decode, new_prices, new_queue, price
+from ...problem.problem import Problem
 from ...problem.residents import GraphWithHomes
 from ...problem.schedule import Schedule
 from ...search.search import Search
 
 Population = NDArray[np.float32]
+NO_OP = -1
 _MOST_READS = 10**6
 """Reads of ops that are priced between two looks at the clock, some hundredths of a second."""
 _SECONDS_PER_GENE, _SECONDS_PER_READ, _NOTICED = 2e-8, 2.5e-7, 0.2
@@ -50,6 +52,11 @@ def as_schedule(producer: IndexArray, placement: Any, items: Any, targets: Any) 
     return Schedule.from_steps(items, sources, targets)
 
 
+def is_symmetric(problem: Problem) -> bool:
+    """Whether devices can be exchanged and nothing has a home."""
+    return problem.hardware.is_equal and not isinstance(problem.graph, GraphWithHomes)
+
+
 class Chromosomes:
     """The random keys of a problem: `ops * devices` affinities, `ops` priorities, `tensors * devices` transfers.
 
@@ -65,8 +72,7 @@ class Chromosomes:
         self.genes = graph.num_ops * devices + graph.num_ops + graph.num_tensors * devices
         self.counts_memory = self.problem.task == "memory" or self.problem.is_limited
         self.arrays, self.machine = machine_arrays(self.problem)
-        is_symmetric = self.problem.hardware.is_equal and not isinstance(graph, GraphWithHomes)
-        self.fixed_op = self.problem.fixed_op if is_symmetric else -1
+        self.fixed_op = self.problem.fixed_op if is_symmetric(self.problem) else NO_OP
         self._scratch = [self._new_scratch() for _ in range(search.jobs)]
         self._pool = ThreadPoolExecutor(search.jobs) if search.jobs > 1 else None
 
@@ -152,7 +158,7 @@ class Chromosomes:
         """
         graph, devices = self.graph, self.devices
         rename = np.arange(devices)
-        if self.fixed_op >= 0:
+        if self.fixed_op != NO_OP:
             home = int(schedule.placement(graph)[self.fixed_op])
             rename[[0, home]] = rename[[home, 0]]
         chromosome = np.zeros(self.genes, np.float32)

@@ -16,7 +16,6 @@ from ..model.simulator import simulate
 from ..model.unrolled import repeated_ops
 from ..model.verifier import verify
 from ..problem.problem import Problem
-from ..problem.residents import GraphWithHomes
 from ..problem.schedule import Schedule
 from ..report.infeasible import why_none_fits
 from ..report.result import Result
@@ -122,8 +121,7 @@ def run(search: Search, spec: MethodSpec) -> None:
 
 def _is_listed(problem: Problem) -> bool:
     """Whether a list schedule takes the place of a method that had no time."""
-    is_equal = problem.hardware.is_equal and not isinstance(problem.graph, GraphWithHomes)
-    return is_equal and problem.devices > 1 and problem.task == "runtime" and not problem.is_limited
+    return problem.devices > 1 and problem.task == "runtime" and not problem.is_limited
 
 
 def _offer_at_once(search: Search, spec: MethodSpec) -> None:

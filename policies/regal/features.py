@@ -16,7 +16,6 @@ from ...core.problem.schedule import Schedule
 from ...core.search.search import Search, Stopped
 from ...core.solvers.placements import brkga
 from ...core.solvers.placements.brkga import GeneDistribution, evolve
-from ...core.solvers.placements.machine_chromosomes import MachineChromosomes
 from ...core.solvers.placements.random_keys import Chromosomes, Population
 from ...core.solvers.placements.ranks import mean_times
 from .ratios import ratios
@@ -139,7 +138,7 @@ def _costs(problem: Problem, tensors: NDArray[np.intp]) -> tuple[FloatArray, Flo
     columns = [memory / max(most, 1), _is_op(graph, replace(problem, task="memory").fixed_op)]
     if problem.task == "runtime":
         sources, targets = graph.edges
-        runtime = graph.runtime if problem.is_plain else mean_times(problem)  # what training had was of equal devices
+        runtime = mean_times(problem)
         times = np.column_stack(
             (
                 _sums(graph, targets, runtime[sources]),
@@ -167,8 +166,7 @@ def _expectation(search: Search, population: Population) -> FloatArray:
     graph, devices = search.problem.graph, search.problem.devices
     places = np.arange(graph.num_ops) / max(graph.num_ops - 1, 1)
     found = np.zeros((graph.num_ops, devices + 1))
-    kind = Chromosomes if search.problem.is_plain else MachineChromosomes
-    with kind(search) as chromosomes:
+    with Chromosomes(search) as chromosomes:
         for chromosome in population:
             schedule = chromosomes.decode(chromosome)
             is_op = schedule.items >= 0

@@ -121,7 +121,7 @@ def _alive(graph: CostGraph, makes: BoolArray) -> FloatArray:
 
 def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], list[float]]:
     graph, ops = problem.graph, problem.graph.num_ops
-    runtime = graph.runtime if problem.is_plain else mean_times(problem)
+    runtime = mean_times(problem)
     mean, total = float(runtime.mean()) or 1.0, float(runtime.sum()) or 1.0
     share = total / problem.devices
     sending = _sending(problem)

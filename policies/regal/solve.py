@@ -13,7 +13,6 @@ from ...core.search.parameters import parameter
 from ...core.search.search import Search, Stopped
 from ...core.solvers.placements import brkga
 from ...core.solvers.placements.brkga import GeneDistribution, evolve
-from ...core.solvers.placements.machine_chromosomes import MachineChromosomes
 from ...core.solvers.placements.random_keys import Chromosomes
 from ..networks.shipped import described, digests, network_of, weights_of
 from .actions import Taken
@@ -115,8 +114,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     if parameters.search == "brkga":
         evolve(search, brkga.Parameters(), distribution)
         return
-    kind = Chromosomes if search.problem.is_plain else MachineChromosomes
-    with kind(search) as chromosomes:
+    with Chromosomes(search) as chromosomes:
         while not search.must_stop():
             rows = int(min(MOST_ROWS, search.evaluations_left))
             chromosomes.price(distribution.sample(search.rng, rows, chromosomes.genes))

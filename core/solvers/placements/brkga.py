@@ -19,12 +19,11 @@ from ...search.search import Search
 from ...search.tuned import Tuned, read_tuned, shipped
 from .beta_quantiles import quantile_tables
 from .lazy_keys import LONGEST_DECODING, LazyChromosomes, seconds_to_decode, start_keys
-from .machine_chromosomes import LazyMachineChromosomes, MachineChromosomes
-from .random_keys import Chromosomes, Population, has_time_for_one, ranked
+from .machine_chromosomes import LazyMachineChromosomes
+from .random_keys import Chromosomes, Population, has_time_for_one, is_symmetric, ranked
 
 Decoder = Literal["queue", "lazy"]
 DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": LazyChromosomes}
-ON_MACHINES: dict[Decoder, type[Chromosomes]] = {"queue": MachineChromosomes, "lazy": LazyMachineChromosomes}
 MOST_KEYS, LEAST_CHROMOSOMES = 2**27, 3
 """Genes of all populations together: half a gibibyte, and as much again for a generation's offspring."""
 MOST_DRAWN = 2**24
@@ -134,10 +133,10 @@ def solve(search: Search, parameters: Parameters) -> None:
     if parameters.tuned is not None:
         parameters = parameters.tuned.parameters(problem.task)
     known = start_keys(problem) if parameters.decoder == "lazy" else None
-    if known is not None and problem.is_plain and seconds_to_decode(problem) > LONGEST_DECODING:
+    if known is not None and seconds_to_decode(problem) > LONGEST_DECODING:
         search.notes.append(f"{problem.graph.name}: decoder=lazy would take too long; decoder=queue was used")
         parameters, known = replace(parameters, decoder="queue"), None
-    if search.must_stop() or (known is None and problem.is_plain and not has_time_for_one(search)):
+    if search.must_stop() or (known is None and not has_time_for_one(search)):
         return
     evolve(search, parameters, GeneDistribution(parameters.alpha, parameters.beta, parameters.bias), known)
 
@@ -163,8 +162,10 @@ def evolve(
     warm_start
         Chromosomes that join the first population, shape `(rows, genes)`.
     """
-    decoders = DECODERS if search.problem.is_plain else ON_MACHINES
-    with decoders[parameters.decoder](search) as chromosomes:
+    decoder = DECODERS[parameters.decoder]
+    if decoder is LazyChromosomes and not is_symmetric(search.problem):
+        decoder = LazyMachineChromosomes
+    with decoder(search) as chromosomes:
         p = _fitting(search, parameters, chromosomes.genes)
         bias = np.ascontiguousarray(distribution.bias, np.float64)
         known = [] if warm_start is None else list(warm_start)

@@ -28,7 +28,7 @@ from .insertion import InsertionSchedule
 from .ranks import downward_ranks, upward_ranks
 
 MOST_CELLS = 10_000_000
-"""Ops times devices, if these are identical: more take seconds that nothing interrupts, and a list schedule will do."""
+"""Ops times devices: more take seconds that nothing interrupts, and a list schedule will do."""
 
 
 Rank = Literal["upward", "optimistic", "critical-path"]
@@ -89,7 +89,7 @@ RANKS: dict[Rank, Callable[[Search, EdgeCosts], tuple[FloatArray, FloatArray]]] 
 def _can_begin(search: Search) -> bool:
     """Whether there is time, and the table of what each op takes on each device is not too large."""
     problem = search.problem
-    return not search.must_stop() and not (problem.is_plain and problem.graph.num_ops * problem.devices > MOST_CELLS)
+    return not search.must_stop() and problem.graph.num_ops * problem.devices <= MOST_CELLS
 
 
 def _critical_path(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> list[int]:

@@ -30,9 +30,10 @@ from .balanced_cuts import BalancedCuts
 from .cooling import Cooling
 from .excess_weights import UncheckedMoves, Weighing, at_once, by_and_by
 from .gp_dfs import merge
-from .lazy_keys import as_schedule, has_time_to_decode, seconds_to_decode
+from .lazy_keys import has_time_to_decode, seconds_to_decode
 from .move_draws import MoveDraws
 from .op_groups import groups_in_time
+from .random_keys import as_schedule
 
 PRICED_AGAIN = 4
 """Of so many ops about one is priced again after a move, where the makespan alone counts."""

@@ -46,8 +46,9 @@ from ..orders import order_search
 from ..orders.baselines import kahn_order
 from ..orders.order_search import LARGEST_RELATED, SECONDS_TO_RELATE
 from .cooling import Cooling
-from .lazy_keys import LazyChromosomes, as_schedule, seconds_to_spread, start_keys
+from .lazy_keys import LazyChromosomes, seconds_to_spread, start_keys
 from .move_draws import PeakDraws
+from .random_keys import as_schedule
 
 SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_SPREADS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.1, 0.05, 0.1
 LEAST_PROOFS, MOST_PROOFS, PROOF_OPS_PER_SECOND = 0.05, 0.3, 60

@@ -10,7 +10,7 @@ from ...search.search import Search
 from .lazy_keys import LazyChromosomes, has_time_to_decode, keys_along, seconds_to_decode
 from .list_schedule import list_schedule
 from .peak_annealing import LeastPeak
-from .random_keys import Population
+from .random_keys import Population, is_symmetric
 
 
 def place(search: Search, orders: IndexArray) -> None:
@@ -28,17 +28,14 @@ def place(search: Search, orders: IndexArray) -> None:
         Shape `(rows, ops)`, the most promising first; some may be left out if the budget is short.
     """
     problem = search.problem
-    if not problem.is_plain:
+    if not is_symmetric(problem):
         _place_on_machine(search, orders)
         return
-    goal = int(search.lower_bound)
     if problem.task == "runtime":
         _run_lazily(search, orders)
         if search.best_fitness[0] == 0:
             return
-        assert problem.memory_limit is not None
-        goal = problem.memory_limit
-    peaks = LeastPeak(search, goal)
+    peaks = LeastPeak(search)
     for row, order in enumerate(orders):
         if peaks.must_stop():
             return

@@ -22,9 +22,9 @@ from ...search.search import Search
 from . import filled_devices, first_fit_devices
 from .cooling import Cooling
 from .excess_weights import at_once
-from .lazy_keys import as_schedule
 from .op_groups import groups_in_time
 from .peak_annealing import POWER
+from .random_keys import as_schedule
 
 NO_EDIT = Edit(np.int64(-1), -1)
 

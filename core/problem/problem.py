@@ -184,11 +184,9 @@ class Problem:
         return f"Problem({self.graph!r}{''.join(given)})"
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it is REGAL's model: identical devices, blocking transfers, and nothing that has a home."""
-        one = self.hardware.devices[0]
-        is_equal = self.hardware.is_equal and (one.speed, one.memory) == (1.0, None)
-        return is_equal and not isinstance(self.graph, GraphWithHomes)
+    def has_homes(self) -> bool:
+        """Whether residents have a home of their own."""
+        return isinstance(self.graph, GraphWithHomes)
 
     @cached_property
     def hardware(self) -> Machine:

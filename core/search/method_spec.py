@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..base.errors import UsageError
 from ..base.options import spelled
@@ -11,7 +12,7 @@ from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from .method import Method
 from .parameters import Parameters
-from .registry import METHODS, listed, method_of, methods_where, parameter_fields, parsed_parameters
+from .registry import METHODS, listed, method_of, methods_where, parameter_fields, parameters_of, parsed_parameters
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ def parse_method(text: str, **flags: str | None) -> MethodSpec:
     )
 
 
+def method_with(name: str, **parameters: Any) -> MethodSpec:
+    """Return a method with parameters that the code chooses."""
+    return MethodSpec(name, name, parameters_of(name, **parameters))
+
+
 def _given_flags(name: str, flags: dict[str, str | None]) -> dict[str, str]:
     texts = {flag: value for flag, value in flags.items() if value is not None}
     for flag in texts:
@@ -79,6 +85,7 @@ def check_supported(
 ) -> None:
     """Raise UsageError if the method cannot solve this problem, count evaluations, or start from a schedule."""
     is_single = problem.devices == 1
+    is_machine = problem.has_homes or not problem.hardware.is_equal
     unable = "never" if problem.recompute else "only"
     if spec.method.recomputation == unable:
         able = methods_where(lambda m: m.recomputation != unable)
@@ -93,7 +100,7 @@ def check_supported(
                 m.recomputation != unable
                 and not m.memory_on_one_device_only
                 and not (is_single and m.several_devices_only)
-                and (problem.is_plain or m.machines)
+                and (m.machines or not is_machine)
             )
         )
         on = spelled("devices", problem.devices) if problem.machine is None else "on a machine"
@@ -107,7 +114,7 @@ def check_supported(
             spelled("devices", 1),
         )
         raise UsageError(f"method '{spec.name}' places ops on several devices; for {one} use {listed(able)}")
-    if not problem.is_plain and not spec.method.machines:
+    if is_machine and not spec.method.machines:
         able = methods_where(lambda m: m.machines and not m.memory_on_one_device_only and m.recomputation != "only")
         what = "a machine" if problem.machine is not None else "weights that several devices read"
         raise UsageError(f"method '{spec.name}' knows equal devices alone; for {what} use {listed(able)}")

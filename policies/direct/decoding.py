@@ -42,7 +42,7 @@ def decode(search: Search, keys: Any) -> None:
     if search.problem.task == "runtime":
         alone = stays(search.problem, rows)
         for row in rows[alone][:1]:
-            search.evaluations += 1
+            search.spend(1)
             search.offer(Schedule.single_device(order_of(graph, row)))
         if not alone.all():
             decode_keys(search, _within(rows[~alone]))
@@ -50,7 +50,7 @@ def decode(search: Search, keys: Any) -> None:
             place(search, np.stack([order_of(graph, row) for row in rows]))
         return
     for row in rows:
-        if search.best is not None and search.must_stop():
+        if search.best is not None and search.exhausted():
             return
         _place_order(search, order_of(graph, row))
 
@@ -102,7 +102,8 @@ def _within(keys: Any) -> Any:
 
 
 def _place_order(search: Search, order: IndexArray) -> None:
-    with search.limited(max(1.0, min(PER_ORDER, search.evaluations_left - FIRST_BEAM))):  # the last beam may exceed it
-        search.evaluations += 1
+    evaluations = max(1.0, min(PER_ORDER, search.evaluations_left - FIRST_BEAM))  # the last beam may exceed it
+    with search.part(evaluations=evaluations):
+        search.spend(1)
         search.offer(Schedule.single_device(order))
         place(search, order[None])

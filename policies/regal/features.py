@@ -13,7 +13,7 @@ from ...core.base.arrays import FloatArray, IndexArray, IntArray
 from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Problem, Task
 from ...core.problem.schedule import Schedule
-from ...core.search.search import Search, Stopped
+from ...core.search.search import Cancelled, Search
 from ...core.solvers.placements import brkga
 from ...core.solvers.placements.brkga import GeneDistribution, evolve
 from ...core.solvers.placements.random_keys import Chromosomes, Population
@@ -97,14 +97,14 @@ def searched_graph(search: Search, evaluations: int = EVALUATIONS, until: float 
 
     Raises
     ------
-    Stopped
+    Cancelled
         After Ctrl-C, since nobody asks for the features any more.
     """
     before = search.evaluations
-    with search.limited(evaluations, until):
+    with search.part(evaluations=evaluations, until=until):
         (evolved,) = evolve(search, brkga.Parameters(), GeneDistribution())
     if search.interrupt.is_set():
-        raise Stopped
+        raise Cancelled
     population = evolved.priced()
     assert search.best is not None
     graph = search.problem.graph

@@ -118,8 +118,7 @@ def encoded_examples(
 def good_order(graph: CostGraph, width: int, rng: np.random.Generator) -> IndexArray:
     """Return an order of low peak: a backward beam over sets of last ops, with safe moves up to the largest op need."""
     b = graph.buffers
-    search = Search(Problem(graph))
-    search.rng = rng
+    search = Search(Problem(graph), seed=rng)
     beam = run_beam(search, b, width, UNLIMITED, is_backward=True, floor=int((b.own + b.workspace).max()))
     assert beam.chosen is not None
     return np.ascontiguousarray(beam.chosen[::-1])

@@ -163,14 +163,14 @@ def run_beam(
     is_exact, priced = True, 0
     for _ in range(ops):
         cost = len(level.hash) / search.problem.graph.num_ops
-        if search.must_stop() or search.evaluations_left < cost + 1:  # the order found is priced too
+        if search.exhausted() or search.evaluations_left < cost + 1:  # the order found is priced too
             chosen = back.order(int(np.argmin(level.peak))) if back.ops else np.empty(0, np.int32)
             return Beam(chosen, False, is_exact, priced)
         salt = search.rng.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         size = _states(beam_size, len(level.ready) // len(level.hash))
         candidates = new_candidates(size, len(level.ready))
         count, truncated = expand(level, b, walk, candidates, zobrist, size, limit, salt)
-        search.evaluations += cost
+        search.spend(cost)
         priced += len(level.ready)
         is_exact = is_exact and not truncated
         if count == 0:

@@ -57,11 +57,11 @@ class BalancedCuts:
         first = self._possible(search.rng.integers(0, self.devices, self.ops).astype(np.int32))
         cuts = new_cuts(self.arrays, self.machine, first, self._windows(ops_per_window))
         mean = max(float(self.arrays.runtime.mean()), 1e-300)
-        while not search.must_stop() and (spent := cooling.progress()) < 1.0:
+        while not search.exhausted() and (spent := cooling.progress()) < 1.0:
             sweeps = cooling.moves(self.ops)
             draws = search.rng.random((sweeps * self.ops, 3))
             anneal_cuts(self.arrays, self.machine, cuts, self.rules.allowed, mean * HOT * (COLD / HOT) ** spent, draws)
-            search.evaluations += sweeps
+            search.spend(sweeps)
         return self._possible(cuts.placement)
 
     def _possible(self, placement: IndexArray) -> IndexArray:

@@ -134,9 +134,9 @@ def solve(search: Search, parameters: Parameters) -> None:
         parameters = parameters.tuned.parameters(problem.task)
     known = start_keys(problem) if parameters.decoder == "lazy" else None
     if known is not None and seconds_to_decode(problem) > LONGEST_DECODING:
-        search.notes.append(f"{problem.graph.name}: decoder=lazy would take too long; decoder=queue was used")
+        search.note(f"{problem.graph.name}: decoder=lazy would take too long; decoder=queue was used")
         parameters, known = replace(parameters, decoder="queue"), None
-    if search.must_stop() or (known is None and not has_time_for_one(search)):
+    if search.exhausted() or (known is None and not has_time_for_one(search)):
         return
     evolve(search, parameters, GeneDistribution(parameters.alpha, parameters.beta, parameters.bias), known)
 
@@ -175,9 +175,9 @@ def evolve(
         for population in populations:
             _begin(search, chromosomes, population, distribution, known)
         generation = 0
-        while not search.must_stop():
+        while not search.exhausted():
             for population in populations:
-                if not search.must_stop():
+                if not search.exhausted():
                     _next_generation(search, chromosomes, population, p, distribution, bias)
             generation += 1
             if generation % p.exchange == 0 and len(populations) > 1:
@@ -193,7 +193,7 @@ def _fitting(search: Search, p: Parameters, genes: int) -> Parameters:
     most = max(LEAST_CHROMOSOMES, MOST_KEYS // (genes * p.populations))
     if p.chromosomes <= most:
         return p
-    search.notes.append(
+    search.note(
         f"{search.problem.graph.name}: brkga goes on with {most} chromosomes, not {p.chromosomes}, because each has "
         f"{genes:,} genes"
     )
@@ -263,7 +263,7 @@ def _draw_and_price(
     priced = int(min(len(keys), search.evaluations_left))
     rows = max(1, min(chromosomes.rows_at_once, MOST_DRAWN // chromosomes.genes))
     for first in range(0, len(keys), rows):
-        if 0 < first < priced and search.must_stop():
+        if 0 < first < priced and search.exhausted():
             return first
         draw(first, min(first + rows, len(keys)))
         last = min(first + rows, priced)

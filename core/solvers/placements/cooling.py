@@ -41,7 +41,7 @@ class Cooling:
             by_time = (by_time - LEAD_OF_COUNT) / (1 - LEAD_OF_COUNT)
             if by_time <= by_count:
                 return min(1.0, by_count)
-        search.depends_on_time = True
+        search.steered_by_time()
         return min(1.0, by_time)
 
     def moves(self, ops: int) -> int:

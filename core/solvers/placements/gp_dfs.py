@@ -14,7 +14,7 @@ from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search.parameters import Parameters
 from ...search.plans import Plans
-from ...search.search import Search, Stopped
+from ...search.search import Cancelled, Search
 from ..orders.baselines import Heed
 
 
@@ -23,17 +23,17 @@ def solve(search: Search, parameters: Parameters) -> None:
 
     The random start of the partition is drawn from the run's generator, so `--seed` gives others.
     """
-    if search.must_stop():
+    if search.exhausted():
         return
     problem = search.problem
-    with suppress(Stopped):
-        placement = partition(problem.graph, problem.devices, search.rng, search.must_stop, search.heeding)
+    with suppress(Cancelled):
+        placement = partition(problem.graph, problem.devices, search.rng, search.exhausted, search.cancellable)
         placement = _within_rules(problem, placement)
-        orders = device_orders(problem.graph, placement, problem.devices, search.heeding)
-        order = merge(problem, placement, orders, search.heeding).op_order()
+        orders = device_orders(problem.graph, placement, problem.devices, search.cancellable)
+        order = merge(problem, placement, orders, search.cancellable).op_order()
         plans = Plans(problem)
         schedule = plans.schedule(plans.plan(order), placement)
-        search.evaluations += 1
+        search.spend(1)
         if schedule is None:
             search.offer_order(problem.graph.input_order)
         else:

@@ -48,16 +48,16 @@ def solve(search: Search, parameters: Parameters) -> None:
     patience = parameters.patience or shipped("local-search", Parameters).parameters(search.problem.task).patience
     walk = _Walk(search)
     start = search.initial
-    while not search.must_stop():
+    while not search.exhausted():
         if start is None:
             walk.restart()
         else:
             walk.start_from(start)
             start = None
-        if search.must_stop() or (search.best is None and not search.has_time_for(SECONDS_PER_OP * walk.ops)):
+        if search.exhausted() or (search.best is None and not search.has_time_for(SECONDS_PER_OP * walk.ops)):
             return
         current, failures = walk.price(), 0
-        while failures < patience and not search.must_stop():
+        while failures < patience and not search.exhausted():
             undo = walk.move()
             failures += 1
             if undo is None:
@@ -115,7 +115,7 @@ class _Walk:
             count, _, excess, peak, runtime = priced
         else:
             count, (_, excess, peak, runtime) = self.plans.price(self.plans.plan(self.order), self.placement)
-        self.search.evaluations += 1
+        self.search.spend(1)
         fitness = excess, self.problem.value(peak, runtime)
         if fitness < self.search.best_fitness and np.isfinite(runtime):
             items, targets = self.steps.items[:count], self.steps.targets[:count]

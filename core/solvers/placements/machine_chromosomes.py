@@ -34,7 +34,7 @@ class LazyMachineChromosomes(Chromosomes):
             if schedule is not None:
                 costs = simulate(self.problem, schedule)
                 fitness[row] = self.problem.fitness(costs.peak_per_device.tolist(), costs.runtime)
-        self.search.evaluations += len(population)
+        self.search.spend(len(population))
         best = int(ranked(fitness)[0])
         if (schedule := schedules[best]) is not None and tuple(fitness[best]) < self.search.best_fitness:
             self.search.offer(schedule)

@@ -44,7 +44,7 @@ def place(search: Search, orders: IndexArray) -> None:
 
 def _run_lazily(search: Search, orders: IndexArray) -> None:
     rows = orders[: int(min(len(orders), search.evaluations_left))]
-    if len(rows) and not search.must_stop():
+    if len(rows) and not search.exhausted():
         decode_keys(search, np.stack([keys_along(order) for order in rows]))
 
 
@@ -56,10 +56,10 @@ def decode_keys(search: Search, keys: Population) -> None:
             chromosomes.price(keys)
         return
     instead = "this is a list schedule"
-    search.notes.append(f"{graph.name}: there was no time for {search.working}'s decoder; {instead}")
+    search.note(f"{graph.name}: there was no time for {search.working}'s decoder; {instead}")
     schedule = list_schedule(search.problem, search.interrupt.is_set)
     if schedule is not None:
-        search.evaluations += 1
+        search.spend(1)
         search.offer(schedule)
 
 
@@ -67,10 +67,10 @@ def _place_on_machine(search: Search, orders: IndexArray) -> None:
     """Offer a schedule per order, each op where it ends first."""
     plans = Plans(search.problem)
     for order in orders:
-        if search.must_stop():
+        if search.exhausted():
             return
         placement = plans.place_along(order)
         schedule = None if placement is None else plans.schedule(plans.plan(order), placement)
-        search.evaluations += 1
+        search.spend(1)
         if schedule is not None:
             search.offer(schedule)

@@ -102,7 +102,7 @@ class Chromosomes:
         fitness = np.full((len(population), 2), np.inf)
         rows = self.rows_per_look
         for start in range(0, len(population), rows):
-            if start and self.search.must_stop_at_once():
+            if start and self.search.cancelled():
                 break
             fitness[start : start + rows] = self._price_rows(population[start : start + rows])
         return fitness
@@ -126,12 +126,12 @@ class Chromosomes:
             cuts = np.linspace(0, count, self.search.jobs + 1).astype(int)
             parts = [slice(a, b) for a, b in pairwise(cuts)]
             rows = [population[part] for part in parts]
-            part_prices = [Prices(*(column[part] for column in prices)) for part in parts]
+            part_prices = [Prices(prices.excesses[part], prices.peaks[part], prices.runtimes[part]) for part in parts]
             list(self._pool.map(self._price_part, range(self.search.jobs), rows, part_prices))
         values = prices.peaks if self.problem.task == "memory" else prices.runtimes
         fitness = np.column_stack((prices.excesses, values)).astype(np.float64)
         fitness[np.isinf(prices.runtimes)] = np.inf
-        self.search.evaluations += count
+        self.search.spend(count)
         best = int(ranked(fitness)[0])
         if tuple(fitness[best]) < self.search.best_fitness:
             self._offer(population[best])

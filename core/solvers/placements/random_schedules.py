@@ -20,7 +20,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     if not has_time_for_one(search):
         return
     with Chromosomes(search) as chromosomes:
-        while not search.must_stop():
+        while not search.exhausted():
             rows = max(1, min(_BATCH, _MOST_GENES // chromosomes.genes))
             count = int(min(rows, search.evaluations_left))
             chromosomes.price(search.rng.random((count, chromosomes.genes), dtype="float32"))

@@ -98,4 +98,4 @@ def test_list_schedulers_stop():
     search.interrupt.set()
     list_schedulers.solve(search, list_schedulers.Parameters())
     assert search.best is None  # the run then offers the input order
-    assert list_schedule(problem, search.must_stop) is None
+    assert list_schedule(problem, search.exhausted) is None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ..core.base.names import task_of
 from ..core.base.units import parse_count
 from ..core.search.registry import DEFAULT_METHOD, EXAMPLE, METHODS, listed, methods_where
 
@@ -76,8 +75,6 @@ TaskOption = Annotated[
     typer.Option(
         "--task",
         help="What to minimise: memory (peak) or runtime (makespan).",
-        parser=task_of,
-        metavar="<str>",
         autocompletion=lambda: TASKS,
     ),
 ]

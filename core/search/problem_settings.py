@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..base.errors import UsageError
-from ..base.names import task_of
 from ..base.units import parse_bandwidth, parse_bytes, parse_microseconds, parse_percent, whole_number
 from ..graph.graph import CostGraph
 from ..problem.machine import Machine
@@ -202,7 +201,6 @@ def problem_settings(
     UsageError
         If a text is not understood, or a value is of the wrong type.
     """
-    task = task_of(task)
     machine = on.read()
     if machine is not None:
         if devices is not None and devices != len(machine.devices):

@@ -184,6 +184,7 @@ def test_a_method_that_builds_one_schedule_refuses_initial(run, diamond_file, tm
         (["--method", "topoformer", "--width", "0"], ["width must be from 1 to 4096"]),
         (["--method", "nonsense"], ["unknown method 'nonsense'", "auto"]),
         (["--task", "speed"], ["unknown task 'speed'", "runtime"]),
+        (["--task", "peak"], ["unknown task 'peak'; did you mean memory?"]),
         (["--devices", "65"], ["1 to 64"]),
         (["--memory-limit", "16 bananas"], ["memory limit '16 bananas'", "unknown unit"]),
         (["--memory-limit", "0%"], ["memory limit '0%'", "60%"]),

@@ -103,7 +103,7 @@ def test_feasible_first_then_least_excess_then_value(task):
 
 def test_a_problem_for_another_graph_keeps_everything_else():
     problem = Problem(graph_of(), "runtime", 3, 100, 2e6, 0.5)
-    other = problem.with_graph(graph_of(runtime=9.0))
+    other = replace(problem, graph=graph_of(runtime=9.0))
     assert (other.fixed_op, problem.fixed_op) == (2, 0)
     assert replace(other, graph=problem.graph) == problem
     assert problem.microseconds_per_byte == 0.5

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.base.names import unknown
+from ..core.base.names import one_of
 from ..core.graph.graph import CostGraph
 
 Dedup = Literal["topology", "in-degrees"]
@@ -112,7 +112,4 @@ def parse_dedup(name: str) -> Dedup:
     UsageError
         If there is no such kind.
     """
-    for kind in DEDUPS:
-        if name == kind:
-            return kind
-    raise unknown("way to find duplicates", name, DEDUPS)
+    return one_of("way to find duplicates", name, DEDUPS)

@@ -28,7 +28,6 @@ def place_schedule(
     schedule: Schedule,
     alignment: int = DEFAULT_ALIGNMENT,
     time_limit: float = DEFAULT_SECONDS,
-    seed: int = 0,
 ) -> Addresses:
     """Give every tensor, copy and workspace of a schedule an offset in the arena of its device.
 
@@ -40,8 +39,6 @@ def place_schedule(
         What the offsets are multiples of; 64 by default.
     time_limit
         Seconds for all devices together; 3 by default. Packing ends before as soon as every arena equals its bound.
-    seed
-        Of the orders in which pieces are placed; 0 by default.
 
     Raises
     ------
@@ -49,7 +46,7 @@ def place_schedule(
         If the alignment is not from 1 to 2^31.
     """
     placer = Placer(problem, schedule, alignment)
-    placer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(seed))
+    placer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(0))
     placer.search_targets((1 - IMPROVED_SHARE) * time_limit)
     return placer.addresses()
 

@@ -82,15 +82,15 @@ def parse_microseconds(given: str | float, what: str = "latency") -> float:
     return _duration(given, what, "5us", 1e-6) * 1e6
 
 
-def parse_seconds(given: str | float, what: str = "time limit") -> float:
+def parse_seconds(given: str | float) -> float:
     """Parse `10s`, `2min`, `5m`, `1h30m`, or a bare number of seconds."""
     parts = re.findall(r"[\d.]+[^\d\s.]+", given) if isinstance(given, str) else []
     if len(parts) > 1 and "".join(parts) == "".join(given.split()):  # type: ignore[union-attr]
-        seconds = sum(_duration(part, what, "10s", 1.0, _SECONDS | _MINUTES) for part in parts)
+        seconds = sum(_duration(part, "time limit", "10s", 1.0, _SECONDS | _MINUTES) for part in parts)
     else:
-        seconds = _duration(given, what, "10s", 1.0, _SECONDS | _MINUTES)
+        seconds = _duration(given, "time limit", "10s", 1.0, _SECONDS | _MINUTES)
     if seconds <= 0:
-        raise UsageError(f"{what} must be more than 0, not '{given}'")
+        raise UsageError(f"time limit must be more than 0, not '{given}'")
     return seconds
 
 
@@ -116,12 +116,12 @@ def whole_number(given: Any, what: str, least: int | None = None) -> int:
     return int(given)
 
 
-def parse_count(given: str | int, what: str = "count", least: int = 1) -> int:
+def parse_count(given: str | int, what: str = "count") -> int:
     """Parse a whole number as `5000`, `5,000`, `1e3` or `5k`."""
     number, unit = _split(str(given).replace(",", ""), what, "5000, 1e3 or 5k")
     if unit not in ("", "k", "M") or not (value := number * {"": 1, "k": 1e3, "M": 1e6}[unit]).is_integer():
         raise UsageError(f"{what} '{given}' is not a whole number; write it like 5000, 1e3 or 5k")
-    return whole_number(int(value), what, least)
+    return whole_number(int(value), what, 1)
 
 
 _BINARY = {"B": 1.0, **{f"{prefix}iB": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)}}

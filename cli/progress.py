@@ -60,7 +60,7 @@ class Bar(Protocol):
 
 
 @contextmanager
-def progress_bar(talk: Talk, what: str, total: float, done: float = 0) -> Iterator[Bar]:
+def progress_bar(talk: Talk, what: str, total: float) -> Iterator[Bar]:
     """Show on a terminal how much is done, the time that remains, and a text; yields what to call as it goes on.
 
     A share has no time beside it: whoever knows it says in the text how long the rest takes.
@@ -73,8 +73,6 @@ def progress_bar(talk: Talk, what: str, total: float, done: float = 0) -> Iterat
         The text at first; it is cut where the terminal is narrow.
     total
         A number of pieces, which are drawn as a bar; or 1.0 for a share, in percent, which leaves room for the text.
-    done
-        How much is done before; by default nothing.
     """
 
     def update(by: float = 1, *, done: float | None = None, what: str | None = None) -> None:
@@ -97,7 +95,6 @@ def progress_bar(talk: Talk, what: str, total: float, done: float = 0) -> Iterat
     columns = (*amount, text)
     with Progress(*columns, console=talk.console, transient=True, expand=True, speed_estimate_period=600) as bars:
         bar = bars.add_task(what, total=total)
-        update(done=done)
         yield update
 
 

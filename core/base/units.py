@@ -123,12 +123,12 @@ def whole_number(given: Any, what: str, least: int | None = None) -> int:
     return int(given)
 
 
-def parse_count(given: str | int, what: str = "count", least: int = 1) -> int:
+def parse_count(given: str | int, what: str = "count") -> int:
     """Parse a whole number as `5000`, `5,000`, `1e3` or `5k`."""
     number, unit = _split(str(given).replace(",", ""), what, "5000, 1e3 or 5k")
     if unit not in ("", "k", "M") or not (value := number * {"": 1, "k": 1e3, "M": 1e6}[unit]).is_integer():
         raise UsageError(f"{_quoted(what, given)} is not a whole number; write it like 5000, 1e3 or 5k")
-    return whole_number(int(value), what, least)
+    return whole_number(int(value), what, 1)
 
 
 _BINARY = {"B": 1.0, **{f"{prefix}iB": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)}}

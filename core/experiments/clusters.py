@@ -9,6 +9,7 @@ import re
 import socket
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
@@ -29,8 +30,7 @@ _STARTS = {"dask": "dask scheduler", "ray": "ray start --head"}
 _FINDS_VERSION = "__import__('schedopt.version', fromlist=['VERSION']).VERSION"
 """What a worker evaluates to say its version: a text, since one without schedopt could not import a function of it."""
 _BEGINS_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
-_CONNECT_SECONDS, _SILENT_SECONDS, _VERSION_SECONDS, _CLOSE_SECONDS = 3.0, 10.0, 60.0, 2.0
-_LOOK_SECONDS, _RAY_ATTEMPTS = 0.5, 3
+_CONNECT_SECONDS, _SILENT_SECONDS, _VERSION_SECONDS, _LOOK_SECONDS, _CLOSE_SECONDS = 3.0, 10.0, 60.0, 0.5, 2.0
 
 
 class Cluster:
@@ -44,11 +44,12 @@ class Cluster:
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._begun: dict[Future[Any], Future[Any]] = {}
         self._ended: queue.SimpleQueue[tuple[Future[Any], Future[Any]]] = queue.SimpleQueue()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
         _check(kind, address, self._where)
         try:
             self._engine = _Dask(address) if kind == "dask" else _Ray(address)
             versions, self._workers = self._engine.versions(), self._engine.workers()
-        except (OSError, RuntimeError, ValueError) as error:
+        except (ImportError, OSError, RuntimeError, ValueError) as error:
             said = " ".join(f"{error}".split()) or type(error).__name__
             raise UsageError(f"{self._where} is not reached: {said}") from error
         try:
@@ -60,7 +61,7 @@ class Cluster:
         except BaseException:
             self.close()
             raise
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener.start()
 
     def close(self) -> None:
         """Leave the cluster within two seconds, giving up all that has not ended."""
@@ -71,6 +72,7 @@ class Cluster:
 
     def _leave(self) -> None:
         self.shutdown()
+        self._listener.join() if self._listener.is_alive() else None
         self._engine.close()
 
     @property
@@ -95,7 +97,7 @@ class Cluster:
             tasks, futures = list(self._begun.values()), self._clear()
         for future in futures:
             future.cancel()
-        if self._failure is None:
+        if tasks and self._is_there():
             self._engine.cancel(tasks)
 
     def _clear(self) -> list[Future[Any]]:
@@ -110,14 +112,12 @@ class Cluster:
             while self._waiting and len(self._begun) < self.ahead:
                 future, call = self._waiting[0]
                 if not future.cancelled():
-                    self._begun[future] = self._engine.start(call)
-                    self._begun[future].add_done_callback(partial(self._put, future))
+                    self._begun[future] = task = self._engine.start(call)
+                    task.add_done_callback(lambda task, future=future: self._ended.put((future, task)))  # type: ignore[misc]
                 self._waiting.popleft()
-        except (OSError, RuntimeError):
-            self._fail(ClusterError(f"{self._where} is gone"))
-
-    def _put(self, future: Future[Any], task: Future[Any]) -> None:
-        self._ended.put((future, task))
+        except Exception:
+            if self._is_there():
+                raise
 
     def _listen(self) -> None:
         """Take what has ended, and look whether the cluster is there, until it is left or gone."""
@@ -134,7 +134,7 @@ class Cluster:
         """Count the workers; without a head to ask for them, all tasks fail."""
         try:
             self._workers = self._engine.workers()
-        except (OSError, RuntimeError):
+        except Exception:  # engines have many of their own
             self._fail(ClusterError(f"{self._where} is gone"))
         return self._failure is None
 
@@ -194,8 +194,7 @@ class _GivenUp(threading.Event):
         from distributed import get_worker
 
         super().__init__()
-        worker = get_worker()
-        self._task = worker.state.tasks[worker.get_current_task()]
+        self._task = get_worker().state.tasks[get_worker().get_current_task()]
 
     def is_set(self) -> bool:
         return bool(self._task.state == "cancelled")
@@ -211,20 +210,20 @@ class _Ray:
         import ray
 
         self._ray = ray
-        logging.getLogger("ray").setLevel(logging.CRITICAL + 1)
-        for attempt in range(1, _RAY_ATTEMPTS + 1):
+        for attempt in range(3):
             try:
-                ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL + 1)
+                ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
                 break
             except ConnectionAbortedError:  # the head starts a server for each client, and some die as they start
-                if attempt == _RAY_ATTEMPTS:
+                if attempt == 2:
                     raise
-        self._run = ray.remote(num_cpus=1, max_retries=3)(_run)
+        for name in ("ray", "ray.util.client.logsclient"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        warnings.filterwarnings("ignore", module=r"ray\.")  # of connections that are lost
+        run = ray.remote(num_cpus=1, max_retries=3)(_run)
+        self.start: Callable[[Any], Future[Any]] = lambda call: run.remote(VERSION, call).future()
         head = ray.get_runtime_context().gcs_address if address == "auto" else address.removeprefix("ray://")
         self._head = head.rpartition(":")[0].strip("[]"), int(head.rpartition(":")[2])
-
-    def start(self, call: Callable[[], Any]) -> Future[Any]:
-        return self._run.remote(VERSION, call).future()  # type: ignore[no-any-return]
 
     def workers(self) -> int:
         socket.create_connection(self._head, _CONNECT_SECONDS).close()  # Ray would wait for a lost head for a minute

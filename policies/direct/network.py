@@ -251,7 +251,7 @@ class DirectNetwork(nn.Module):
         )
 
 
-def load_network(file: str | Path, device: str = "cpu") -> DirectNetwork:
+def load_network(file: str | Path) -> DirectNetwork:
     """Read a network that `schedopt train direct` wrote.
 
     Raises
@@ -259,4 +259,4 @@ def load_network(file: str | Path, device: str = "cpu") -> DirectNetwork:
     FormatError
         If the file is something else.
     """
-    return read_network(file, DirectNetworkParameters, DirectNetwork, "schedopt train direct", device)
+    return read_network(file, DirectNetworkParameters, DirectNetwork, "schedopt train direct")

@@ -258,6 +258,6 @@ class BaselineNetwork(nn.Module):
         return expected
 
 
-def load_network(path: str | Path, device: str = "cpu") -> RegalNetwork:
+def load_network(path: str | Path) -> RegalNetwork:
     """Read what `write_network` wrote; see `read_network`."""
-    return read_network(path, RegalNetworkParameters, RegalNetwork, "schedopt train regal", device)
+    return read_network(path, RegalNetworkParameters, RegalNetwork, "schedopt train regal")

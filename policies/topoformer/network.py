@@ -288,6 +288,6 @@ class Network(nn.Module):
         return PriorityPolicy(graphs, normalised_priorities(priorities, batch.is_op, self.parameters_.alpha))
 
 
-def load_network(path: str | Path, device: str = "cpu") -> Network:
+def load_network(path: str | Path) -> Network:
     """Read what `write_network` wrote; see `read_network`."""
-    return read_network(path, NetworkParameters, Network, "schedopt train topoformer", device)
+    return read_network(path, NetworkParameters, Network, "schedopt train topoformer")

@@ -173,8 +173,8 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         """Whether there is no step left to do."""
         return bool(self.place.phase == len(self.parameters.phases))
 
-    def _phase(self, number: int | None = None) -> Any:
-        return self.parameters.phases[self.place.phase if number is None else number]
+    def _phase(self) -> Any:
+        return self.parameters.phases[self.place.phase]
 
     def run(
         self,
@@ -295,7 +295,8 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
 
     def _share_done(self, phase: Phase) -> float:
         """Return the share of all steps' work that is done."""
-        sizes = [p.epochs * self._size_of_epoch(p) for p in map(self._phase, range(len(self.parameters.phases)))]
+        phases: Any = self.parameters.phases
+        sizes = [p.epochs * self._size_of_epoch(p) for p in phases]
         done = sum(sizes[: self.place.phase])
         here = self._size_of_epoch(phase) * (self.place.epoch + self.place.batch / phase.steps)
         return float((done + here) / sum(sizes))

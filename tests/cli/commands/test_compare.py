@@ -1,6 +1,5 @@
 """`schedopt compare`: tables by hand, every way to write them, runs that fail, resuming, and Ctrl-C."""
 
-import csv
 import html
 import json
 import os
@@ -125,15 +124,6 @@ def test_a_limit_relative_to_the_input_order(run, folder):
     result = run("compare", diamond, "--methods", "input,dfs", "--memory-limit", "50%")
     assert result.exit_code == 1
     assert "graphs on which no run of any method kept the memory limit: 1" in result.stdout
-
-
-def test_csv_has_a_row_per_run(run, folder, tmp_path):
-    output = tmp_path / "runs.csv"
-    assert run("compare", folder, "--methods", "input,dfs", "--seeds", 2, "--output", output).exit_code == 0
-    with output.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 2 * 2
-    assert (rows[0]["graph"], rows[0]["method"], rows[0]["seed"], rows[0]["value"]) == ("diamond", "input", "0", "26")
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ with needed_by("PyTorch programs"):
         (torch.UntypedStorage, ("_cdata",)),
         (torch.Tensor, ("_version", "_use_count")),
         (torch._C._autograd, ("_unsafe_set_version_counter",)),
-        (torch.autograd.graph.Node, ("_sequence_nr",)),
+        (torch._C._FunctionBase, ("_sequence_nr",)),
         (torch.ops.aten.add.Tensor, ("_schema",)),
         (fx.Node, ("_rename",)),
     ):

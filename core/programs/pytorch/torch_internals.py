@@ -16,8 +16,8 @@ from torch.amp.grad_scaler import GradScaler
 
 from ...base.errors import ProgramError
 
-TESTED = "2.6 to 2.15"
-"""Versions of PyTorch that have all names that are needed."""
+TESTED = "2.13 to 2.15"
+"""Versions of PyTorch on which the tests pass."""
 
 
 @contextmanager

@@ -44,23 +44,7 @@ ELSEWHERE = "the same command goes on from there, without --backend here"
 
 @contextmanager
 def workers_of(backend: Backend, address: str | None, jobs: int | None, kept: Callable[[], str]) -> Iterator[int]:
-    """Have all parallel work done by the workers that are asked for; yields their number.
-
-    Parameters
-    ----------
-    backend, address, jobs
-        The options of these names.
-    kept
-        Gives what is said of the work that is done if the cluster is lost.
-
-    Raises
-    ------
-    UsageError
-        If there is no address for a cluster or one without a cluster, the engine is not installed, or nothing is found
-        there.
-    ClusterError
-        If the cluster is lost before the end, or a worker has another version.
-    """
+    """Have all parallel work done by the workers that are asked for; yields their number."""
     if backend is Backend.loky:
         if address is not None:
             raise _misused("--address is of a cluster; give --backend dask or --backend ray with it")

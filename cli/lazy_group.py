@@ -68,18 +68,7 @@ def lazy_group(
     more: Callable[[], Iterable[str]] = tuple,
     make: Callable[[str], Any] | None = None,
 ) -> typer.Typer:
-    """Return a group without subcommands yet.
-
-    Parameters
-    ----------
-    help
-        Of the group.
-    load
-        Makes its subcommands; called once, when they are listed or one is run.
-    more, make
-        Names other subcommands, when they are listed or a name is not one of the above, and makes one; by default there
-        are none.
-    """
+    """Return a group without subcommands yet."""
 
     class LazyGroup(FlowingGroup):
         def __init__(self, **attributes: Any) -> None:

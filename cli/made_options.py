@@ -15,58 +15,26 @@ P = TypeVar("P")
 
 
 class Notation(NamedTuple):
-    """How the values of some fields are written as one text.
+    """How the values of some fields are written as one text."""
 
-    Parameters
-    ----------
-    read
-        Makes the values, one per field, of the text and of what an error calls it.
-    write
-        Makes the text of the values; it gives the option's default.
-    """
-
-    read: Callable[[str, str], Iterable[Any]]
-    write: Callable[..., str]
+    read: Callable[[str, str], Iterable[Any]]  # of the text, and of what an error calls it
+    write: Callable[..., str]  # gives the option's default
 
 
 class Written(NamedTuple):
-    """An option that is called or written otherwise than its field.
+    """An option that is called or written otherwise than its field."""
 
-    Parameters
-    ----------
-    name
-        Of the option, with underscores for hyphens.
-    fields
-        What it sets; it stands where the first of them is.
-    notation
-        How it is written; by default as the number that it is.
-    called
-        What an error calls its text; by default the option as it is typed.
-    help
-        By default the field's.
-    """
-
-    name: str
-    fields: tuple[str, ...]
+    name: str  # with underscores for hyphens
+    fields: tuple[str, ...]  # it stands where the first of them is
     notation: Notation | None = None
-    called: str = ""
-    help: str = ""
+    called: str = ""  # in errors; by default the option as it is typed
+    help: str = ""  # by default the field's
 
 
 def options_of(
     kind: type[Any], written: Sequence[Written] = (), without: Iterable[str] = ()
 ) -> list[inspect.Parameter]:
-    """Return an option for each field of a dataclass, without some and those that share one.
-
-    Parameters
-    ----------
-    kind
-        The dataclass: its fields say their default, help and range.
-    written
-        The options that are called or written otherwise than their field.
-    without
-        Fields that are no options here.
-    """
+    """Return an option for each field of a dataclass, without some and those that share one."""
     others = {name for option in written for name in option.fields[1:]} | set(without)
     of_first = {option.fields[0]: option for option in written}
     options = []
@@ -116,13 +84,7 @@ def _sentence(text: str) -> str:
 
 
 def parameters_of(kind: type[P], written: Sequence[Written], given: dict[str, Any]) -> P:
-    """Return the parameters that the options of `options_of` stand for.
-
-    Raises
-    ------
-    UsageError
-        If a text is not understood or a value is out of range.
-    """
+    """Return the parameters that the options of `options_of` stand for."""
     values = {field.name: given[field.name] for field in dataclasses.fields(kind) if field.name in given}  # type: ignore[arg-type]
     for option in written:
         value = given[option.name]
@@ -144,17 +106,7 @@ def made_option(name: str, type_: Any, default: Any, info: Any) -> inspect.Param
 def with_options(
     command: Callable[..., None], options: dict[str, Sequence[inspect.Parameter]], help: str = ""
 ) -> Callable[..., None]:
-    """Return a command with options in place of its `**` argument.
-
-    Parameters
-    ----------
-    command
-        What the subcommand runs.
-    options
-        By the parameter that they come after.
-    help
-        Of the subcommand; by default the command's docstring.
-    """
+    """Return a command with options in place of its `**` argument."""
     parameters = []
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:

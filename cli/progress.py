@@ -64,15 +64,6 @@ def progress_bar(talk: Talk, what: str, total: float) -> Iterator[Bar]:
     """Show on a terminal how much is done, the time that remains, and a text; yields what to call as it goes on.
 
     A share has no time beside it: whoever knows it says in the text how long the rest takes.
-
-    Parameters
-    ----------
-    talk
-        Where it is drawn, if progress is.
-    what
-        The text at first; it is cut where the terminal is narrow.
-    total
-        A number of pieces, which are drawn as a bar; or 1.0 for a share, in percent, which leaves room for the text.
     """
 
     def update(by: float = 1, *, done: float | None = None, what: str | None = None) -> None:
@@ -144,15 +135,7 @@ def compiling(talk: Talk) -> Iterator[None]:
 
 
 class LiveLine:
-    """A line that changes in its place on a terminal; it never takes a second one.
-
-    Parameters
-    ----------
-    talk
-        Where it is drawn; not, where no progress is.
-    text
-        What it says at first.
-    """
+    """A line that changes in its place on a terminal; it never takes a second one."""
 
     def __init__(self, talk: Talk, text: str) -> None:
         self.console = talk.console
@@ -206,17 +189,7 @@ class _Searching:
 
 
 class Stages:
-    """Draws the stages of a job on a terminal, each in place of the one before: its number, what is done, the runs.
-
-    Parameters
-    ----------
-    talk
-        Where it is drawn, if progress is.
-    what
-        What the job is about.
-    searching
-        The stage that draws itself, as `run_with_progress` does.
-    """
+    """Draws the stages of a job on a terminal, each in place of the one before: its number, what is done, the runs."""
 
     def __init__(self, talk: Talk, what: str, searching: str = "") -> None:
         self.talk, self.what, self.searching = talk, what, searching

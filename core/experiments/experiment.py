@@ -59,24 +59,7 @@ def _find_reference(reference: str | None, specs: Sequence[MethodSpec]) -> str:
 
 
 class Experiment:
-    """All runs of a comparison, checked before the first starts; `execute` does them.
-
-    Parameters
-    ----------
-    graphs
-        Graphs with distinct names.
-    methods
-        Specs of the registry, `name:parameter=value:...`, each once.
-    settings
-        What all runs share.
-    reference
-        The method to compare with, by its spec or, if only one has it, its name; by default the first.
-
-    Raises
-    ------
-    UsageError
-        If a method cannot do a graph's problem, or something is missing, unknown or given twice.
-    """
+    """All runs of a comparison, checked before the first starts; `execute` does them."""
 
     def __init__(
         self,
@@ -165,24 +148,7 @@ class Experiment:
         on_cell: Callable[[Cell], None] = lambda cell: None,
         interrupt: threading.Event | None = None,
     ) -> Comparison:
-        """Do the runs still to do; Ctrl-C ends it with those finished so far.
-
-        Parameters
-        ----------
-        jobs
-            Worker processes; 1, the default, stays in this one.
-        on_cell
-            Called with each finished run, in the order of finishing.
-        interrupt
-            If given, the runs are done one by one in this process, until it is set.
-
-        Raises
-        ------
-        UsageError
-            If the workers themselves broke down.
-        ClusterError
-            If the cluster in use is gone.
-        """
+        """Do the runs still to do; Ctrl-C ends it with those finished so far."""
         try:
             todo = self.unfinished
             with closing(in_parallel(todo, jobs) if interrupt is None else one_by_one(todo, interrupt)) as finished:

@@ -21,15 +21,7 @@ Execute = Callable[[Experiment], Comparison]
 
 @dataclass(frozen=True)
 class Grid:
-    """CompareOptions of a method to try.
-
-    Parameters
-    ----------
-    method
-        Its name in the registry.
-    settings
-        Values of its parameters; the first are those to beat.
-    """
+    """Settings of a method to try."""
 
     method: str
     settings: tuple[dict[str, Any], ...]
@@ -83,17 +75,7 @@ GRIDS = {"brkga": brkga_grid, "local-search": local_search_grid}
 
 
 def plan(settings: int, graphs: int, first: int, keep: float) -> list[Round]:
-    """Plan a race by successive halving: rounds of fewer settings on more graphs, of about equal work.
-
-    Parameters
-    ----------
-    settings, graphs
-        How many there are; the last round is on all graphs.
-    first
-        Graphs of the first round, which compares all settings.
-    keep
-        Share of the settings that goes on to the next round, on `1 / keep` times the graphs.
-    """
+    """Plan a race by successive halving: rounds of fewer settings on more graphs, of about equal work."""
     rounds = [Round(settings, min(first, graphs))]
     while rounds[-1].graphs < graphs:
         last = rounds[-1]
@@ -115,24 +97,6 @@ def race(
 
     A setting's score is its mean improvement over the first setting, per graph in percent, on all its graphs so
     far. Ties go to what is earlier in the grid. The first setting is in every round.
-
-    Parameters
-    ----------
-    grid
-        What to try.
-    graphs
-        In the order in which rounds take them.
-    settings
-        What all runs share: task, devices, budget, seed.
-    rounds
-        See `plan`; one round is a plain grid search.
-    execute
-        Does the runs of an experiment.
-
-    Raises
-    ------
-    UsageError
-        If a run fails.
     """
     specs = list(grid.specs)
     competing, cells, done = specs, list[Cell](), 0

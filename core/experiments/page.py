@@ -24,13 +24,7 @@ class Shown(NamedTuple):
 
 
 def comparison_page(settings: CompareOptions, methods: Sequence[str], reference: str, cells: Sequence[Cell]) -> str:
-    """Return the page.
-
-    Parameters
-    ----------
-    settings, methods, reference, cells
-        As in `Comparison`; there may be no cells.
-    """
+    """Return the page."""
     graphs, summaries = by_graph(cells), summarise(cells, methods, reference)
     title = title_of(settings, len(graphs))
     parts: list[str] = []

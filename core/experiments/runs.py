@@ -27,17 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Run:
-    """A run to do: a method, with its budget, on a graph with a seed.
-
-    Parameters
-    ----------
-    problem, spec, seed
-        What to solve, how, and the seed of every random choice.
-    sha256
-        Of the graph.
-    key
-        A hash of all that decides the result.
-    """
+    """A run to do: a method, with its budget, on a graph with a seed."""
 
     problem: Problem
     spec: MethodSpec

@@ -37,18 +37,7 @@ class Output:
 
 
 def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Output:
-    """Decide where `graphs` graphs go from the command's options, or say why they cannot.
-
-    Parameters
-    ----------
-    ctx
-        With the options.
-    graphs
-        How many there are.
-    name
-        What the file of the only one, or the folder of several, is called where the options name none, and standard
-        output is a terminal.
-    """
+    """Decide where `graphs` graphs go from the command's options, or say why they cannot."""
     from ....core.base.errors import UsageError
     from ....core.base.names import unknown
     from ....core.files.atomic import check_writable

@@ -30,30 +30,13 @@ class SearchResult:
 
 
 class SweepFile(JsonLines):
-    """Finished searches on disk.
-
-    Parameters
-    ----------
-    path
-        The file; made if it does not exist.
-
-    Raises
-    ------
-    FormatError
-        If the file is something else, or cannot be read or written.
-    """
+    """Finished searches on disk."""
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, "a front", "name a new file to resume from")
 
     def find(self, key: str, problem: Problem) -> SearchResult | None:
-        """Return a finished search of a problem, its schedule verified.
-
-        Raises
-        ------
-        FormatError
-            If a line lacks something, or its schedule breaks a rule.
-        """
+        """Return a finished search of a problem, its schedule verified."""
         record = self.records.get(key)
         if record is None:
             return None

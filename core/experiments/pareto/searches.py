@@ -27,17 +27,7 @@ BOUND_SHARE = 0.1
 
 @dataclass(frozen=True)
 class SearchJob:
-    """A search that is asked for.
-
-    Parameters
-    ----------
-    whole, problem
-        The problem of the whole front, and that of the search.
-    settings
-        Of the front.
-    initial
-        Where the search starts; None for anywhere.
-    """
+    """A search that is asked for."""
 
     whole: Problem
     problem: Problem

@@ -34,20 +34,7 @@ Progress = Callable[[int, str], None]
 
 
 class Sweep:
-    """All searches of a front; `execute` does them.
-
-    Parameters
-    ----------
-    graph
-        What is scheduled.
-    settings
-        How.
-
-    Raises
-    ------
-    UsageError
-        If there is nothing to trade.
-    """
+    """All searches of a front; `execute` does them."""
 
     def __init__(self, graph: CostGraph, settings: ParetoOptions = ParetoOptions()) -> None:
         self.graph, self.settings = graph, settings
@@ -70,15 +57,7 @@ class Sweep:
             warm_up(problem, SPEC)
 
     def execute(self, progress: Progress | None = None, interrupt: threading.Event | None = None) -> ParetoFront:
-        """Do the searches; Ctrl-C ends it with those finished so far.
-
-        Parameters
-        ----------
-        progress
-            Called before each search with how many are finished and what is looked for; by default nothing is.
-        interrupt
-            Set it to stop; by default nobody does.
-        """
+        """Do the searches; Ctrl-C ends it with those finished so far."""
         self.progress, self.interrupt = progress or self.progress, interrupt or self.interrupt
         self.found.clear()
         bounds: list[LimitBound] = []
@@ -119,13 +98,7 @@ class Sweep:
         return sorted({limit for limit in limits if limit < high}, reverse=True)
 
     def _search(self, problem: Problem, initial: Schedule | None, what: str) -> Result:
-        """Do a search, or take it from the file.
-
-        Raises
-        ------
-        KeyboardInterrupt
-            If it was interrupted: it is not finished then.
-        """
+        """Do a search, or take it from the file."""
         limit = "" if problem.memory_limit is None else f" within {format_bytes(problem.memory_limit)}"
         self.progress(len(self.found), f"{what}{limit}")
         key = self._key(problem)

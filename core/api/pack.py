@@ -166,14 +166,7 @@ def pack(
 
 
 def verify_buffers(where: str, buffers: Buffers, offsets: Sequence[int], arena: int, bound: int | None = None) -> None:
-    """Check offsets of buffers by code that shares nothing with what packs.
-
-    Raises
-    ------
-    ScheduleError
-        Naming the first buffer that is not aligned, leaves the arena or overlaps another; or if the bound is not the
-        most that lives at once.
-    """
+    """Check offsets of buffers by code that shares nothing with what packs."""
     known = buffers.lifetimes
     columns = (known.lower, known.upper, known.size, known.alignment)
     rows = zip(buffers.ids, offsets, *(column.tolist() for column in columns), strict=True)

@@ -109,13 +109,7 @@ def _duration(given: str | float, what: str, example: str, bare: float, units: M
 
 
 def whole_number(given: Any, what: str, least: int | None = None) -> int:
-    """Return a whole number as an int.
-
-    Raises
-    ------
-    UsageError
-        If it is something else, or below the least.
-    """
+    """Return a whole number as an int."""
     if isinstance(given, bool) or not isinstance(given, Integral):
         raise UsageError(f"{what} must be a whole number, not {given!r}")
     if least is not None and given < least:
@@ -199,10 +193,7 @@ def _tells_apart(written: Written, groups: Iterable[Iterable[float]], **alike: f
 
 
 def _unit(values: Iterable[float], units: Mapping[str, float], counts: float) -> tuple[str, float, float, float]:
-    """Return the name and the size of the unit for some values, and in it the least of those that count, and the most.
-
-    These are not below so much (`counts`) of the next smaller unit.
-    """
+    """Return the name and the size of the unit for some values, and in it the least of those that count, and the most."""
     known = [abs(value) for value in values if value and math.isfinite(value)] or [0.0]
     smallest = next(iter(units))
     unit, lower, *_ = [*reversed([unit for unit, size in units.items() if size <= max(known)]), smallest, smallest]

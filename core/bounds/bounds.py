@@ -169,13 +169,7 @@ def energy_bound(head: FloatArray, tail: FloatArray, runtime: FloatArray, energy
 
 
 def _energies(times: FloatArray) -> FloatArray:
-    """Return what each op adds to the weighted time that devices are busy, microseconds; shape `(ops,)`.
-
-    Their sum is the least makespan of all ops, each split among devices as one likes, by weighing the devices.
-
-    For any weights that sum to 1, no makespan is below the sum over ops of the least weighted time; what weights the
-    fullest device more raises it (Plotkin, Shmoys and Tardos 1995).
-    """
+    """Return what each op adds to the weighted time that devices are busy, microseconds; shape `(ops,)`."""
     can = np.isfinite(times)
     finite = np.where(can, times, 0.0)
     weight = np.full(times.shape[1], 1.0 / times.shape[1])

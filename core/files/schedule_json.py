@@ -122,19 +122,7 @@ class LoadedSchedule:
         return {**totals, "steps": self.steps}
 
     def verify(self, *, enforce_limit: bool | None = None) -> Totals:
-        """Replay the schedule and check all that the file claims.
-
-        Parameters
-        ----------
-        enforce_limit
-            Whether exceeding the memory limit is an error; by default unless the status says that
-            it is exceeded.
-
-        Raises
-        ------
-        ScheduleError
-            Naming the first broken rule, or the first claim that does not hold.
-        """
+        """Replay the schedule and check all that the file claims."""
         limited = self.status not in _EXCEEDED if enforce_limit is None else enforce_limit
         totals = verify(self.problem, self.schedule, **self.claims, enforce_limit=limited)
         self._check_status(totals)

@@ -158,17 +158,7 @@ def may_exceed(problem: Problem) -> bool:
 
 
 def objective_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Objective:
-    """Return what the kernels minimise for a problem, with the transfers that suit it.
-
-    Parameters
-    ----------
-    problem
-        Its task and its memory limits.
-    size
-        Bytes that count as 1 in the penalty of the memory task.
-    scale
-        What a microsecond of makespan counts in the runtime task.
-    """
+    """Return what the kernels minimise for a problem, with the transfers that suit it."""
     is_peak = problem.task == "memory"
     limits = np.array([NO_LIMIT if limit is None else limit for limit in problem.memory_limits], np.float64)
     if is_peak:

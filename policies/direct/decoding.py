@@ -29,13 +29,6 @@ def decode(search: Search, keys: Any) -> None:
     Makespan: the lazy decoder, one evaluation a row, but for those with a patience below 0: these stay on one device,
     so only the first of them is tried. If none keeps the memory limit, ops are placed along the rows' orders by beams
     that do. Peak: each row's order is placed by beams, of `PER_ORDER` evaluations at most.
-
-    Parameters
-    ----------
-    search
-        What they are offered to.
-    keys
-        Shape `(rows, ops + 1)`, float32: larger keys run earlier, the last is the lazy decoder's patience.
     """
     rows = keys[: int(max(1.0, min(len(keys), search.evaluations_left)))]
     graph = search.problem.graph
@@ -59,13 +52,6 @@ def values_of(problem: Problem, keys: Any) -> FloatArray:
     """Return what the schedule of each row of keys costs, microseconds or bytes, shape `(rows,)`.
 
     Each row is decoded on its own, as if it were the first.
-
-    Parameters
-    ----------
-    problem
-        Without a memory limit.
-    keys
-        As for `decode`.
     """
     if problem.task == "runtime":
         values = np.full(len(keys), float(problem.graph.runtime.sum()))

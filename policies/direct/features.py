@@ -63,13 +63,6 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
       number of ops;
     - the links, as logarithms, against the mean runtime: what the op's inputs cost to fetch, and, the same for all ops,
       what a mean tensor costs to send and what of it is latency.
-
-    Parameters
-    ----------
-    problem
-        On several equal devices.
-    stop
-        Asked now and then; if it says so, `Cancelled` is raised. By default it never does.
     """
     graph, ops = problem.graph, problem.graph.num_ops
     sources, targets = graph.edges
@@ -115,13 +108,6 @@ def rule_keys(problem: Problem, least_first: FloatArray | None = None, ahead: Fl
 
     For the makespan bottom levels, against the longest, and the patience of the lazy decoder; for the peak the place in
     the order that keeps the peak on one device lowest at each step.
-
-    Parameters
-    ----------
-    problem
-        What to schedule.
-    least_first, ahead
-        That order's places and the bottom levels, where they are known.
     """
     if problem.task == "runtime":
         level = bottom_levels(problem.graph) if ahead is None else ahead

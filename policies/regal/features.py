@@ -85,20 +85,6 @@ def searched_graph(search: Search, evaluations: int = EVALUATIONS, until: float 
     Those of an edge: the bytes of its tensor, whether that is a control tensor, and the tensor's index, from 0 to 1.
     Bytes are divided by the largest number of bytes among these features of nodes and edges, times by the longest
     runtime. An input read twice counts once, and a view as many bytes as it shows.
-
-    Parameters
-    ----------
-    search
-        The search that goes on: with its random numbers; it counts the evaluations and is offered what they find.
-    evaluations
-        Number of evaluations to spend at most, at least 1, of those that the search has left; 400 by default.
-    until
-        Value of `time.monotonic()` after which it ends with the generation that it is in; by default it does not.
-
-    Raises
-    ------
-    Cancelled
-        After Ctrl-C, since nobody asks for the features any more.
     """
     before = search.evaluations
     with search.part(evaluations=evaluations, until=until):

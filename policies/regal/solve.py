@@ -125,11 +125,6 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
 
     The features take at most half of the evaluations, and end with the generation in which half of the time has passed.
     Where the graph is too large for the network, all genes stay uniform, and a note says so.
-
-    Parameters
-    ----------
-    search, parameters
-        The same as for `solve`.
     """
     import torch
 

@@ -87,16 +87,6 @@ def shipped_weights(graph: CostGraph) -> Path:
     `topoformer-layered` was trained on layered graphs, in which ops at the same depth have the same costs: it is
     taken for graphs where output bytes and workspace depend on the depth alone, `topoformer-real` for all others. What
     is missing is replaced by the first that there is.
-
-    Parameters
-    ----------
-    graph
-        The graph to order.
-
-    Raises
-    ------
-    UsageError
-        If no weights are shipped.
     """
     files = {file.stem: file for file in shipped("topoformer")}
     name = "topoformer-layered" if _costs_depend_on_depth_alone(graph) else "topoformer-real"

@@ -168,37 +168,13 @@ class ParetoFront:
         return text.getvalue()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a row per point (`.csv`), or settings, points and bounds (`.json`).
-
-        Raises
-        ------
-        UsageError
-            If the ending is none of these.
-        FormatError
-            If the file cannot be written.
-        """
+        """Write a row per point (`.csv`), or settings, points and bounds (`.json`)."""
         from ...files.atomic import write_as
 
         write_as(path, SUFFIXES, lambda suffix: self.csv() if suffix == ".csv" else self.json())
 
     def save_schedules(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write the schedule file of each point, as `1.json` and so on, numbered as in the table.
-
-        Parameters
-        ----------
-        folder
-            Where; it is made if it does not exist.
-
-        Returns
-        -------
-        list of pathlib.Path
-            The files, in the order of the points.
-
-        Raises
-        ------
-        FormatError
-            If one cannot be written.
-        """
+        """Write the schedule file of each point, as `1.json` and so on, numbered as in the table."""
         from ...files.atomic import make_folder
 
         place = make_folder(folder)
@@ -208,18 +184,7 @@ class ParetoFront:
         return files
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the front with the bound below it; in a notebook the chart shows itself.
-
-        Parameters
-        ----------
-        ax
-            Matplotlib axes to draw on; by default those of a new figure.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            What was drawn on; `plot().figure.savefig("front.svg")` writes it to a file.
-        """
+        """Draw the front with the bound below it; in a notebook the chart shows itself."""
         from .chart import plot_front
 
         return plot_front(self._chart(), ax)

@@ -135,12 +135,6 @@ def run_sequence(
     """Run the ops of `order`, placed as `s` says, with their transfers.
 
     Steps are written if they are asked for. Gives up as soon as the penalties exceed `bar`.
-
-    Returns
-    -------
-    tuple
-        Steps; what `aim` asks to minimise, infinite if given up; the excess over the limits and the peak in bytes (0
-        without memory accounting) and the makespan in microseconds of what was run.
     """
     devices, memory = s.clock.size, aim.memory
     start(g, m, s, memory)

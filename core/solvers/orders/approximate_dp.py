@@ -112,15 +112,7 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 
 def beam_search(search: Search, beam_size: int, cutoff: int | None = None) -> BeamResult:
-    """Run the beam over the levels of executed-op sets of the whole graph, from the first op on.
-
-    Parameters
-    ----------
-    search, beam_size
-        As for `run_beam`; a stopped beam returns its best state completed in input order.
-    cutoff
-        Orders whose peak reaches these bytes are not wanted.
-    """
+    """Run the beam over the levels of executed-op sets of the whole graph, from the first op on."""
     graph = search.problem.graph
     limit = UNLIMITED if cutoff is None else cutoff - int(graph.persistent.sum())
     beam = run_beam(search, graph.buffers, beam_size, limit)
@@ -137,23 +129,6 @@ def run_beam(
     The state after a set of ops is the set alone: of equal states the one of least peak is kept (state
     collapsing), of the others the `beam_size` of least peak, ties at random; fewer where thousands of ops are ready.
     Sets are told apart by a 64-bit Zobrist hash.
-
-    Parameters
-    ----------
-    search
-        Gives the random numbers, counts expanded states as 1 / ops of the graph evaluations each, and says when
-        to stop.
-    b
-        What to order.
-    beam_size
-        K.
-    limit
-        Orders whose peak, persistent bytes left out, reaches these bytes are not wanted.
-    is_backward
-        Whether to build the order from its end.
-    floor
-        Bytes that any order reaches: then an op that cannot do harm joins a set at once (safe moves).
-        Negative, as in the paper, there are none.
     """
     ops = len(b.own)
     walk = backward_walk(b) if is_backward else forward_walk(b)

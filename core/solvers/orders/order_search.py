@@ -108,19 +108,7 @@ class _Stretches:
 
 
 class _Stretch:
-    """A stretch as a problem of its own, its best order, and how much has been tried.
-
-    Parameters
-    ----------
-    search
-        The run.
-    b, present
-        Buffers of the stretch, whose op 0 stands for all before it, and the bytes there throughout.
-    is_proving
-        Whether to tighten the search by proofs.
-    on_better
-        Called with the order whenever its peak fell.
-    """
+    """A stretch as a problem of its own, its best order, and how much has been tried."""
 
     def __init__(
         self, search: Search, b: Buffers, present: int, is_proving: bool, on_better: Callable[[IndexArray], None]
@@ -195,11 +183,7 @@ class _Stretch:
         return self._memory(order)
 
     def _uncross(self) -> bool:
-        """Raise the bound by minimum cuts, and try the order with each set run first; whether the peak fell.
-
-        Between a set of least memory and a set of the order, union and intersection hold no more than the
-        latter (`docs/methods/one-device.md`). Kept if neither the peak nor the squares above the bound, summed, grow.
-        """
+        """Raise the bound by minimum cuts, and try the order with each set run first; whether the peak fell."""
         before, sides = self.peak, []
         latest = self.search.share_of_time(CUT_SHARE)
         cuts = min_cuts(

@@ -157,10 +157,7 @@ def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, flo
 
 
 def _minimise_within_limit(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
-    """Anneal a fast schedule that ignores the memory limit while its excess weighs more and more.
-
-    Before that, the search for the least peak runs until a schedule fits, so that there is one.
-    """
+    """Anneal a fast schedule that ignores the memory limit while its excess weighs more and more."""
     if search.exhausted():
         return
     fast = _without_limit(search, p, for_peak)

@@ -150,17 +150,6 @@ def evolve(
     """Run the genetic algorithm and return the final populations.
 
     Elites are not priced again, and the last generation is cut to the budget.
-
-    Parameters
-    ----------
-    search
-        Budget, random numbers, incumbent; `search.initial` joins the first population.
-    parameters
-        Sizes.
-    distribution
-        Per gene: the mutants' beta distribution and the crossover bias.
-    warm_start
-        Chromosomes that join the first population, shape `(rows, genes)`.
     """
     decoder = DECODERS[parameters.decoder]
     if decoder is LazyChromosomes and not is_symmetric(search.problem):
@@ -186,10 +175,7 @@ def evolve(
 
 
 def _fitting(search: Search, p: Parameters, genes: int) -> Parameters:
-    """Return parameters with as many chromosomes as have room, in the same proportions; with a note if these are fewer.
-
-    Large graphs on many devices have tens of millions of genes.
-    """
+    """Return parameters with as many chromosomes as have room, in the same proportions; with a note if these are fewer."""
     most = max(LEAST_CHROMOSOMES, MOST_KEYS // (genes * p.populations))
     if p.chromosomes <= most:
         return p
@@ -255,10 +241,7 @@ def _draw_and_price(
     fitness: FloatArray,
     draw: Callable[[int, int], None],
 ) -> int:
-    """Draw rows of keys, some at a time, and price them as far as the budget goes; unpriced rows rank last.
-
-    Returns how many were drawn: all, unless the search had to stop before their evaluations were spent.
-    """
+    """Draw rows of keys, some at a time, and price them as far as the budget goes; unpriced rows rank last."""
     fitness[:] = np.inf
     priced = int(min(len(keys), search.evaluations_left))
     rows = max(1, min(chromosomes.rows_at_once, MOST_DRAWN // chromosomes.genes))

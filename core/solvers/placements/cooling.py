@@ -15,15 +15,7 @@ LEAD_OF_COUNT = 0.2
 
 
 class Cooling:
-    """A share of what is left of a search's budget.
-
-    Parameters
-    ----------
-    search
-        Whose budget it is; it depends on the time from then on if its evaluations are unlimited, or do not fit in it.
-    share
-        Of the evaluations and of the time that are left; by default all.
-    """
+    """A share of what is left of a search's budget."""
 
     def __init__(self, search: Search, share: float = 1.0) -> None:
         self.search = search

@@ -99,11 +99,7 @@ def _split(
 
 
 def _improve(network: Network, side: dict[int, int], heed: Heed) -> bool:
-    """Swap ops between two parts, which keep their sizes, in one pass; returns whether fewer bytes cross.
-
-    Pair after pair that saves most, or costs least, is swapped tentatively; of these the first so many are kept with
-    which most is saved.
-    """
+    """Swap ops between two parts, which keep their sizes, in one pass; returns whether fewer bytes cross."""
     from networkx.utils import BinaryHeap
 
     costs = (BinaryHeap(), BinaryHeap())

@@ -29,13 +29,6 @@ def list_schedule(problem: Problem, stop: Callable[[], bool] = lambda: False) ->
     These are the device that is free first and the one that holds most bytes of what the op reads. As with HEFT what it
     lacks could have been sent when it was made; but it is sent just before the first op that reads it there, which
     takes both devices. On different devices that counts on which it ends first. None if something cannot be sent.
-
-    Parameters
-    ----------
-    problem
-        What is scheduled; its memory limits count for nothing.
-    stop
-        Whether to give up and return None, asked now and then; by default it never does.
     """
     graph = problem.graph
     arrays, machine = machine_arrays(problem)

@@ -222,13 +222,7 @@ class MakespanAnnealing:
                         values[:] = old
 
     def _reweigh(self, aim: Objective, order: Any, weigh: Weighing, passed: float) -> tuple[Objective, float, bool]:
-        """Weigh the excess more if the present sequence has any, else less; offer it if it is the best.
-
-        Returns
-        -------
-        tuple
-            What to minimise then, what the sequence costs, and whether it keeps the limit.
-        """
+        """Weigh the excess more if the present sequence has any, else less; offer it if it is the best."""
         self.search.spend(1)
         _, energy, excess, _, runtime = self._run(aim, order)
         is_within = excess == 0
@@ -269,10 +263,7 @@ class MakespanAnnealing:
         energy: float,
         unchecked: int = 0,
     ) -> float:
-        """Make some moves at one temperature, offer the best, and return what the present schedule costs.
-
-        Of moves that are `unchecked`, as many at most, none is offered.
-        """
+        """Make some moves at one temperature, offer the best, and return what the present schedule costs."""
         search = self.search
         is_run_whole = kernel is anneal_keys or (self.aim.memory and not unchecked)
         moves = self.cooling.moves(self.ops if is_run_whole else self.ops // PRICED_AGAIN)

@@ -128,10 +128,7 @@ def _tied(problem: Problem) -> list[tuple[int, ...]]:
 
 
 def _merged(problem: Problem, stop: Callable[[], bool]) -> tuple[list[int], list[tuple[int, ...]], list[float]]:
-    """Return each group's parent, -1 for none, ops first, the children of each group made, and all exchanges.
-
-    The first groups made are those of the problem's rules; all others have two children.
-    """
+    """Return each group's parent, -1 for none, ops first, the children of each group made, and all exchanges."""
     ops = problem.graph.num_ops
     parent, size, exchange = np.full(2 * ops, -1), np.ones(2 * ops, np.int64), np.zeros(2 * ops)
     children: list[tuple[int, ...]] = _tied(problem)

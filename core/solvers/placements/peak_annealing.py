@@ -75,13 +75,6 @@ class LeastPeak:
 
     Peaks are in bytes, which count more on devices with less room. Under the runtime task the goal is to keep the
     memory limits, and the excess falls with the peak; else it is the lower bound.
-
-    Parameters
-    ----------
-    search
-        What is searched.
-    share
-        Of the budget left, what may be spent.
     """
 
     def __init__(self, search: Search, share: float = 1.0) -> None:
@@ -162,13 +155,6 @@ class LeastPeak:
         """Return a search that has found an order of low peak on one device; its bound, shared evenly, holds here too.
 
         At any time the bytes alive on all devices together are at least those alive on one after the same ops.
-
-        Parameters
-        ----------
-        start
-            The order from which it begins.
-        share
-            Of the budget, what it may spend.
         """
         search = self.search
         problem = Problem(self.model, "memory")
@@ -341,10 +327,7 @@ class LeastPeak:
         return order[order < self.model.num_ops]
 
     def _sequence(self, order: IndexArray, placement: IndexArray, items: Any = (), targets: Any = ()) -> Sequence:
-        """Return a sequence of the model's own ops, on devices where they may be, residents first where it has none.
-
-        Transfers are as early or late as those of some steps, and late without.
-        """
+        """Return a sequence of the model's own ops, on devices where they may be, residents first where it has none."""
         ops, own, cells = self.graph.num_ops, self.model.num_ops, self.graph.num_tensors * self.devices
         if not self.is_free:
             rules, plans = self.problem.rules, Plans(self.problem)

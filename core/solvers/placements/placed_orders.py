@@ -19,13 +19,6 @@ def place(search: Search, orders: IndexArray) -> None:
     Least peak: beams place the ops along each order, which has an equal share of the budget left. Least makespan: an
     op's place in the order is its key in the lazy decoder, one evaluation per order; if no schedule keeps the memory
     limit, beams then look for one that does.
-
-    Parameters
-    ----------
-    search
-        What they are offered to.
-    orders
-        Shape `(rows, ops)`, the most promising first; some may be left out if the budget is short.
     """
     problem = search.problem
     if not is_symmetric(problem):

@@ -41,15 +41,7 @@ HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
 
 
 class PlanAnnealing:
-    """Starts for a machine, and the annealing of plans on it.
-
-    Parameters
-    ----------
-    search
-        A search, whose best schedule known is the first start.
-    hot
-        The least temperature to start from; small graphs, whose plans differ more from one another, start hotter.
-    """
+    """Starts for a machine, and the annealing of plans on it."""
 
     def __init__(self, search: Search, hot: float) -> None:
         self.search, self.plans = search, Plans(search.problem)
@@ -150,10 +142,7 @@ class PlanAnnealing:
                 self._offer(self.plans.plan(made.order()), self.plans.place_homes(made.device))
 
     def _offer_filled(self) -> None:
-        """Offer placements that fill devices only so far, until one keeps the limits, then an even division.
-
-        They are slow plans: the annealing starts from the best that exceeds the limits, and these are kept if it fails.
-        """
+        """Offer placements that fill devices only so far, until one keeps the limits, then an even division."""
         if not self.search.problem.is_limited:
             return
         for placement in filled_placements(self.search.problem):

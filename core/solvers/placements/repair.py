@@ -54,15 +54,7 @@ class _Held(NamedTuple):
 
 
 class Relief:
-    """Moves groups of ops until a placement keeps the memory limits.
-
-    Parameters
-    ----------
-    search, plans
-        What is solved: a problem with memory limits.
-    groups
-        The hierarchy of its ops.
-    """
+    """Moves groups of ops until a placement keeps the memory limits."""
 
     def __init__(self, search: Search, plans: Plans, groups: Hierarchy) -> None:
         self.search, self.plans = search, plans
@@ -96,10 +88,7 @@ class Relief:
     def _best_of(
         self, moves: list[IndexArray], plan: Plan, placement: IndexArray, present: _Priced
     ) -> tuple[IndexArray, _Priced] | None:
-        """Make the one of some moves that takes least time for what it frees, then those that are nearly as good.
-
-        Returns the placement and what it costs; None if no move frees anything.
-        """
+        """Make the one of some moves that takes least time for what it frees, then those that are nearly as good."""
         values = [0.0 if self.search.exhausted() else self._value(present, self._price(plan, m)) for m in moves]
         ranked = sorted(range(len(moves)), key=lambda n: (-values[n], n))
         if not ranked or values[ranked[0]] == 0.0:
@@ -183,10 +172,7 @@ class Relief:
     def _promising(
         self, freed: FloatArray, over: float, device: int, placement: IndexArray, peaks: IntArray
     ) -> list[IndexArray]:
-        """Return placements in which a group has left a device, those first that should free most for their time.
-
-        What a group frees beyond the excess counts for nothing, and it goes where there is room for it.
-        """
+        """Return placements in which a group has left a device, those first that should free most for their time."""
         groups, found = self.groups, []
         here = (placement == device)[groups.ops]
         inside = _summed(here)

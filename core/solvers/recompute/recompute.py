@@ -96,15 +96,7 @@ def _search_order(search: Search) -> None:
 
 
 class AnnealedRuns:
-    """A sequence of runs that is annealed, and the best found so far.
-
-    Parameters
-    ----------
-    search
-        The run; it is offered what is found.
-    moves_first
-        Whether the first run of an op may move.
-    """
+    """A sequence of runs that is annealed, and the best found so far."""
 
     def __init__(self, search: Search, moves_first: bool) -> None:
         problem = search.problem

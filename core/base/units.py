@@ -193,7 +193,7 @@ def _tells_apart(written: Written, groups: Iterable[Iterable[float]], **alike: f
 
 
 def _unit(values: Iterable[float], units: Mapping[str, float], counts: float) -> tuple[str, float, float, float]:
-    """Return the name and the size of the unit for some values, and in it the least of those that count, and the most."""
+    """Return the unit for some values, its size, and in it the least of those that count, and the most."""
     known = [abs(value) for value in values if value and math.isfinite(value)] or [0.0]
     smallest = next(iter(units))
     unit, lower, *_ = [*reversed([unit for unit, size in units.items() if size <= max(known)]), smallest, smallest]

@@ -47,7 +47,7 @@ class RegalPolicy(Protocol):
         ...
 
     def entropy(self, kind: Kind | None = None) -> Tensor:
-        """Return the entropy of what is chosen for an op, mean over the ops of each graph, in nats; shape `(graphs,)`."""
+        """Return the entropy of an op's action, mean over the ops of each graph, in nats; shape `(graphs,)`."""
         ...
 
 

@@ -291,7 +291,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
 
 
 def bandit_loss(log_probability: Tensor, rewards: FloatArray, expected: Tensor | None) -> Tensor:
-    """Return a loss whose gradient is minus that of the expected reward, estimated by REINFORCE (4.1; Williams 1992)."""
+    """Return a loss with minus the gradient of the expected reward, by REINFORCE (4.1; Williams 1992)."""
     others = (rewards.sum(0) - rewards) / max(len(rewards) - 1, 1)
     baseline = others if expected is None else expected.detach().cpu().numpy()
     advantage = torch.from_numpy(rewards - baseline).to(log_probability)

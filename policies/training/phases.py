@@ -263,7 +263,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         must_stop: Callable[[], bool],
         on_graph: OnGraph,
     ) -> bool:
-        """Validate, keep the weights if they are the best so far, and go on to the next epoch; False if told to stop."""
+        """Validate, keep the weights if they are the best so far, go on to the next epoch; False if told to stop."""
         validation = self.validate(self.network, must_stop, on_graph)
         seconds = self._count_time()
         self.place.validation_seconds += seconds

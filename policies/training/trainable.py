@@ -78,7 +78,7 @@ class Trainable(ABC):
 
     @abstractmethod
     def trainer(self, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
-        """Return the trainer of a run, or None if told to stop before it is ready; what is done is kept in the folder."""
+        """Return the trainer of a run, or None if told to stop before it is ready; the folder keeps what is done."""
 
     @abstractmethod
     def measured(self, measured: dict[str, float]) -> list[str]:

@@ -262,7 +262,7 @@ def _extend(
 
 @kernel
 def _keep_most_probable(c: Candidates, likelihood: Any, count: int, width: int) -> int:
-    """Move the `width` most probable candidates to the front, ties by op, then by parent; returns how many there are."""
+    """Move the `width` most probable candidates to the front, ties by op, then by parent; return their number."""
     if count <= width:
         return count
     for at in range(count):

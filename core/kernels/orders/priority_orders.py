@@ -50,7 +50,7 @@ def price_orders(b: Buffers, orders: Any) -> IntArray:
 
 
 def ready_steps(predecessors: tuple[IndexArray, IndexArray], orders: Any) -> IndexArray:
-    """Return the first step at which each op could have run: op `i` is a choice of eq. 8 from there up to its own step."""
+    """Return the first step at which each op could run: it is a choice of eq. 8 from there to its own step."""
     orders = np.ascontiguousarray(orders, np.int32)
     steps = np.empty(orders.shape, np.int32)
     fill_ready_steps(*predecessors, orders, np.empty(orders.shape[1], np.int32), steps)

@@ -175,7 +175,7 @@ def evolve(
 
 
 def _fitting(search: Search, p: Parameters, genes: int) -> Parameters:
-    """Return parameters with as many chromosomes as have room, in the same proportions; with a note if these are fewer."""
+    """Return parameters with as many chromosomes as have room, in the same proportions; fewer are noted."""
     most = max(LEAST_CHROMOSOMES, MOST_KEYS // (genes * p.populations))
     if p.chromosomes <= most:
         return p

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...base.errors import UsageError
 from ...kernels.cost_model import machine_arrays, new_state
 from ...kernels.paths import path_ends
 from ...kernels.placements.group_moves import places_of
 from ...kernels.placements.step_moves import DRAWS, Edit, Scene, StepWalk, anneal_steps, new_plan, run_plan
+from ...problem.problem import Problem
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.plans import objective_of
@@ -42,6 +44,14 @@ class Parameters(base.Parameters):
     cold: float = parameter(2e-4, "last temperature of a cycle, likewise", low=1e-9, high=1.0)
     cycle: int = parameter(200, "moves of the first cycle, times the ops", low=1)
     growth: float = parameter(1.5, "how much longer each next cycle is", low=1.0, high=100.0)
+
+    def check(self, problem: Problem) -> None:
+        """Raise UsageError if transfers run beside ops, or a link is missing."""
+        machine = problem.hardware
+        if machine.is_beside or not machine.has_link.all():
+            raise UsageError(
+                "method 'step-search' knows blocking transfers between any two devices; for this machine use annealing"
+            )
 
 
 def solve(search: Search, parameters: Parameters) -> None:

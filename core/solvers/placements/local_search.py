@@ -111,8 +111,8 @@ class _Walk:
     def price(self) -> Fitness:
         """Price the schedule, count the evaluation, and offer it if it is the best so far."""
         if self.is_stepped:
-            arrays, machine = self.plans.arrays, self.plans.machine
-            priced = run_sequence(arrays, self.state, self.due, self.order, self.aim, machine, np.inf, self.steps)
+            arrays, machine, order = self.plans.arrays, self.plans.machine, self.plans.homes_first(self.order)
+            priced = run_sequence(arrays, self.state, self.due, order, self.aim, machine, np.inf, self.steps)
             count, _, excess, peak, runtime = priced
         else:
             count, (_, excess, peak, runtime) = self.plans.price(self.plans.plan(self.order), self.placement)

@@ -79,7 +79,7 @@ def kind_of(problem: Problem) -> str:
 
 
 def steps_for(problem: Problem, *, is_counted: bool) -> list[Step]:
-    """Return the steps of the first row that fits, without those whose method refuses the problem.
+    """Return the steps of the first row that fits; one before a method that refuses the problem has its share, too.
 
     Parameters
     ----------
@@ -91,7 +91,14 @@ def steps_for(problem: Problem, *, is_counted: bool) -> list[Step]:
     kind, ops = kind_of(problem), first_home(problem.graph)
     rows = [row.steps for row in ROWS if kind in row.kinds and ops <= row.most_ops]
     proves = [all(_can_run(step, problem, is_counted) for step in steps if step.method == PROOF) for steps in rows]
-    return [step for step in rows[proves.index(True)] if _can_run(step, problem, is_counted)]
+    steps: list[Step] = []
+    for step in rows[proves.index(True)]:
+        if _can_run(step, problem, is_counted):
+            steps.append(step)
+        elif steps:
+            share = 1 - (1 - steps[-1].share) * (1 - step.share)
+            steps[-1] = steps[-1]._replace(share=share)
+    return steps
 
 
 def _can_run(step: Step, problem: Problem, is_counted: bool) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.base.names import unknown
+from ..core.base.names import one_of
 from ..core.graph.graph import CostGraph
 
 Dedup = Literal["topology", "in-degrees"]
@@ -95,7 +95,4 @@ def dedup_key(graph: CostGraph, dedup: Dedup, topology: str) -> Hashable:
 
 def parse_dedup(name: str) -> Dedup:
     """Return `name` as the kind of de-duplication that it is, or raise UsageError."""
-    for kind in DEDUPS:
-        if name == kind:
-            return kind
-    raise unknown("way to find duplicates", name, DEDUPS)
+    return one_of("way to find duplicates", name, DEDUPS)

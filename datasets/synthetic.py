@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.base.errors import UsageError
-from ..core.base.names import unknown
+from ..core.base.names import one_of
 from ..core.graph.builder import GraphBuilder
 from ..core.graph.graph import CostGraph
 from ..core.search.parameters import Parameters, parameter
@@ -27,19 +27,12 @@ _COSTS_HELP = "runtimes from the sizes of inputs-outputs (A.1.4), or of outputs 
 
 def parse_models(text: str) -> tuple[Model, ...]:
     """Parse names of models, separated by commas, or raise UsageError."""
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in MODELS:
-            raise unknown("model", name, MODELS)
-    return tuple(model for name in names for model in MODELS if model == name)
+    return tuple(one_of("model", name.strip(), MODELS) for name in text.split(","))
 
 
 def parse_costs(name: str) -> Costs:
     """Return `name` as the kind of costs that it is, or raise UsageError."""
-    for costs in COSTS:
-        if costs == name:
-            return costs
-    raise unknown("costs", name, COSTS)
+    return one_of("costs", name, COSTS)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.registry import METHODS
+from schedopt.core.search.search import Search
 
 ROOT = Path(__file__).parents[1]
 LAYERS = {
@@ -92,7 +95,7 @@ def test_no_file_imports_itself_through_others():
     """Imports within functions and for type checking count, too."""
     house = nx.DiGraph((path, other) for path in [ROOT / "__init__.py", *FILES] for other in imported_files(path))
     assert house.has_edge(ROOT / "core" / "solve" / "solve.py", ROOT / "core" / "search" / "search.py")
-    assert house.has_edge(ROOT / "core" / "search" / "problem_settings.py", ROOT / "core" / "search" / "registry.py")
+    assert house.has_edge(ROOT / "core" / "search" / "options.py", ROOT / "core" / "search" / "registry.py")
     circles = [sorted(map(name_of, circle)) for circle in nx.strongly_connected_components(house) if len(circle) > 1]
     assert circles == []
 
@@ -168,7 +171,7 @@ def test_kernels_are_compiled_in_their_folder_only():
 
 @pytest.mark.slow
 def test_broad_excepts_are_around_the_code_of_others():
-    """Few handlers catch everything without raising it again: the shell's last, a method's run, others' own code."""
+    """Few handlers catch everything: the shell's last, a method's run, a cluster's engine, a model's own code."""
     broad = [
         name_of(path)
         for path in FILES
@@ -179,10 +182,28 @@ def test_broad_excepts_are_around_the_code_of_others():
     ]
     assert sorted(broad) == [
         "cli/start.py",
+        *["core/experiments/clusters.py"] * 2,
         "core/experiments/runs.py",
         "core/programs/pytorch/tracing.py",
         "core/search/entry_points.py",
     ]
+
+
+def test_a_search_changes_its_own_fields_alone():
+    """Methods spend, note, offer and take parts; the fields of a `Search` are written in its own file."""
+    builder = GraphBuilder("one")
+    builder.add_op("op", outputs=[1])
+    fields = set(vars(Search(Problem(builder.build()))))
+    for path in FILES:
+        if path == ROOT / "core" / "search" / "search.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            for target in targets if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) else ():
+                for part in ast.walk(target):
+                    if isinstance(part, ast.Attribute) and part.attr in fields:
+                        owner = ast.unparse(part.value).rpartition(".")[2]
+                        assert owner not in {"search", "inner", "branch"}, f"{name_of(path)}, line {node.lineno}"
 
 
 def test_every_package_folder_is_installed():

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ..base.arrays import INT64_MAX, IntArray, frozen
 from ..base.errors import UsageError
+from .alignment import LARGEST_ALIGNMENT
 
-LARGEST_ALIGNMENT = 2**31
 LATEST = 2**62
 
 

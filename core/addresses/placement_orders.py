@@ -16,15 +16,7 @@ SQUEAKY_SHARE = 0.5
 
 
 class PlacementOrders:
-    """First fit of lifetimes, with the best offsets found so far.
-
-    Attributes
-    ----------
-    offsets
-        Shape `(pieces,)`: the best.
-    highest
-        Where the highest piece of the best ends, bytes.
-    """
+    """First fit of lifetimes, with the best offsets found so far."""
 
     def __init__(self, lifetimes: Lifetimes) -> None:
         self.lifetimes = lifetimes

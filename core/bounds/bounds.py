@@ -55,11 +55,11 @@ def critical_path(graph: CostGraph) -> float:
 def least_times(problem: Problem) -> tuple[int, FloatArray, FloatArray]:
     """Return how many devices run ops, and what each op and each transfer takes at least, microseconds."""
     graph, machine = model_of(problem.graph), problem.hardware
-    if machine.is_equal:
-        runs_ops, runtime = np.ones(problem.devices, bool), graph.runtime / machine.devices[0].speed
-    else:
+    runs_ops: BoolArray = np.ones(problem.devices, bool)
+    runtime: FloatArray = graph.runtime / machine.devices[0].speed
+    if not machine.is_equal:
         times = possible_times(problem)[: graph.num_ops]
-        runs_ops, runtime = np.isfinite(times).any(axis=0), times.min(axis=1)
+        runs_ops, runtime = np.any(np.isfinite(times), axis=0), times.min(axis=1)
     between = np.outer(runs_ops, runs_ops) & ~np.eye(problem.devices, dtype=bool) & machine.has_link
     links = set(zip(machine.latencies[between].tolist(), machine.microseconds_per_byte[between].tolist(), strict=True))
     sending: FloatArray = np.zeros(graph.num_tensors)
@@ -169,13 +169,7 @@ def energy_bound(head: FloatArray, tail: FloatArray, runtime: FloatArray, energy
 
 
 def _energies(times: FloatArray) -> FloatArray:
-    """Return what each op adds to the weighted time that devices are busy, microseconds; shape `(ops,)`.
-
-    Their sum is the least makespan of all ops, each split among devices as one likes, by weighing the devices.
-
-    For any weights that sum to 1, no makespan is below the sum over ops of the least weighted time; what weights the
-    fullest device more raises it (Plotkin, Shmoys and Tardos 1995).
-    """
+    """Return what each op adds to the weighted time that devices are busy, microseconds; shape `(ops,)`."""
     can = np.isfinite(times)
     finite = np.where(can, times, 0.0)
     weight = np.full(times.shape[1], 1.0 / times.shape[1])

@@ -20,15 +20,7 @@ def possible_times(problem: Problem) -> FloatArray:
 
 
 class Groups:
-    """The edges of each op, made when they are asked for: there may be millions.
-
-    Parameters
-    ----------
-    by
-        An op of each edge, shape `(edges,)`.
-    ops
-        How many there are.
-    """
+    """The edges of each op, made when they are asked for: there may be millions."""
 
     def __init__(self, by: NDArray[Any], ops: int) -> None:
         self._pointers, self._edges = csr(by, np.arange(len(by)), ops)
@@ -39,15 +31,7 @@ class Groups:
 
 
 class EdgeCosts:
-    """What edges between ops cost in transfers.
-
-    Attributes
-    ----------
-    sources, targets
-        Shape `(edges,)`: the ops of each edge, those that hold residents left out, in the order of their sources.
-    mean
-        Shape `(edges,)`: microseconds of its transfers over the mean link.
-    """
+    """What edges between ops cost in transfers."""
 
     def __init__(self, problem: Problem) -> None:
         graph, machine = problem.graph, problem.hardware

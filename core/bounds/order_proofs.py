@@ -28,13 +28,6 @@ class Precedences:
     comes after (see `ArrivalCut`). If putting another op on the wrong side raises that cut above what the
     target leaves, the other side is forced. Forced precedences enlarge what comes before and after, so cuts grow
     and force more; when one exceeds the target on every side, no order has such a peak.
-
-    Parameters
-    ----------
-    b
-        The buffers; bytes resident throughout are left out everywhere.
-    order, memory
-        A known order, shape `(ops,)`, and its memory at each step in bytes: it says which ops to try first.
     """
 
     def __init__(self, b: Buffers, order: IndexArray, memory: IntArray) -> None:

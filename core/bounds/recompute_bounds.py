@@ -67,13 +67,6 @@ class FirstRuns:
     """The moments at which the ops of a graph run first, as minimum cuts of one network.
 
     Nodes are the ops as done for good, the buffers, and the ops as having run.
-
-    Parameters
-    ----------
-    graph
-        Whose ops run.
-    op_times
-        What a run of each op counts, shape `(ops,)`; by default its runtime.
     """
 
     def __init__(self, graph: CostGraph, op_times: FloatArray | None = None) -> None:
@@ -201,10 +194,7 @@ def _dual(
     bound: float,
     least: Division,
 ) -> Dual:
-    """Return a bound on the objective of every division that keeps the bound, by a price on what is constrained.
-
-    Each price gives a bound; cutting planes find the best one. `least` is the division of least constrained sum.
-    """
+    """Return a bound on the objective of every division that keeps the bound, by a price on what is constrained."""
     if least.least > bound:
         return Dual(math.inf, 0.0)
     free = divide(0.0)

@@ -22,11 +22,6 @@ class Refutations:
 
     Of any two ops one comes first. So if no order with the peak has the one first, and none has the other first, there
     is no such order. `Precedences` says of each case what else must hold, and it branches again where they cannot tell.
-
-    Parameters
-    ----------
-    precedences
-        Those of the buffers.
     """
 
     def __init__(self, precedences: Precedences) -> None:

@@ -70,10 +70,7 @@ def _group(look: Look, rows: IntArray, columns: IntArray, count: int) -> tuple[I
 
 
 def _precedences(b: Buffers, inside: IndexArray, place: IntArray) -> tuple[IntArray, IntArray]:
-    """Return which ops of a stretch wait for which: an op of the graph has the number that `place` says, if positive.
-
-    Those that wait for no other of the stretch wait for its virtual op 0.
-    """
+    """Return which ops of a stretch wait for which; `place` numbers the ops, from 0."""
     waits, on = _rows(b.predecessor_ptr, b.predecessors, inside)
     on = place[on]
     waiting, awaited = waits[on > 0] + 1, on[on > 0]

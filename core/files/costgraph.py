@@ -7,7 +7,6 @@ import gzip
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import chain, compress, count, filterfalse
 from operator import attrgetter
 from pathlib import Path
@@ -150,12 +149,6 @@ def _without_marks(nodes: list[Node]) -> tuple[list[Node], dict[int, set[int]]]:
                 continue
         kept.append(node)
     return kept, final_ports
-
-
-def with_marks_as_ops(graph: CostGraph) -> CostGraph:
-    """Return a graph as its file reads where marks are not known, as before version 0.2: they are ops at the end."""
-    nodes = [replace(node, is_mark=False) for node in _written_nodes(graph)]
-    return _build(nodes, graph.name, graph.name, lambda text: None)
 
 
 def _finals(node: Node, ports: set[int]) -> list[bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..addresses.lifetimes import LARGEST_ALIGNMENT
+from ..addresses.alignment import LARGEST_ALIGNMENT
 from ..base.arrays import INT64_MAX, frozen
 from ..base.errors import FormatError
 from ..graph.graph import CostGraph

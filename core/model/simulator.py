@@ -82,13 +82,7 @@ def needed_receivers(graph: CostGraph, placement: IndexArray, *, replicate: bool
 
 
 def simulate(problem: Problem, schedule: Schedule) -> Simulation:
-    """Step through a schedule.
-
-    Raises
-    ------
-    ScheduleError
-        If it does not run each op once, on its inputs, with exactly the transfers that it needs.
-    """
+    """Step through a schedule."""
     if problem.recompute:
         return _simulate_runs(problem, schedule)
     graph = problem.graph

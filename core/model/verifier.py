@@ -87,13 +87,7 @@ class Memory:
 
 
 class Replay:
-    """A schedule, step by step.
-
-    Parameters
-    ----------
-    problem, schedule
-        What is replayed; nothing of the schedule is known to be right.
-    """
+    """A schedule, step by step."""
 
     def __init__(self, problem: Problem, schedule: Schedule) -> None:
         self.problem, self.graph, self.machine = problem, problem.graph, problem.hardware

@@ -41,10 +41,6 @@ class PlacementRules:
             members.setdefault(first, []).append(op)
         return {first: ops for first, ops in members.items() if len(ops) > 1}
 
-    def whole_graph(self) -> list[int]:
-        """Return the devices that all ops may share."""
-        return [int(device) for device in np.flatnonzero(self.allowed.all(axis=0))]
-
 
 def placement_rules(graph: CostGraph, machine: Machine) -> PlacementRules:
     """Return what may run where."""

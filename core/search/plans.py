@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arrays import FloatArray, IndexArray, csr
+from ..base.arrays import FloatArray, IndexArray
 from ..base.errors import UsageError
-from ..kernels.cost_model import machine_arrays, new_scratch, new_timed_steps
-from ..kernels.placements.group_moves import Groups
+from ..graph.graph import CostGraph
+from ..kernels.cost_model import NO_LIMIT, machine_arrays, new_scratch, new_timed_steps
+from ..kernels.placements.group_moves import Groups, Places, places_of
 from ..kernels.placements.list_schedules import Greedy, place_order
-from ..kernels.placements.plans import Cost, MachineAim, Places, Plan, price_plan
+from ..kernels.placements.plans import Cost, Plan, price_plan
+from ..kernels.placements.sequences import Objective
 from ..problem.machine import distinct_devices
 from ..problem.problem import Problem
 from ..problem.residents import first_home
@@ -31,26 +33,12 @@ class Plans:
         self.scratch = new_scratch(self.arrays, self.devices)
         self.steps = new_timed_steps(self.arrays, self.devices), new_timed_steps(self.arrays, self.devices)
         self.own = first_home(self.graph)
-        self.may_exceed = _may_exceed(problem)
-        self.aim = self.aim_of(1.0, 1.0)
-
-    def aim_of(self, size: float, scale: float) -> MachineAim:
-        """Return what a search minimises: bytes that count as 1, and what a microsecond counts."""
-        is_peak = self.problem.task == "memory"
-        return MachineAim(
-            is_peak=is_peak,
-            memory=is_peak or self.may_exceed,
-            size=float(size),
-            scale=0.0 if is_peak else float(scale),
-            weight=EXCESS_WEIGHT,
-        )
+        self.may_exceed = may_exceed(problem)
+        self.aim = objective_of(problem)
 
     def places(self, groups: Groups) -> Places:
         """Return where ops may be, with groups of them that moves take elsewhere together."""
-        rules = self.problem.rules
-        first, device = np.nonzero(rules.allowed & (rules.group == np.arange(self.ops))[:, None])
-        members = csr(rules.group, np.arange(self.ops), self.ops)
-        return Places(rules.group, *members, *csr(first, device, self.ops), rules.allowed, groups)
+        return places_of(self.problem.rules.group, self.problem.rules.allowed, groups)
 
     @cached_property
     def greedy(self) -> Greedy:
@@ -75,13 +63,7 @@ class Plans:
 
     def topological(self, wanted: Any) -> IndexArray:
         """Return the nearest order to a wanted one in which no op comes before its inputs."""
-        place = np.empty(self.ops)
-        place[wanted] = np.arange(self.ops)
-        pointers, before = (column.tolist() for column in self.graph.predecessors)
-        for op in self.graph.input_order.tolist():
-            place[op] = max([place[op], *(place[p] + 1e-6 for p in before[pointers[op] : pointers[op + 1]])])
-        order: IndexArray = np.argsort(place, kind="stable").astype(np.int32)
-        return order
+        return topological(self.graph, wanted)
 
     def plan(self, order: Any, lead: Any = None) -> Plan:
         """Return a plan of an order, each op sent what it lacks as early as can be by default."""
@@ -168,8 +150,37 @@ class Plans:
         )
 
 
-def _may_exceed(problem: Problem) -> bool:
+def may_exceed(problem: Problem) -> bool:
     """Whether some plan could exceed a limit: not where all bytes together fit on every device that has one."""
     graph = problem.graph
     total = int(graph.tensor_size.sum() + graph.workspace.sum() + graph.persistent.sum())
     return any(limit is not None and limit < total for limit in problem.memory_limits)
+
+
+def objective_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Objective:
+    """Return what the kernels minimise for a problem, with the transfers that suit it."""
+    is_peak = problem.task == "memory"
+    limits = np.array([NO_LIMIT if limit is None else limit for limit in problem.memory_limits], np.float64)
+    if is_peak:
+        limits = np.full(len(limits), size) if len({*problem.memory_limits}) == 1 else np.minimum(limits, size)
+    return Objective(
+        is_peak=is_peak,
+        size=limits,
+        scale=0.0 if is_peak else float(scale),
+        weight=EXCESS_WEIGHT,
+        memory=is_peak or problem.memory_limit is not None or may_exceed(problem),
+        together=not is_peak,
+    )
+
+
+def topological(graph: CostGraph, wanted: Any) -> IndexArray:
+    """Return the nearest order to a wanted one in which no op comes before its inputs."""
+    place = np.empty(graph.num_ops)
+    place[wanted] = np.arange(graph.num_ops)
+    pointers, before = graph.predecessors
+    if (place[before] > np.repeat(place, np.diff(pointers))).any():
+        begin, ops = pointers.tolist(), before.tolist()
+        for op in graph.input_order.tolist():
+            place[op] = max([place[op], *(place[p] + 1e-6 for p in ops[begin[op] : begin[op + 1]])])
+    order: IndexArray = np.argsort(place, kind="stable").astype(np.int32)
+    return order

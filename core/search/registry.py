@@ -175,7 +175,6 @@ _LINES: dict[str, Method | Preset] = {
         f"{_SOLVERS}.placements.step_search:solve",
         "Simulated annealing of whole schedules, each transfer a step of its own: reaches every plan of a small graph",
         "ours; Kirkpatrick 1983",
-        machines=False,
         default_evaluations=5000,
     ),
     "brkga": Method(

@@ -21,22 +21,7 @@ SEARCH_SHARE = 0.7
 
 
 def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | None = None, **budget: Any) -> Result:
-    """Solve a problem; with an alignment, find the order and the addresses of the least arena that the time allows.
-
-    Parameters
-    ----------
-    problem, spec
-        As `solve` takes them.
-    alignment
-        What offsets are multiples of, bytes; None for no addresses.
-    budget
-        Further arguments of `solve`; its time limit is for both, and by default the method's own.
-
-    Raises
-    ------
-    UsageError
-        If addresses are asked for on a machine, where steps overlap and tensors have homes.
-    """
+    """Solve a problem; with an alignment, find the order and the addresses of the least arena that the time allows."""
     if alignment is None:
         return solve(problem, spec, **budget)
     if not problem.hardware.is_equal or isinstance(problem.graph, GraphWithHomes):

@@ -43,26 +43,7 @@ def architecture_graph(
     training: bool = False,
     resident_weights: bool = True,
 ) -> CostGraph:
-    """Write out a network's forward pass, or one step of its training.
-
-    Parameters
-    ----------
-    name
-        A key of `ARCHITECTURES`.
-    batch
-        Number of images at once; 1 by default.
-    size
-        Height and width of the images in pixels; by default as published.
-    training
-        Whether to add the backward pass and the updates of the parameters; false by default.
-    resident_weights
-        Whether parameters are persistent bytes, as by default; if not they lie in another memory.
-
-    Raises
-    ------
-    UsageError
-        If there is no such network, or a number is out of range.
-    """
+    """Write out a network's forward pass, or one step of its training."""
     if name not in ARCHITECTURES:
         raise unknown("network", name, ARCHITECTURES)
     chosen = ARCHITECTURES[name]

@@ -179,21 +179,7 @@ class ConvNet:
         relu: bool = False,
         valid: bool = False,
     ) -> Activation:
-        """Add a convolution, and what belongs to it.
-
-        Parameters
-        ----------
-        name, x, channels, kernel, stride
-            Name of the op, its input, the channels of its output, the width of its kernel, and its stride, 1 by
-            default.
-        norm
-            What comes behind: with `here`, the default, batch norm; with `later`, a concatenation, and then what `norm`
-            adds; with `none`, nothing but a bias.
-        relu
-            Whether a ReLU follows; false by default.
-        valid
-            Whether there is no padding; by default there is, and the output is as large as the input over the stride.
-        """
+        """Add a convolution, and what belongs to it."""
         shape = (channels, *self._shape_after(x, kernel, stride, valid))
         x = self._convolution(name, x, shape, kernel, has_bias=norm == "none" or not self.training)
         if norm == "here":

@@ -4,12 +4,11 @@ from itertools import pairwise
 
 import naive
 import numpy as np
-from schedopt.core.kernels.cost_model import Steps, new_state
-from schedopt.core.kernels.graph_arrays import graph_arrays
-from schedopt.core.kernels.links import Links
-from schedopt.core.kernels.placements.group_moves import Groups, moves_of
+from schedopt.core.kernels.cost_model import NO_LIMIT, Steps, machine_arrays, new_state
+from schedopt.core.kernels.placements.group_moves import Groups, no_groups, places_of
 from schedopt.core.kernels.placements.lazy_decoder import new_lazy
-from schedopt.core.kernels.placements.sequences import Aim, run_sequence
+from schedopt.core.kernels.placements.sequences import Objective, run_sequence
+from schedopt.core.problem.problem import Problem
 
 KINDS = ("peak", "makespan", "limited", "limited, just in time")
 
@@ -25,22 +24,32 @@ class SequenceCase:
         self.plain.inputs = [[self.plain.tensors[t] for t in tensors[a:b]] for a, b in pairwise(pointers)]
         self.devices = devices
         self.costs = {"bandwidth": 1e6, "latency": 0.25} if seed % 2 else {}
-        self.links = Links(devices, 0.25, 1.0) if seed % 2 else Links(devices, 0.0, 0.0)
-        self.arrays = graph_arrays(self.graph, devices)
+        self.problem = Problem(self.graph, "runtime", devices, **self.costs)
+        self.arrays, self.machine = machine_arrays(self.problem)
         self.state = new_state(self.arrays, devices, True)
-        self.lazy = new_lazy(self.arrays, devices)
+        self.places = self.places_with(no_groups())
+        self.lazy = new_lazy(self.arrays, self.machine, self.places)
+        self.limit = NO_LIMIT
 
     def keys(self):
         keys = self.rng.random(self.graph.num_ops + 1, dtype=np.float32)
         return np.floor(keys * 4).astype(np.float32) / 4 if self.rng.random() < 0.5 else keys
 
     def aim(self, kind):
+        """What is minimised; the machine has the limit that goes with it."""
+        self.limit = {"peak": 60, "makespan": NO_LIMIT}.get(kind, 40)
+        self.machine = self.machine._replace(limits=np.full(self.devices, self.limit))
+        size = np.full(self.devices, 50.0 if kind == "peak" else float(self.limit))
         return {
-            "peak": Aim(True, 50.0, 0.0, 0.0, True, False, 60),
-            "makespan": Aim(False, 1.0, 0.01, 0.0, False, True, 2**62),
-            "limited": Aim(False, 40.0, 0.01, 10.0, True, True, 40),
-            "limited, just in time": Aim(False, 40.0, 0.01, 10.0, True, False, 40),
+            "peak": Objective(True, size, 0.0, 0.0, True, False),
+            "makespan": Objective(False, size, 0.01, 0.0, False, True),
+            "limited": Objective(False, size, 0.01, 10.0, True, True),
+            "limited, just in time": Objective(False, size, 0.01, 10.0, True, False),
         }[kind]
+
+    def places_with(self, groups):
+        rules = self.problem.rules
+        return places_of(rules.group, rules.allowed, groups)
 
     def draws_and_groups(self, moves, *, with_groups):
         """Rows of draws and, if the sixth of a row moves groups, some stretches of the ops in any order."""
@@ -51,11 +60,11 @@ class SequenceCase:
         ends = np.sort(self.rng.integers(0, len(ops) + 1, (5, 2)), axis=1).tolist()
         return draws, [ops[first:last] for first, last in ends]
 
-    def group_moves(self, groups):
+    def grouped(self, groups):
         """The groups as the kernels take them."""
         last = np.cumsum([len(group) for group in groups], dtype=np.int32)
         first = np.array([0, *last[:-1]][: len(groups)], np.int32)
-        return moves_of(Groups(np.array([op for group in groups for op in group], np.int32), first, last))
+        return self.places_with(Groups(np.array([op for group in groups for op in group], np.int32), first, last))
 
     def random_sequence(self):
         placement = self.rng.integers(0, self.devices, self.graph.num_ops).tolist()
@@ -73,5 +82,5 @@ class SequenceCase:
         most = self.graph.num_ops + self.graph.num_tensors * self.devices if record else 0
         steps = Steps(np.empty(most, np.int32), np.empty(most, np.int32))
         order = np.array(order, np.int32)
-        out = run_sequence(self.arrays, self.state, self.lazy.due, order, aim, self.links, bar, steps)
+        out = run_sequence(self.arrays, self.state, self.lazy.due, order, aim, self.machine, bar, steps)
         return out, steps.items[: out[0]], steps.targets[: out[0]]

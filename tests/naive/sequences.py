@@ -162,9 +162,9 @@ def sequence_cost(plain, order, placement, devices, aim, *, bandwidth=math.inf, 
 def steps_cost(run, aim):
     """What annealing minimises, the peak and the makespan of steps that were replayed."""
     if aim.is_peak:
-        penalty = sum((m / aim.size) ** 16 for m in run.step_memory)
+        penalty = sum((m / aim.size[0]) ** 16 for m in run.step_memory)
     else:
-        over = [m / aim.size - 1 for m in run.step_memory if m > aim.size and aim.memory]
+        over = [m / aim.size[0] - 1 for m in run.step_memory if m > aim.size[0] and aim.memory]
         penalty = sum((part + 0.001) * aim.weight for part in over)
     return penalty + aim.scale * max(run.clocks), max(run.peaks), max(run.clocks)
 
@@ -172,8 +172,8 @@ def steps_cost(run, aim):
 class Walk:
     """The present solution of an annealing, and the best that it met."""
 
-    def __init__(self, aim, cost, energy):
-        self.aim, self.cost, self.energy = aim, cost, energy
+    def __init__(self, aim, cost, energy, limit):
+        self.aim, self.cost, self.energy, self.limit = aim, cost, energy, limit
         self.best, self.found = (math.inf, math.inf), None
 
     def accepts(self, order, placement, temperature, draw):
@@ -182,7 +182,7 @@ class Walk:
         if energy > self.energy * (1 - draw) ** -temperature:
             return False
         self.energy = energy
-        fitness = (max(0, peak - self.aim.limit), peak if self.aim.is_peak else runtime)
+        fitness = (max(0, peak - self.limit), peak if self.aim.is_peak else runtime)
         if fitness < self.best:
             self.best, self.found = fitness, (list(order), list(placement))
         return True

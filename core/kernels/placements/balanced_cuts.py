@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
+from ..cost_model import MachineArrays
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
+from .sequences import sending
 
 
 class Cuts(NamedTuple):
@@ -25,95 +27,102 @@ class Cuts(NamedTuple):
         Microseconds that the ops of each window take on each device, shape `(windows, devices)`.
     window
         Of each op, shape `(ops,)`, int32.
-    sending
-        Microseconds that a transfer of each tensor takes, shape `(tensors,)`.
     """
 
     placement: IndexArray
     readers: IndexArray
     load: FloatArray
     window: IndexArray
-    sending: FloatArray
 
 
-def new_cuts(g: GraphArrays, placement: IndexArray, window: IndexArray, sending: FloatArray, devices: int) -> Cuts:
+def new_cuts(g: GraphArrays, m: MachineArrays, placement: IndexArray, window: IndexArray) -> Cuts:
     """Count the readers and the load of a placement, which is written to from then on."""
+    devices = len(m.limits)
     cuts = Cuts(
         placement=placement,
         readers=np.zeros((len(g.tensor_size), devices), np.int32),
         load=np.zeros((int(window.max(initial=0)) + 1, devices)),
         window=window,
-        sending=sending,
     )
-    np.add.at(cuts.load, (window, placement), g.runtime)
+    np.add.at(cuts.load, (window, placement), m.times[np.arange(len(placement)), placement])
     tensors = np.repeat(np.arange(len(g.tensor_size)), np.diff(g.consumer_ptr))
     np.add.at(cuts.readers, (tensors, placement[g.consumers]), 1)
     return cuts
 
 
 @inlined
-def _sent_less(g: GraphArrays, c: Cuts, op: int, here: int, there: int) -> float:
+def _sent_less(g: GraphArrays, m: MachineArrays, c: Cuts, op: int, here: int, there: int) -> float:
     """Return how much less is sent once an op is there and not here, microseconds."""
     less = 0.0
     for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
         tensor = g.inputs[at]
         home = c.placement[g.producer[tensor]]
+        if m.everywhere[tensor]:
+            continue
         if here != home and c.readers[tensor, here] == 1:
-            less += c.sending[tensor]
+            less += sending(g, m, tensor, home, here)
         if there != home and c.readers[tensor, there] == 0:
-            less -= c.sending[tensor]
+            less -= sending(g, m, tensor, home, there)
     for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+        if m.everywhere[tensor]:
+            continue
         if c.readers[tensor, there] > 0:
-            less += c.sending[tensor]
+            less += sending(g, m, tensor, here, there)
         if c.readers[tensor, here] > 0:
-            less -= c.sending[tensor]
+            less -= sending(g, m, tensor, there, here)
+        for other in range(c.readers.shape[1]):
+            if other != here and other != there and c.readers[tensor, other] > 0:
+                less += sending(g, m, tensor, here, other) - sending(g, m, tensor, there, other)
     return less
 
 
 @inlined
-def _longer(g: GraphArrays, c: Cuts, op: int, here: int, there: int) -> float:
+def _longer(m: MachineArrays, c: Cuts, op: int, here: int, there: int) -> float:
     """Return how much longer the fullest device of an op's window works once it is there and not here."""
     window, before, after = c.window[op], 0.0, 0.0
     for device in range(c.load.shape[1]):
         load = c.load[window, device]
         before = max(before, load)
         if device == here:
-            load -= g.runtime[op]
+            load -= m.times[op, device]
         elif device == there:
-            load += g.runtime[op]
+            load += m.times[op, device]
         after = max(after, load)
     return after - before
 
 
 @kernel
-def anneal_cuts(g: GraphArrays, c: Cuts, temperature: float, draws: Any) -> None:
+def anneal_cuts(g: GraphArrays, m: MachineArrays, c: Cuts, allowed: Any, temperature: float, draws: Any) -> None:
     """Move single ops to other devices at one temperature, microseconds.
 
     What is minimised is the time of all transfers and, summed over the windows, the work of the fullest device. Each
-    row of `draws`, shape `(moves, 3)`, uniform, chooses an op, a device, and whether a worse placement is kept.
+    row of `draws`, shape `(moves, 3)`, uniform, chooses an op, a device, and whether a worse placement is kept. A
+    device where an op is not `allowed`, shape `(ops, devices)`, is no move.
     """
     ops, devices = len(c.placement), c.load.shape[1]
     for move in range(len(draws)):
         op = int(draws[move, 0] * ops)
         here = c.placement[op]
         there = (here + 1 + int(draws[move, 1] * (devices - 1))) % devices
-        worse = _longer(g, c, op, here, there) - _sent_less(g, c, op, here, there)
+        if not allowed[op, there]:
+            continue
+        worse = _longer(m, c, op, here, there) - _sent_less(g, m, c, op, here, there)
         if worse > 0.0 and worse >= -temperature * math.log(max(draws[move, 2], 1e-300)):
             continue
         c.placement[op] = there
-        c.load[c.window[op], here] -= g.runtime[op]
-        c.load[c.window[op], there] += g.runtime[op]
+        c.load[c.window[op], here] -= m.times[op, here]
+        c.load[c.window[op], there] += m.times[op, there]
         for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
             c.readers[g.inputs[at], here] -= 1
             c.readers[g.inputs[at], there] += 1
 
 
 @kernel
-def weigh_moves(g: GraphArrays, c: Cuts, mean: float, weights: Any) -> None:
+def weigh_moves(g: GraphArrays, m: MachineArrays, c: Cuts, mean: float, weights: Any) -> None:
     """Fill `weights`, shape `(ops, devices)`, by what each op sends and receives less on another device.
 
     An op's own device weighs 1; another `(1 + less / mean) ** 2` if less is sent, `(1 + more / mean) ** -2` if more is.
-    Nothing of `c` is used but `placement` and `sending`; the readers are counted anew.
+    Nothing of `c` is used but `placement`; the readers are counted anew.
     """
     devices = weights.shape[1]
     c.readers[:] = 0
@@ -123,6 +132,6 @@ def weigh_moves(g: GraphArrays, c: Cuts, mean: float, weights: Any) -> None:
     for op in range(len(c.placement)):
         here = c.placement[op]
         for there in range(devices):
-            less = _sent_less(g, c, op, here, there) if there != here else 0.0
+            less = _sent_less(g, m, c, op, here, there) if there != here else 0.0
             ratio = 1.0 + abs(less) / mean
             weights[op, there] = ratio * ratio if less > 0.0 else 1.0 / (ratio * ratio)

@@ -1,4 +1,4 @@
-"""Groups of ops that go to another device together."""
+"""Which ops go to another device together: by the rules of a problem, or because they exchange much."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import IndexArray
+from ...base.arrays import BoolArray, IndexArray, csr
 from ..jit import inlined
-
-SHARE = 0.1
-"""Of the moves of sequences, if there are groups."""
 
 
 class Groups(NamedTuple):
@@ -29,10 +26,36 @@ class Groups(NamedTuple):
     last: IndexArray
 
 
-class GroupMoves(NamedTuple):
-    """Groups, and scratch of shape `(ops,)` for the devices that the ops of one of them had before a move."""
+class Places(NamedTuple):
+    """Where ops may be.
 
+    Parameters
+    ----------
+    group
+        Shape `(ops,)`: the first op of those that the rules keep on one device.
+    member_ptr, members
+        CSR: that op -> all of them.
+    device_ptr, devices
+        CSR: that op -> the devices on which all of them may be.
+    allowed
+        Shape `(ops, devices)`: the same once more.
+    groups
+        Ops that are moved together though they need not be on one device.
+    share
+        Of the moves of sequences those of groups, if there are any.
+    changed, before
+        Scratch of shape `(2 * ops,)`: ops that a move has given another device, and those that they had.
+    """
+
+    group: IndexArray
+    member_ptr: IndexArray
+    members: IndexArray
+    device_ptr: IndexArray
+    devices: IndexArray
+    allowed: BoolArray
     groups: Groups
+    share: float
+    changed: IndexArray
     before: IndexArray
 
 
@@ -42,37 +65,66 @@ def no_groups() -> Groups:
     return Groups(empty, empty, empty)
 
 
-def moves_of(groups: Groups) -> GroupMoves:
-    """Allocate the scratch."""
-    return GroupMoves(groups, np.empty(len(groups.ops), np.int32))
-
-
-NO_MOVES = moves_of(no_groups())
+def places_of(group: IndexArray, allowed: BoolArray, groups: Groups, share: float = 0.1) -> Places:
+    """Return where ops may be, given the first op of each one's group, and what moves together besides."""
+    ops = len(group)
+    first, device = np.nonzero(allowed & (group == np.arange(ops))[:, None])
+    members = csr(group, np.arange(ops), ops)
+    return Places(group, *members, *csr(first, device, ops), allowed, groups, share, *np.empty((2, 2 * ops), np.int32))
 
 
 @inlined
-def drawn_group(moves: GroupMoves, draws: Any) -> int:
+def drawn_group(places: Places, draws: Any) -> int:
     """Return the group that a row of six draws moves, by its last; -1 if it moves an op, as rows of five do."""
     group = -1
-    if draws.size > 5 and draws[5] < SHARE:
-        group = int(draws[5] / SHARE * moves.groups.first.size)
+    if draws.size > 5 and draws[5] < places.share:
+        group = int(draws[5] / places.share * places.groups.first.size)
     return group
 
 
 @inlined
-def put_group(moves: GroupMoves, group: int, device: int, placement: Any) -> bool:
-    """Give the ops of a group a device, and note which they had; returns whether one of them had another."""
-    changed = False
-    for at in range(moves.groups.first[group], moves.groups.last[group]):
-        op = moves.groups.ops[at]
-        moves.before[at] = placement[op]
-        changed = changed or placement[op] != device
-        placement[op] = device
-    return changed
+def drawn_device(places: Places, op: int, before: int, draw: float) -> Any:
+    """Return a device other than the one before, or the next one where the op may be; the one before if it is alone."""
+    devices = places.allowed.shape[1]
+    device = (before + 1 + int(draw * (devices - 1))) % devices
+    while device != before and not places.allowed[op, device]:
+        device = device + 1 if device + 1 < devices else 0
+    return device
 
 
 @inlined
-def put_back(moves: GroupMoves, group: int, placement: Any) -> None:
-    """Give the ops of a group the devices that they had."""
-    for at in range(moves.groups.first[group], moves.groups.last[group]):
-        placement[moves.groups.ops[at]] = moves.before[at]
+def place_together(places: Places, op: int, device: int, placement: Any) -> None:
+    """Give a device to an op and to all that the rules keep with it."""
+    first = places.group[op]
+    for at in range(places.member_ptr[first], places.member_ptr[first + 1]):
+        placement[places.members[at]] = device
+
+
+@inlined
+def put(places: Places, op: int, device: int, placement: Any, changes: int) -> int:
+    """Give a device to an op and to all that is with it, if they may be there; returns how many have changed so far."""
+    if placement[op] != device and places.allowed[op, device]:
+        first = places.group[op]
+        for at in range(places.member_ptr[first], places.member_ptr[first + 1]):
+            member = places.members[at]
+            places.changed[changes] = member
+            places.before[changes] = placement[member]
+            placement[member] = device
+            changes += 1
+    return changes
+
+
+@inlined
+def put_group(places: Places, first: int, last: int, device: int, placement: Any) -> int:
+    """Give a device to the ops of a stretch of the groups; returns how many have changed."""
+    changes = 0
+    for at in range(first, last):
+        changes = put(places, places.groups.ops[at], device, placement, changes)
+    return changes
+
+
+@inlined
+def put_back(places: Places, changes: int, placement: Any) -> None:
+    """Give the ops that a move has changed the devices that they had."""
+    for at in range(changes - 1, -1, -1):
+        placement[places.changed[at]] = places.before[at]

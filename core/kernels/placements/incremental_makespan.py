@@ -14,11 +14,11 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ..bits import bit_of, has_bit
+from ..cost_model import MachineArrays
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from ..links import Links
 from ..paths import path_ends
-from .sequences import Aim
+from .sequences import Objective, sending
 
 STRIDE = 4
 """Places between two rows: more take longer to go on from, fewer to be written."""
@@ -35,22 +35,22 @@ class Waits(NamedTuple):
     Parameters
     ----------
     before_ptr, before
-        CSR op -> ops whose tensors it reads, in the order of its inputs, each once.
+        CSR op -> ops whose tensors it reads, in the order of its inputs, each once; residents only where they are sent.
     after_ptr, after
         CSR op -> ops that read its tensors.
-    runtime
-        Of each op, microseconds, shape `(ops,)`.
+    least
+        What each op takes on the device where it takes least, microseconds, shape `(ops,)`.
     tail
-        The longest path after each op, microseconds, shape `(ops,)`.
+        The longest path after each op, of these, shape `(ops,)`.
     work
-        All runtimes together.
+        All of these together.
     """
 
     before_ptr: IndexArray
     before: IndexArray
     after_ptr: IndexArray
     after: IndexArray
-    runtime: FloatArray
+    least: FloatArray
     tail: FloatArray
     work: float
 
@@ -77,12 +77,15 @@ class Rows(NamedTuple):
 class Course(NamedTuple):
     """What is known of a graph and of its present sequence.
 
-    `has_hubs` says whether tensors have so many readers that sequences just in time are run as fast as they are priced.
+    `has_hubs` says whether tensors have so many readers that sequences just in time are run as fast as they are priced,
+    `costs` whether transfers take any time, `differs` whether ops take longer on some devices.
     """
 
     waits: Waits
     rows: Rows
     has_hubs: bool
+    costs: bool
+    differs: bool
 
 
 class Sequence(NamedTuple):
@@ -93,17 +96,20 @@ class Sequence(NamedTuple):
     placement: IndexArray
 
 
-def new_course(g: GraphArrays, order: IndexArray, links: Links) -> Course:
+def new_course(g: GraphArrays, order: IndexArray, m: MachineArrays) -> Course:
     """Collect what ops wait for, given any topological order, and allocate the rows."""
     readers = np.diff(g.consumer_ptr).astype(np.float64)
     has_hubs = bool((readers**2).sum() > MOST_READERS * readers.sum())
-    return Course(_waits(g, order), _new_rows(len(g.runtime), links.devices), has_hubs)
+    costs = bool(m.latency.any() or m.per_byte.any())
+    differs = bool((m.times != m.times[:, :1]).any())
+    return Course(_waits(g, order, m), _new_rows(*m.times.shape), has_hubs, costs, differs)
 
 
-def _waits(g: GraphArrays, order: IndexArray) -> Waits:
-    ops = len(g.runtime)
-    maker = g.producer[g.inputs].astype(np.int64)
+def _waits(g: GraphArrays, order: IndexArray, m: MachineArrays) -> Waits:
+    ops, least = len(g.runtime), m.times.min(axis=1)
     reader = np.repeat(np.arange(ops), np.diff(g.input_ptr))
+    is_sent = ~m.everywhere[g.inputs]
+    maker, reader = g.producer[g.inputs].astype(np.int64)[is_sent], reader[is_sent]
     _, first = np.unique(reader * ops + maker, return_index=True)
     first.sort()
     before, reader = maker[first].astype(np.int32), reader[first]
@@ -111,8 +117,8 @@ def _waits(g: GraphArrays, order: IndexArray) -> Waits:
     by_maker = np.argsort(before, kind="stable")
     after = reader[by_maker].astype(np.int32)
     after_ptr = np.searchsorted(before[by_maker], np.arange(ops + 1)).astype(np.int32)
-    levels = path_ends(order[::-1], after_ptr, after, g.runtime)
-    return Waits(before_ptr, before, after_ptr, after, g.runtime, levels - g.runtime, float(g.runtime.sum()))
+    levels = path_ends(order[::-1], after_ptr, after, least)
+    return Waits(before_ptr, before, after_ptr, after, least, levels - least, float(least.sum()))
 
 
 def _new_rows(ops: int, devices: int) -> Rows:
@@ -130,18 +136,20 @@ def _pair(one: int, two: int) -> int:
 
 
 @inlined
-def _add_due(g: GraphArrays, q: Sequence, now: Any, op: int, links: Links) -> None:
+def _add_due(g: GraphArrays, q: Sequence, now: Any, op: int, m: MachineArrays) -> None:
     """Add what an op has made for other devices to what is due between them and its own."""
-    devices = links.devices
+    devices = m.limits.size
     device = q.placement[op]
     due = devices + 1 + devices * (devices - 1) // 2
     for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+        if m.everywhere[tensor]:
+            continue
         targets = np.uint64(0)
         for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
             target = q.placement[g.consumers[at]]
             if target != device and not has_bit(targets, target):
                 targets |= bit_of(target)
-                now[due + _pair(device, target)] += links.latency + g.tensor_size[tensor] * links.microseconds_per_byte
+                now[due + _pair(device, target)] += sending(g, m, tensor, device, target)
 
 
 @inlined
@@ -168,14 +176,14 @@ def _is_first_reader(g: GraphArrays, q: Sequence, tensor: Any, op: Any) -> Any:
 
 
 @kernel
-def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, links: Links) -> None:
+def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, m: MachineArrays) -> None:
     """Send an op what it lacks, one tensor after the other, right before it."""
-    device, devices = q.placement[op], links.devices
+    device, devices = q.placement[op], m.limits.size
     for i in range(g.input_ptr[op], g.input_ptr[op + 1]):
         tensor = g.inputs[i]
         source = q.placement[g.producer[tensor]]
-        if source != device and _is_first_reader(g, q, tensor, op):
-            cost = links.latency + g.tensor_size[tensor] * links.microseconds_per_byte
+        if source != device and not m.everywhere[tensor] and _is_first_reader(g, q, tensor, op):
+            cost = sending(g, m, tensor, source, device)
             now[devices] += abs(now[device] - now[source]) + 2 * cost
             end = max(now[device], now[source]) + cost
             now[device] = end
@@ -183,19 +191,15 @@ def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, links: Links) 
 
 
 @kernel
-def makespan_of(g: GraphArrays, course: Course, q: Sequence, first: Any, aim: Aim, links: Links, bar: float) -> Any:
-    """Price a sequence whose first places are as in the present rows; write the others' rows.
-
-    Returns
-    -------
-    float
-        The makespan in microseconds, infinite if it is sure to exceed the bar; 0 where it takes longer than to run it.
-    """
-    w, rows, has_hubs = course
+def makespan_of(
+    g: GraphArrays, course: Course, q: Sequence, first: Any, aim: Objective, m: MachineArrays, bar: float
+) -> Any:
+    """Price a sequence whose first places are as in the present rows; write the others' rows."""
+    w, rows, has_hubs, costs, differs = course
     if has_hubs and not aim.together:
         return 0.0
-    devices, now, stride = links.devices, rows.now, rows.stride
-    has_dues = aim.together and (links.latency > 0.0 or links.microseconds_per_byte > 0.0)
+    devices, now, stride = m.limits.size, rows.now, rows.stride
+    has_dues = aim.together and costs
     begin = first // stride
     for cell in range(now.size):
         now[cell] = rows.present[begin, cell]
@@ -212,18 +216,20 @@ def makespan_of(g: GraphArrays, course: Course, q: Sequence, first: Any, aim: Ai
         op = q.order[at]
         device = q.placement[op]
         if not aim.together:
-            _send_missing(g, q, now, op, links)
+            _send_missing(g, q, now, op, m)
         else:
             for i in range(w.before_ptr[op], w.before_ptr[op + 1]):
                 maker = w.before[i]
                 source = q.placement[maker]
                 if source != device and now[devices + 1 + _pair(device, source)] <= q.position[maker]:
                     _meet(now, device, source, at, devices)
-        now[device] += w.runtime[op]
+        now[device] += m.times[op, device]
+        if differs:
+            now[devices] += m.times[op, device] - w.least[op]
         if now[device] + w.tail[op] > bar or now[devices] > most_lost:
             return np.inf
         if has_dues:
-            _add_due(g, q, now, op, links)
+            _add_due(g, q, now, op, m)
     end = 0.0
     for device in range(devices):
         end = max(end, now[device])

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
+from ..cost_model import MachineArrays
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from .sequences import peak_penalty
@@ -44,11 +45,13 @@ class Sequence(NamedTuple):
 class Scale(NamedTuple):
     """What bytes count in the penalties: nothing up to `base`, and 1 at `size`.
 
-    The nearer the base is to the size, the more the fullest places alone count.
+    The nearer the base is to the size, the more the fullest places alone count. `weight`, shape `(devices,)`, is what a
+    byte of each device counts: more where there is less room; empty where all count alike.
     """
 
     base: float
     size: float
+    weight: FloatArray
 
 
 class Course(NamedTuple):
@@ -100,6 +103,9 @@ class Lifetimes(NamedTuple):
         What its places take, and those of a sequence that is being priced.
     persistent
         Shape `(devices,)`: bytes that stay.
+    first_resident, everywhere
+        From which tensor on they are residents, which take no further bytes at home, and which of them are on every
+        device that reads them from the start, shape `(tensors,)`.
     end
         Shape `(tensors,)` if the graph has views, else empty: the row at which each tensor's home lets go of it.
     resident, first, last, held
@@ -114,6 +120,8 @@ class Lifetimes(NamedTuple):
     present: Course
     other: Course
     persistent: IntArray
+    first_resident: int
+    everywhere: BoolArray
     end: IndexArray
     resident: IntArray
     first: IndexArray
@@ -124,9 +132,9 @@ class Lifetimes(NamedTuple):
     end_before: IndexArray
 
 
-def new_lifetimes(g: GraphArrays, devices: int) -> Lifetimes:
+def new_lifetimes(g: GraphArrays, m: MachineArrays) -> Lifetimes:
     """Allocate what `price_lifetimes` fills."""
-    ops, tensors = len(g.runtime), len(g.tensor_size)
+    ops, tensors, devices = len(g.runtime), len(g.tensor_size), len(m.limits)
     rows = (2 * ops + 1) * devices
     views = tensors if (g.alias_of >= 0).any() else 0
 
@@ -142,6 +150,8 @@ def new_lifetimes(g: GraphArrays, devices: int) -> Lifetimes:
         present=present,
         other=other,
         persistent=long(devices),
+        first_resident=m.first_resident,
+        everywhere=m.everywhere,
         end=short(views),
         resident=long(devices),
         first=short(devices),
@@ -182,10 +192,7 @@ def place_of(q: Sequence, row: int) -> int:
 
 @inlined
 def _later(q: Sequence, row: int, other: int) -> Any:
-    """Return the later of two rows, -1 being none.
-
-    Right before an op is later than right after the op before it, as another may come between.
-    """
+    """Return the later of two rows, -1 being none."""
     if row < 0 or other < 0:
         return max(row, other)
     place, other_place = place_of(q, row), place_of(q, other)
@@ -227,6 +234,12 @@ def mark(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: np.int32, sign: np.i
     has_views = z.end.size > 0
     if has_views:
         _find_held(g, z, q, tensor)
+    if tensor >= z.first_resident and z.everywhere[tensor]:
+        for device in range(devices):
+            if device != home and z.last[device] >= 0:
+                _add(c, 2 * q.order[0] * devices + device, size)
+                _add(c, 2 * ops * devices + device, -size)
+        return
     end = 2 * ops if g.is_final[tensor] else 2 * q.order[z.last[home]] + 1
     for device in range(devices):
         if device != home and z.last[device] >= 0:
@@ -242,7 +255,7 @@ def mark(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: np.int32, sign: np.i
         end = _later(q, end, z.held[home])
         if sign > 0:
             z.end[tensor] = end
-    if g.alias_of[tensor] < 0:
+    if g.alias_of[tensor] < 0 and tensor < z.first_resident:
         _add(c, 2 * maker * devices + home, size)
         _add(c, end * devices + home, -size)
 
@@ -251,7 +264,7 @@ def mark(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: np.int32, sign: np.i
 def price_places(
     g: GraphArrays, z: Lifetimes, q: Sequence, scale: Scale, first: Any, last: int, rest: float, bar: float
 ) -> tuple[float, int]:
-    """Fill `z.other` from one place to another; return all penalties, those of the rest included, and the most bytes.
+    """Fill `z.other` from one place to another; return all penalties, those of the and the most weighed bytes.
 
     Gives up, with infinite penalties, as soon as they exceed `bar`.
     """
@@ -273,6 +286,8 @@ def price_places(
             runs = q.placement[op] == device
             if runs or change > 0:
                 memory = z.resident[device] + (g.workspace[op] if runs else 0)
+                if scale.weight.size > 0:
+                    memory = int(memory * scale.weight[device])
                 most = max(most, memory)
                 penalty += peak_penalty(max(0.0, memory - scale.base) * factor)
         z.other.most[here], z.other.penalty[here] = most, penalty
@@ -324,6 +339,8 @@ def write_transfers(g: GraphArrays, z: Lifetimes, q: Sequence, cells: Any, after
     for op in q.order:
         home = q.placement[op]
         for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+            if z.everywhere[tensor]:
+                continue
             find_uses(g, z, q, tensor)
             for device in range(devices):
                 if device != home and z.last[device] >= 0:

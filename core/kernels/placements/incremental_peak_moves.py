@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import FloatArray
+from ...base.arrays import FloatArray, IndexArray
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
+from .group_moves import Places, drawn_device, put, put_back
 from .incremental_peak import Lifetimes, Scale, Sequence, mark, place_of, price_places, take_places
-from .sequences import drawn_device, place_within, shift
+from .sequences import bar_of, place_within, shift
 
 MOST_MOVES = 2**30
 """Moves between two sequences that are priced whole: they are numbered by 31 bits."""
@@ -29,11 +30,17 @@ class PeakWalk(NamedTuple):
         A move is kept if the penalties stay under their present sum times `u ** -temperature`.
     draws
         Shape `(moves, 6)`, uniform: a row per move, each of which is one evaluation.
+    places
+        Where ops may be.
+    first_home
+        From which op on they hold residents, which come first.
     """
 
     scale: Scale
     temperature: float
     draws: FloatArray
+    places: Places
+    first_home: int
 
 
 class Move(NamedTuple):
@@ -58,20 +65,21 @@ def _touch(g: GraphArrays, z: Lifetimes, tensor: int, count: int) -> int:
 
 
 @kernel
-def _touch_all(g: GraphArrays, z: Lifetimes, move: Move) -> int:
-    """Begin a move: list the tensors that it may change, and what they are views of, and return how many they are.
-
-    Those are the tensor that is sent, or those that the op makes or reads.
-    """
+def _touch_all(
+    g: GraphArrays, z: Lifetimes, group: IndexArray, member_ptr: IndexArray, members: IndexArray, move: Move
+) -> int:
+    """Begin a move: list the tensors that it may change, and what they are views of, and return how many they are."""
     z.changes.clock[0] += 1
     z.changes.number[0] = 0
     if move.cell >= 0:
         return _touch(g, z, move.cell // z.first.size, 0)
-    count = 0
-    for tensor in range(g.output_ptr[move.op], g.output_ptr[move.op + 1]):
-        count = _touch(g, z, tensor, count)
-    for at in range(g.input_ptr[move.op], g.input_ptr[move.op + 1]):
-        count = _touch(g, z, g.inputs[at], count)
+    count, first = 0, group[move.op]
+    for at in range(member_ptr[first], member_ptr[first + 1]):
+        op = members[at]
+        for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+            count = _touch(g, z, tensor, count)
+        for i in range(g.input_ptr[op], g.input_ptr[op + 1]):
+            count = _touch(g, z, g.inputs[i], count)
     return count
 
 
@@ -127,63 +135,75 @@ def _drawn_transfer(g: GraphArrays, q: Sequence, op: int, draws: Any, devices: i
     if devices == 1 or draws[5] >= TURNED or outputs == 0:
         return -1
     tensor = g.output_ptr[op] + int(draws[5] / TURNED * outputs)
-    return tensor * devices + drawn_device(q.placement[op], draws[2], devices)
+    return tensor * devices + (q.placement[op] + 1 + int(draws[2] * (devices - 1))) % devices
 
 
-@kernel
-def _drawn_move(g: GraphArrays, q: Sequence, draws: Any, devices: int) -> Move:
+@inlined
+def _drawn_move(g: GraphArrays, q: Sequence, walk: PeakWalk, draws: Any, devices: int) -> Move:
     """Return the move that a row of draws stands for."""
     op = int(draws[0] * q.order.size)
-    device, place = q.placement[op], q.position[op]
+    device, place, is_home = q.placement[op], q.position[op], op >= walk.first_home
     cell = _drawn_transfer(g, q, op, draws, devices)
     if cell < 0:
-        if devices > 1 and draws[1] < 0.5:
-            device = drawn_device(device, draws[2], devices)
-        if devices == 1 or draws[1] >= 0.1:
-            place = place_within(g, q.position, op, draws[3])
+        if devices > 1 and (draws[1] < 0.5 or is_home):
+            device = drawn_device(walk.places, op, device, draws[2])
+        if (devices == 1 or draws[1] >= 0.1) and not is_home:
+            place = place_within(g, q.position, op, draws[3], q.order.size - walk.first_home)
     return Move(cell, op, device, place)
 
 
-@kernel
-def _make(g: GraphArrays, z: Lifetimes, q: Sequence, move: Move, count: int) -> None:
-    """Make a move, which may change the copies of the tensors listed."""
+@inlined
+def _make(g: GraphArrays, z: Lifetimes, q: Sequence, places: Places, move: Move, count: int) -> int:
+    """Make a move, which may change the copies of the tensors listed; return how many ops it has moved elsewhere."""
     if z.end.size > 0:
         _sort_touched(g, z, q, count)
         for at in range(count):
             z.end_before[at] = z.end[z.touched[at]]
     for at in range(count):
         mark(g, z, q, z.touched[at], np.int64(-1))
-    _put(g, z, q, move)
+    changes = 0
+    if move.cell >= 0:
+        q.late[move.cell] = not q.late[move.cell]
+    else:
+        changes = put(places, move.op, move.device, q.placement, 0)
+        _move_persistent(g, z, q, places, changes, 1)
+        shift(q.order, q.position, q.position[move.op], move.place)
     for at in range(count):
         mark(g, z, q, z.touched[at], np.int64(1))
+    return changes
 
 
 @inlined
-def _put(g: GraphArrays, z: Lifetimes, q: Sequence, move: Move) -> None:
-    """Turn the transfer of a move, or give its op its device and place."""
-    if move.cell >= 0:
-        q.late[move.cell] = not q.late[move.cell]
-        return
-    z.persistent[q.placement[move.op]] -= g.persistent[move.op]
-    z.persistent[move.device] += g.persistent[move.op]
-    q.placement[move.op] = move.device
-    shift(q.order, q.position, q.position[move.op], move.place)
+def _move_persistent(g: GraphArrays, z: Lifetimes, q: Sequence, places: Places, changes: int, sign: int) -> None:
+    """Move the bytes that stay with the ops that a move has changed there (sign 1) or back (sign -1)."""
+    for at in range(changes):
+        op = places.changed[at]
+        size = sign * g.persistent[op]
+        z.persistent[places.before[at]] -= size
+        z.persistent[q.placement[op]] += size
 
 
-@kernel
-def _undo(g: GraphArrays, z: Lifetimes, q: Sequence, before: Move, count: int) -> None:
-    """Undo a move of the tensors listed, given the one that puts its op back."""
+@inlined
+def _undo(g: GraphArrays, z: Lifetimes, q: Sequence, places: Places, before: Move, count: int, changes: int) -> None:
+    """Undo a move of the tensors listed, given the one that puts its op back, and how many ops it moved elsewhere."""
     c = z.changes
     for at in range(c.number[0]):
         c.amount[c.cells[at]] = c.before[at]
     if z.end.size > 0:
         for at in range(count):
             z.end[z.touched[at]] = z.end_before[at]
-    _put(g, z, q, before)
+    if before.cell >= 0:
+        q.late[before.cell] = not q.late[before.cell]
+    else:
+        _move_persistent(g, z, q, places, changes, -1)
+        put_back(places, changes, q.placement)
+        shift(q.order, q.position, q.position[before.op], before.place)
 
 
 @kernel
-def _changed_places(g: GraphArrays, z: Lifetimes, q: Sequence, move: Move, before: Move) -> tuple[int, int]:
+def _changed_places(
+    g: GraphArrays, z: Lifetimes, q: Sequence, changed: IndexArray, move: Move, before: Move, changes: int
+) -> tuple[int, int]:
     """Return the first place and the last that a move may have changed; an empty range if there is none."""
     c, devices, last_place = z.changes, z.first.size, q.order.size - 1
     first, last = q.order.size, -1
@@ -191,8 +211,12 @@ def _changed_places(g: GraphArrays, z: Lifetimes, q: Sequence, move: Move, befor
         first, last = min(move.place, before.place), max(move.place, before.place)
     if first < last:  # what comes right after the op at the last place is otherwise priced one further
         last = min(last + 1, last_place)
-    if move.device != before.device and g.persistent[move.op]:
-        return 0, last_place
+    for at in range(changes):
+        op = changed[at]
+        if g.persistent[op]:
+            return 0, last_place
+        # a place's penalty is that of the device that runs
+        first, last = min(first, q.position[op]), max(last, q.position[op])
     for at in range(c.number[0]):
         cell = c.cells[at]
         if c.amount[cell] != c.before[at]:
@@ -207,35 +231,24 @@ def anneal_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, walk: PeakWalk, 
 
     A move turns a transfer from early to late or back (one of ten), or gives an op another device, another place
     between those that it waits for and those that wait for it, or both.
-
-    Parameters
-    ----------
-    g, z
-        The graph, and the lifetimes of the present sequence, which `price_lifetimes` filled at most `MOST_MOVES` ago.
-    q, best
-        The present sequence, which moves change; receives that of least peak, without positions.
-    walk
-        What decides the moves.
-    peak
-        The least peak known, in bytes.
     """
-    energy, present = 0.0, 0
+    energy, present, places = 0.0, 0, walk.places
     for here in range(q.order.size):
         energy += z.present.penalty[here]
         present = max(present, z.present.most[here])
     for row in range(walk.draws.shape[0]):
-        move = _drawn_move(g, q, walk.draws[row], z.first.size)
+        move = _drawn_move(g, q, walk, walk.draws[row], z.first.size)
         before = Move(move.cell, move.op, q.placement[move.op], q.position[move.op])
         if move.cell < 0 and move.device == before.device and move.place == before.place:
             continue
-        touched = _touch_all(g, z, move)
-        _make(g, z, q, move, touched)
-        first, last = _changed_places(g, z, q, move, before)
-        bar = energy * (1.0 - walk.draws[row, 4]) ** -walk.temperature
+        touched = _touch_all(g, z, places.group, places.member_ptr, places.members, move)
+        changes = _make(g, z, q, places, move, touched)
+        first, last = _changed_places(g, z, q, places.changed, move, before, changes)
+        bar = bar_of(energy, walk.temperature, walk.draws[row, 4])
         rest = _rest_of(z, energy, first, last)
         new, reached = price_places(g, z, q, walk.scale, first, last, rest, bar)
         if new > bar:
-            _undo(g, z, q, before, touched)
+            _undo(g, z, q, places, before, touched, changes)
             continue
         energy, present = new, _take(z, first, last, present, reached)
         if present < peak:

@@ -8,11 +8,13 @@ import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..bits import bit_of, has_bit
-from ..cost_model import State
+from ..cost_model import MachineArrays, State
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from ..links import Links
-from .sequences import Due, new_due
+from .group_moves import Places, place_together
+from .sequences import Due, new_due, sending
+
+NOWHERE = -1
 
 
 class Lazy(NamedTuple):
@@ -22,7 +24,9 @@ class Lazy(NamedTuple):
     (`taken`), and `order`. `ready` holds the ready ops, the most urgent first. `met` holds, per pair of
     devices, how many ops had been taken when they last synchronised. Per device: its `clock`, the `work` of
     the ready ops whose inputs are all there, in microseconds, whether it is `parked`, and its `resident`
-    bytes. Per tensor: how many readers are `left`, and, in `due`, where it was sent.
+    bytes. Per tensor: how many readers are `left`, and, in `due`, where it was sent. `is_alike` says whether
+    every op takes as long on each device, `costs` whether transfers take any time, `is_free` whether
+    each op may be anywhere, `places` where they may be.
     """
 
     pending: IndexArray
@@ -37,11 +41,15 @@ class Lazy(NamedTuple):
     resident: IntArray
     left: IndexArray
     due: Due
+    is_alike: bool
+    costs: bool
+    is_free: bool
+    places: Places
 
 
-def new_lazy(g: GraphArrays, devices: int) -> Lazy:
+def new_lazy(g: GraphArrays, m: MachineArrays, places: Places) -> Lazy:
     """Allocate the scratch."""
-    ops = len(g.runtime)
+    ops, devices = m.times.shape
     return Lazy(
         pending=np.empty(ops, np.int32),
         where=np.empty(ops, np.uint64),
@@ -55,31 +63,47 @@ def new_lazy(g: GraphArrays, devices: int) -> Lazy:
         resident=np.empty(devices, np.int64),
         left=np.empty(len(g.tensor_size), np.int32),
         due=new_due(g, devices),
+        is_alike=bool((m.times[: m.first_home] == m.times[: m.first_home, :1]).all()),
+        costs=bool(m.latency.any() or m.per_byte.any()),
+        is_free=bool(places.allowed.all()) and len(places.members) == len(np.unique(places.group)),
+        places=places,
     )
 
 
 @inlined
-def _is_far(g: GraphArrays, s: State, z: Lazy, tensor: int, device: int) -> Any:
-    """Whether a tensor would have to be sent to a device."""
-    return s.placement[g.producer[tensor]] != device and not has_bit(z.due.sent[tensor], device)
+def _is_far(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, tensor: int, device: int) -> Any:
+    """Whether a tensor would have to be sent to a device; a resident whose home is open would not."""
+    source = s.placement[g.producer[tensor]]
+    return (
+        source != device and source != NOWHERE and not m.everywhere[tensor] and not has_bit(z.due.sent[tensor], device)
+    )
 
 
 @inlined
-def _find(g: GraphArrays, s: State, z: Lazy, op: int, devices: int) -> None:
+def _may_be(s: State, z: Lazy, op: int, device: int) -> Any:
+    """Whether an op may run on a device: the rules allow it, and so does where an op is that it must be with."""
+    first = z.places.group[op]
+    first = z.places.members[z.places.member_ptr[first]]
+    return z.places.allowed[op, device] and (s.placement[first] == NOWHERE or s.placement[first] == device)
+
+
+@inlined
+def _find(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, op: int) -> None:
     """Note where all inputs of a ready op are, or could have been sent when devices last synchronised."""
+    devices = z.clock.size
     for device in range(devices):
         if has_bit(z.where[op], device):
             continue
-        here = True
+        here = z.is_free or _may_be(s, z, op, device)
         for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
             tensor = g.inputs[at]
             maker = g.producer[tensor]
-            if _is_far(g, s, z, tensor, device) and z.taken[maker] > z.met[s.placement[maker] * devices + device]:
+            if _is_far(g, m, s, z, tensor, device) and z.taken[maker] > z.met[s.placement[maker] * devices + device]:
                 here = False
                 break
         if here:
             z.where[op] |= bit_of(device)
-            z.work[device] += g.runtime[op]
+            z.work[device] += m.times[op, device]
 
 
 @inlined
@@ -97,21 +121,35 @@ def _insert(z: Lazy, keys: Any, size: int, op: int) -> int:
 
 
 @inlined
-def _next_device(z: Lazy, devices: int, any_device: bool) -> int:
+def _next_device(z: Lazy, any_device: bool) -> int:
     """Return the device whose clock lags most, the first of equals, among those not parked; -1 for none."""
     found = -1
-    for device in range(devices):
+    for device in range(z.clock.size):
         if (any_device or not z.parked[device]) and (found < 0 or z.clock[device] < z.clock[found]):
             found = device
     return found
 
 
 @inlined
-def _choose_near(z: Lazy, size: int, device: int) -> int:
+def _ends_elsewhere(m: MachineArrays, z: Lazy, op: int, device: int, patience: float) -> float:
+    """Return when an op could start here to end as another device should, which has its inputs and is as busy."""
+    elsewhere = np.inf
+    for other in range(z.clock.size):
+        if has_bit(z.where[op], other) and other != device:
+            start = z.clock[other] + patience * (z.work[other] - m.times[op, other])
+            elsewhere = min(elsewhere, start + (m.times[op, other] - m.times[op, device]))
+    return elsewhere
+
+
+@inlined
+def _choose_near(m: MachineArrays, z: Lazy, size: int, device: int, patience: float, forced: bool) -> int:
     """Return the place of the most urgent ready op whose inputs are all on `device`, or -1."""
     chosen = -1
     for at in range(size):
-        if has_bit(z.where[z.ready[at]], device):
+        op = z.ready[at]
+        if has_bit(z.where[op], device) and (
+            forced or z.is_alike or _ends_elsewhere(m, z, op, device, patience) >= z.clock[device]
+        ):
             chosen = at
             break
     return chosen
@@ -119,46 +157,43 @@ def _choose_near(z: Lazy, size: int, device: int) -> int:
 
 @inlined
 def _choose_far(
-    g: GraphArrays, s: State, z: Lazy, size: int, device: int, patience: float, forced: bool, links: Links
+    g: GraphArrays, m: MachineArrays, s: State, z: Lazy, size: int, device: int, patience: float, forced: bool
 ) -> int:
-    """Return the place among the ready ops of the one that could start first on `device`, or -1.
-
-    An op whose inputs are all on another device is left to that one if it should get to it sooner, that is
-    after `patience` times its other local work; transfers that cost nothing are always worth it.
-    """
-    chosen = -1
+    """Return the place among the ready ops of the one that could start first on `device`, or -1."""
+    chosen, devices = -1, z.clock.size
     least = np.inf
     for at in range(size):
         op = z.ready[at]
+        if not (z.is_free or _may_be(s, z, op, device)):
+            continue
         start, cost = z.clock[device], 0.0
         for i in range(g.input_ptr[op], g.input_ptr[op + 1]):
             tensor = g.inputs[i]
-            if _is_far(g, s, z, tensor, device):
+            if _is_far(g, m, s, z, tensor, device):
                 maker = g.producer[tensor]
                 source = s.placement[maker]
-                cost += links.latency + g.tensor_size[tensor] * links.microseconds_per_byte
-                if z.taken[maker] > z.met[source * links.devices + device]:
+                cost += sending(g, m, tensor, source, device)
+                if z.taken[maker] > z.met[source * devices + device]:
                     start = max(start, z.clock[source])
         start += cost
         if start >= least:
             continue
         elsewhere = np.inf
-        if not forced and cost > 0.0:
-            for other in range(links.devices):
-                if has_bit(z.where[op], other):
-                    elsewhere = min(elsewhere, z.clock[other] + patience * (z.work[other] - g.runtime[op]))
+        if not forced and (cost > 0.0 or not z.is_alike):
+            elsewhere = _ends_elsewhere(m, z, op, device, patience)
         if start <= elsewhere:
             chosen, least = at, start
     return chosen
 
 
 @inlined
-def _meet(g: GraphArrays, s: State, z: Lazy, op: int, device: int, taken: int, devices: int) -> None:
+def _meet(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, op: int, device: int, taken: int) -> None:
     """Synchronise a device with those that hold inputs of an op, made since they last met."""
+    devices = z.clock.size
     for i in range(g.input_ptr[op], g.input_ptr[op + 1]):
         maker = g.producer[g.inputs[i]]
         source = s.placement[maker]
-        if _is_far(g, s, z, g.inputs[i], device) and z.taken[maker] > z.met[source * devices + device]:
+        if _is_far(g, m, s, z, g.inputs[i], device) and z.taken[maker] > z.met[source * devices + device]:
             now = max(z.clock[source], z.clock[device])
             z.clock[source] = now
             z.clock[device] = now
@@ -166,34 +201,71 @@ def _meet(g: GraphArrays, s: State, z: Lazy, op: int, device: int, taken: int, d
             z.met[device * devices + source] = taken
 
 
+@kernel
+def _settle(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, op: int, device: int) -> None:
+    """Give a device to the homes that are with an op, or to a home itself; what is ready then has to be there."""
+    first = z.places.group[op]
+    for at in range(z.places.member_ptr[first], z.places.member_ptr[first + 1]):
+        member = z.places.members[at]
+        if member >= m.first_home:
+            s.placement[member] = device
+            for tensor in range(g.output_ptr[member], g.output_ptr[member + 1]):
+                for i in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
+                    if not m.everywhere[tensor]:
+                        _keep_only(m, z, g.consumers[i], device)
+        elif member != op:
+            _keep_only(m, z, member, device)
+            if at == z.places.member_ptr[first]:
+                s.placement[member] = device
+
+
 @inlined
-def _run(g: GraphArrays, s: State, z: Lazy, op: int, device: int, links: Links) -> None:
+def _keep_only(m: MachineArrays, z: Lazy, op: int, device: int) -> None:
+    """Forget of all devices but one that they have the inputs of an op."""
+    for other in range(z.clock.size):
+        if other != device and has_bit(z.where[op], other):
+            z.where[op] &= ~bit_of(other)
+            z.work[other] -= m.times[op, other]
+
+
+@inlined
+def _run(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, op: int, device: int) -> None:
     """Send an op what it lacks and run it; no device is parked any more."""
-    for other in range(links.devices):
+    for other in range(z.clock.size):
         z.parked[other] = False
         if has_bit(z.where[op], other):
-            z.work[other] -= g.runtime[op]
+            z.work[other] -= m.times[op, other]
+    z.where[op] = 0
+    s.placement[op] = device
+    if not z.is_free:
+        _settle(g, m, s, z, op, device)
     for i in range(g.input_ptr[op], g.input_ptr[op + 1]):
         tensor = g.inputs[i]
-        if _is_far(g, s, z, tensor, device):
+        maker = g.producer[tensor]
+        if s.placement[maker] == NOWHERE:
+            home = device
+            while not z.places.allowed[maker, home]:
+                home = home + 1 if home + 1 < z.clock.size else 0
+            _settle(g, m, s, z, maker, home)
+        if _is_far(g, m, s, z, tensor, device):
             z.due.sent[tensor] |= bit_of(device)
-            cost = links.latency + g.tensor_size[tensor] * links.microseconds_per_byte
-            z.clock[s.placement[g.producer[tensor]]] += cost
+            cost = sending(g, m, tensor, s.placement[maker], device)
+            z.clock[s.placement[maker]] += cost
             z.clock[device] += cost
-    z.clock[device] += g.runtime[op]
-    s.placement[op] = device
+    z.clock[device] += m.times[op, device]
 
 
 @kernel
-def arrange(g: GraphArrays, s: State, z: Lazy, keys: Any, links: Links) -> None:
+def decode_for_makespan(g: GraphArrays, s: State, z: Lazy, keys: Any, m: MachineArrays) -> None:
     """Fill `z.order` and `s.placement` from `ops + 1` keys: one per op, and the patience.
 
     The device whose clock lags takes the most urgent ready op whose inputs are all on it. If there is none it
     synchronises with the devices that hold the inputs of the op that could start first; from then on all that
     these had made counts as sent. If every such op had better stay where it is, the device is parked until
-    the next op is taken; when all are parked, the one that lags takes the op that could start first.
+    the next op is taken; when all are parked, the one that lags takes the op that could start first. Residents come
+    first, and have their home where they are read first.
     """
-    ops, devices = g.runtime.size, links.devices
+    ops = s.placement.size
     patience = np.float64(keys[ops])
     z.clock[:] = 0.0
     z.work[:] = 0.0
@@ -201,32 +273,43 @@ def arrange(g: GraphArrays, s: State, z: Lazy, keys: Any, links: Links) -> None:
     z.parked[:] = False
     z.where[:] = 0
     z.due.sent[:] = 0
-    size = 0
-    for op in range(ops):
-        z.pending[op] = g.input_ptr[op + 1] - g.input_ptr[op]
+    s.placement[:] = NOWHERE
+    size, taken = 0, 0
+    for op in range(m.first_home, ops):
+        z.order[taken] = op
+        taken += 1
+        z.taken[op] = taken
+    for op in range(m.first_home):
+        z.pending[op] = 0
+        for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
+            if g.producer[g.inputs[at]] < m.first_home:
+                z.pending[op] += 1
         if z.pending[op] == 0:
-            _find(g, s, z, op, devices)
+            _find(g, m, s, z, op)
             size = _insert(z, keys, size, op)
-    taken = 0
     while taken < ops:
-        device = _next_device(z, devices, False)
+        device = _next_device(z, False)
         forced = device < 0
         if forced:
-            device = _next_device(z, devices, True)
-        chosen = _choose_near(z, size, device)
+            device = _next_device(z, True)
+        chosen = _choose_near(m, z, size, device, patience, forced)
         if chosen < 0:
-            chosen = _choose_far(g, s, z, size, device, patience, forced, links)
+            chosen = _choose_far(g, m, s, z, size, device, patience, forced)
+            if chosen < 0 and forced:  # it may run none of them, of which the most urgent runs where it may
+                chosen = 0
+                while not _may_be(s, z, z.ready[0], device):
+                    device = device + 1 if device + 1 < z.clock.size else 0
             if chosen < 0:
                 z.parked[device] = True
                 continue
-            _meet(g, s, z, z.ready[chosen], device, taken, devices)
+            _meet(g, m, s, z, z.ready[chosen], device, taken)
             for at in range(size):
-                _find(g, s, z, z.ready[at], devices)
+                _find(g, m, s, z, z.ready[at])
         op = z.ready[chosen]
         size -= 1
         for at in range(chosen, size):
             z.ready[at] = z.ready[at + 1]
-        _run(g, s, z, op, device, links)
+        _run(g, m, s, z, op, device)
         z.order[taken] = op
         taken += 1
         z.taken[op] = taken
@@ -235,5 +318,11 @@ def arrange(g: GraphArrays, s: State, z: Lazy, keys: Any, links: Links) -> None:
                 consumer = g.consumers[at]
                 z.pending[consumer] -= 1
                 if z.pending[consumer] == 0:
-                    _find(g, s, z, consumer, devices)
+                    _find(g, m, s, z, consumer)
                     size = _insert(z, keys, size, consumer)
+    for op in range(m.first_home, ops):
+        if s.placement[op] == NOWHERE:
+            device = 0
+            while not z.places.allowed[op, device]:
+                device += 1
+            place_together(z.places, op, device, s.placement)

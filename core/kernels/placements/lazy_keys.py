@@ -6,36 +6,36 @@ from typing import Any
 
 import numpy as np
 
-from ..cost_model import State, Steps
+from ..cost_model import MachineArrays, State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from ..links import Links
 from ..uniform import seed_of, uniform
-from .lazy_decoder import Lazy, arrange
-from .memory_greedy import spread
+from .lazy_decoder import Lazy, decode_for_makespan
+from .memory_greedy import decode_for_peak
 from .random_keys import Prices
-from .sequences import Aim, Walk, note_best, run_sequence
+from .sequences import Objective, Walk, bar_of, note_best, run_sequence
 
 LEAST_MOVED = 0.02
 """The least share of the keys, on average, that a move changes, unless that is less than one."""
 
 
 @inlined
-def _decode(g: GraphArrays, s: State, z: Lazy, keys: Any, aim: Aim, links: Links) -> None:
+def _decode(g: GraphArrays, s: State, z: Lazy, keys: Any, aim: Objective, m: MachineArrays) -> None:
     """Turn keys into a sequence, in `z.order` and `s.placement`: by memory if the peak counts, else by time."""
     if aim.is_peak:
-        spread(g, s, z, keys, links.devices)
+        decode_for_peak(g, s, z, keys)
     else:
-        arrange(g, s, z, keys, links)
+        decode_for_makespan(g, s, z, keys, m)
 
 
 @kernel
-def price_keys(g: GraphArrays, s: State, z: Lazy, keys: Any, aim: Aim, links: Links, prices: Prices) -> None:
+def price_keys(g: GraphArrays, s: State, z: Lazy, keys: Any, aim: Objective, m: MachineArrays, prices: Prices) -> None:
     """Decode and run each row of `keys`; write its peak (0 without memory accounting) and makespan."""
     nothing = Steps(z.order[:0], z.order[:0])
     for at in range(keys.shape[0]):
-        _decode(g, s, z, keys[at], aim, links)
-        _, _, peak, runtime = run_sequence(g, s, z.due, z.order, aim, links, np.inf, nothing)
+        _decode(g, s, z, keys[at], aim, m)
+        _, _, excess, peak, runtime = run_sequence(g, s, z.due, z.order, aim, m, np.inf, nothing)
+        prices.excesses[at] = excess
         prices.peaks[at] = peak
         prices.runtimes[at] = runtime
 
@@ -62,7 +62,9 @@ def _change(keys: Any, draws: Any, ops: int) -> None:
 
 
 @kernel
-def anneal_keys(g: GraphArrays, s: State, z: Lazy, keys: Any, kept: Any, aim: Aim, links: Links, walk: Walk) -> float:
+def anneal_keys(
+    g: GraphArrays, s: State, z: Lazy, keys: Any, kept: Any, aim: Objective, m: MachineArrays, walk: Walk
+) -> float:
     """Anneal over keys, 5 draws a move; returns what the present `keys` cost then. `kept` is scratch of their shape.
 
     A move adds a number within 0.1 or 0.5 to the keys of some ops, from one or one in 50 to all, or in one move of 20
@@ -72,17 +74,17 @@ def anneal_keys(g: GraphArrays, s: State, z: Lazy, keys: Any, kept: Any, aim: Ai
     nothing = Steps(z.order[:0], z.order[:0])
     _copy(keys, kept)
     for move in range(draws.shape[0]):
-        if links.latency + links.microseconds_per_byte > 0.0 and draws[move, 3] < 0.05:
+        if z.costs and draws[move, 3] < 0.05:
             keys[ops] = draws[move, 2]
         else:
             _change(keys, draws[move], ops)
-        bar = energy * (1.0 - draws[move, 4]) ** -walk.temperature
-        _decode(g, s, z, keys, aim, links)
-        _, new, peak, runtime = run_sequence(g, s, z.due, z.order, aim, links, bar, nothing)
+        bar = bar_of(energy, walk.temperature, draws[move, 4])
+        _decode(g, s, z, keys, aim, m)
+        _, new, excess, peak, runtime = run_sequence(g, s, z.due, z.order, aim, m, bar, nothing)
         if new > bar:
             _copy(kept, keys)
             continue
         energy = new
         _copy(keys, kept)
-        note_best(walk, aim, peak, runtime, z.order, s.placement)
+        note_best(walk, aim, excess, peak, runtime, z.order, s.placement)
     return energy

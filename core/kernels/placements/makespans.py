@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..cost_model import State, Steps
+from ..cost_model import MachineArrays, State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from ..links import Links
-from .group_moves import GroupMoves, drawn_group, put_back, put_group
+from .group_moves import drawn_device, drawn_group, put, put_back, put_group
 from .incremental_makespan import Course, Sequence, Waits, keep_rows, makespan_of
-from .sequences import Aim, Due, Walk, drawn_device, note_best, run_sequence, shift
+from .sequences import Due, Objective, Walk, bar_of, note_best, run_sequence, shift
 
 SWAPPED = 0.3
 """Of the moves that leave an op's device, where transfers are free: two ops swap theirs instead."""
@@ -24,9 +23,9 @@ ROUNDING_OF_SUMS = 1e-9
 
 
 @inlined
-def _move_within(w: Waits, q: Sequence, op: int, draw: float) -> int:
-    """Move an op to a place, drawn uniformly, between those that it waits for and those that wait for it."""
-    first, last = 0, q.order.size - 1
+def _move_within(w: Waits, q: Sequence, op: int, draw: float, homes: int) -> int:
+    """Move an op to a place, drawn uniformly, between those that it waits for, residents too, and that wait for it."""
+    first, last = homes, q.order.size - 1
     for at in range(w.before_ptr[op], w.before_ptr[op + 1]):
         first = max(first, q.position[w.before[at]] + 1)
     for at in range(w.after_ptr[op], w.after_ptr[op + 1]):
@@ -45,90 +44,89 @@ def _first_change(w: Waits, q: Sequence, op: int, place: int) -> int:
 
 
 @inlined
-def _first_change_of_group(w: Waits, q: Sequence, moves: GroupMoves, group: int) -> int:
-    """Return the first place at which another device of a group's ops changes anything."""
-    first = q.order.size
-    for at in range(moves.groups.first[group], moves.groups.last[group]):
-        op = moves.groups.ops[at]
-        if q.placement[op] != moves.before[at]:
-            first = _first_change(w, q, op, min(first, q.position[op]))
-    return first
-
-
-@inlined
 def _price(
-    g: GraphArrays, s: State, scratch: tuple[Due, Course], q: Sequence, first: int, aim: Aim, links: Links, bar: float
-) -> tuple[float, int, float]:
-    """Return what a sequence costs, its peak and makespan, given the first place where it is not the present one.
-
-    Costs above the bar need not be exact: they are those of the makespan if that alone is above it, or infinite. The
-    peak is 0 without memory accounting.
-    """
+    g: GraphArrays,
+    s: State,
+    scratch: tuple[Due, Course],
+    q: Sequence,
+    first: int,
+    aim: Objective,
+    m: MachineArrays,
+    bar: float,
+) -> tuple[float, int, int, float]:
+    """Return what a sequence costs, its excess, peak and makespan, given the first place where it differs."""
     due, course = scratch
-    runtime = makespan_of(g, course, q, first, aim, links, bar / aim.scale)
-    cost, peak = aim.scale * runtime, 0
+    runtime = makespan_of(g, course, q, first, aim, m, bar / aim.scale)
+    cost, excess, peak = aim.scale * runtime, 0, 0
     if aim.memory and cost <= bar:
         left = bar - cost + ROUNDING_OF_SUMS * bar
-        _, cost, peak, runtime = run_sequence(g, s, due, q.order, aim, links, left, Steps(q.order[:0], q.order[:0]))
-    return cost, peak, runtime
+        nothing = Steps(q.order[:0], q.order[:0])
+        _, cost, excess, peak, runtime = run_sequence(g, s, due, q.order, aim, m, left, nothing)
+    return cost, excess, peak, runtime
 
 
 @kernel
 def anneal_sequence(
-    g: GraphArrays, s: State, scratch: tuple[Due, Course], order: Any, position: Any, aim: Aim, links: Links, walk: Walk
+    g: GraphArrays,
+    s: State,
+    scratch: tuple[Due, Course],
+    order: Any,
+    position: Any,
+    aim: Objective,
+    m: MachineArrays,
+    walk: Walk,
 ) -> float:
     """Anneal over sequences, 5 draws a move.
 
-    A move gives an op another device (half of the time), another place between those that it waits for and those that
-    wait for it, or both. Where transfers are free it may swap two ops' devices instead: else that breaks up what
-    belongs together. With 6 draws, a tenth of the moves give a group of ops one device.
-
-    Returns
-    -------
-    float
-        What the present sequence, in `order` and `s`, costs then.
+    A move gives an op, and all that is on one device with it, another device (half of the time), another place between
+    those that it waits for and those that wait for it, or both. Where transfers are free it may swap two ops' devices
+    instead: else that breaks up what belongs together. With 6 draws, a tenth of the moves give a group of ops one
+    device. Residents have no place but the first.
     """
-    w, rows, _ = scratch[1]
+    w, rows, _, costs, _ = scratch[1]
+    places, devices = walk.places, m.limits.size
     q = Sequence(order, position, s.placement)
     draws, energy = walk.draws, walk.energy
-    is_free = links.latency == 0.0 and links.microseconds_per_byte == 0.0
-    swapped = SWAPPED if is_free else 0.0
-    makespan_of(g, scratch[1], q, np.int64(0), aim, links, np.inf)
+    swapped = 0.0 if costs else SWAPPED
+    makespan_of(g, scratch[1], q, np.int64(0), aim, m, np.inf)
     keep_rows(rows, 0)
     for move in range(draws.shape[0]):
         op = int(draws[move, 0] * order.size)
-        group, kind = drawn_group(walk.moves, draws[move]), draws[move, 1] if links.devices > 1 else 1.0
+        group, kind = drawn_group(places, draws[move]), draws[move, 1] if devices > 1 else 1.0
+        if op >= m.first_home:
+            kind = 0.0
         before, here = q.placement[op], position[op]
-        other, there = op, here
+        there, changes = here, 0
+        first = here
         if group >= 0:
-            if not put_group(walk.moves, group, int(draws[move, 3] * links.devices), q.placement):
-                continue
-            first = _first_change_of_group(w, q, walk.moves, group)
+            to = int(draws[move, 3] * devices)
+            changes = put_group(places, places.groups.first[group], places.groups.last[group], to, q.placement)
+            first = order.size
         else:
             if kind < 0.5:
-                q.placement[op] = drawn_device(before, draws[move, 2], links.devices)
+                device = drawn_device(places, op, before, draws[move, 2])
+                changes = put(places, op, device, q.placement, 0)
             if kind >= 0.5 and draws[move, 2] < swapped:
                 other = int(draws[move, 3] * order.size)
-                q.placement[op] = q.placement[other]
-                q.placement[other] = before
+                if places.allowed[op, q.placement[other]] and places.allowed[other, before]:
+                    changes = put(places, op, q.placement[other], q.placement, 0)
+                    changes = put(places, other, before, q.placement, changes)
             elif kind >= 0.1:
-                there = _move_within(w, q, op, draws[move, 3])
-            if there == here and q.placement[op] == before:
-                continue
-            first = min(here, there, position[other])
-            if not is_free and q.placement[op] != before:
-                first = _first_change(w, q, op, first)
-        bar = energy * (1.0 - draws[move, 4]) ** -walk.temperature
-        new, peak, runtime = _price(g, s, scratch, q, first, aim, links, bar)
+                there = _move_within(w, q, op, draws[move, 3], order.size - m.first_home)
+                first = min(here, there)
+        if there == here and changes == 0:
+            continue
+        for at in range(changes):
+            first = min(first, position[places.changed[at]])
+            if costs:
+                first = _first_change(w, q, places.changed[at], first)
+        bar = bar_of(energy, walk.temperature, draws[move, 4])
+        new, excess, peak, runtime = _price(g, s, scratch, q, first, aim, m, bar)
         if new > bar:
-            if group >= 0:
-                put_back(walk.moves, group, q.placement)
-            else:
-                q.placement[other] = q.placement[op]
-                q.placement[op] = before
-                shift(order, position, there, here)
+            put_back(places, changes, q.placement)
+            shift(order, position, there, here)
             continue
         energy = new
         keep_rows(rows, first)
-        note_best(walk, aim, peak, runtime, order, q.placement)
+        note_best(walk, aim, excess, peak, runtime, order, q.placement)
     return energy

@@ -74,14 +74,14 @@ def _make(g: GraphArrays, z: Lazy, op: int, device: int, count: int) -> int:
 
 
 @kernel
-def spread(g: GraphArrays, s: State, z: Lazy, keys: Any, devices: int) -> None:
+def decode_for_peak(g: GraphArrays, s: State, z: Lazy, keys: Any) -> None:
     """Fill `z.order` and `s.placement`: the ready op and device that raise the peak least, then grow memory least.
 
     A tensor counts on every device that it was brought to until all its readers have run, a view counts
     nothing. Among the choices that raise the peak equally, the one of least bytes added, less the op's key
     times the last key (the noise) of the largest tensor; then the first ready, then the first device.
     """
-    ops, noise = g.runtime.size, np.float64(keys[g.runtime.size])
+    ops, noise, devices = g.runtime.size, np.float64(keys[g.runtime.size]), z.clock.size
     count, peak, largest = 0, 0, 0
     z.resident[:] = 0
     z.due.sent[:] = 0

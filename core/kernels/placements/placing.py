@@ -39,14 +39,17 @@ class Limits(NamedTuple):
     size
         States kept at each step.
     memory
-        Bytes that each device may hold.
+        Bytes that each device may hold, shape `(devices,)`.
     share
         Bytes of every device set aside for persistent bytes of ops to come.
+    are_alike
+        Whether devices may hold as much each.
     """
 
     size: int
-    memory: int
+    memory: IntArray
     share: int
+    are_alike: bool
 
 
 @inlined
@@ -99,7 +102,7 @@ def _emptiest(p: Placed, limits: Limits, slot: int, size: int) -> int:
     found, least = NOBODY, 0
     for device in range(p.resident.size):
         level = p.resident[device] + max(p.persistent[device], limits.share)
-        fits = not has_bit(p.sent[slot], device) and level + size <= limits.memory
+        fits = not has_bit(p.sent[slot], device) and level + size <= limits.memory[device]
         if fits and (found < 0 or level < least):
             found, least = device, level
     return found
@@ -128,10 +131,7 @@ def _reads(g: GraphArrays, op: int, tensor: int) -> bool:
 def _best_to_drop(
     g: GraphArrays, route: Route, step: int, device: int, limits: Limits, p: Placed, over: int
 ) -> tuple[int, int]:
-    """Return the slot that best goes from a device that lacks `over` bytes, and the device that it is sent to.
-
-    Both are NOBODY if nothing may go, the latter also if there is another copy.
-    """
+    """Return the slot that best goes from a device that lacks `over` bytes, and the device that it is sent to."""
     chosen, receiver, best_kind, best_size = NOBODY, NOBODY, 0, 0
     for slot in range(p.copies.size):
         tensor = route.held[slot]
@@ -197,17 +197,12 @@ def place_op(
 
     Steps are written from the place `written` on if they are asked for. What the op is the last to need stays:
     see `retire`.
-
-    Returns
-    -------
-    tuple
-        Bytes needed on the device, -1 if there is no room; how many steps are written.
     """
     op = route.order[step]
     fixed = max(p.persistent[device] + g.persistent[op], limits.share)
     need = p.resident[device] + fixed + need_of(g, route, op, device, p.copies)
-    while need > limits.memory:
-        slot, receiver = _best_to_drop(g, route, step, device, limits, p, need - limits.memory)
+    while need > limits.memory[device]:
+        slot, receiver = _best_to_drop(g, route, step, device, limits, p, need - limits.memory[device])
         if slot < 0:
             return -1, written
         tensor = route.held[slot]
@@ -224,7 +219,7 @@ def place_op(
     _run(g, route, op, device, p)
     p.top[device] = max(p.top[device], need - fixed)
     for other in range(p.resident.size):
-        if p.top[other] + p.persistent[other] > limits.memory:
+        if p.top[other] + p.persistent[other] > limits.memory[other]:
             return -1, written
     return need, written
 

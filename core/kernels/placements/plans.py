@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import BoolArray, FloatArray, IndexArray
+from ...base.arrays import FloatArray, IndexArray
+from ..cost_model import MachineArrays, Scratch, TimedSteps, account, begin, note_rows, time_op, time_transfer
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from .group_moves import Groups
-from .machine_model import MachineArrays, Scratch, Steps, account, begin, note_rows, time_op, time_transfer
+from .group_moves import Places, put, put_back, put_group
 from .moments import sort_moments
-from .sequences import peak_penalty, shift, shift_within
+from .sequences import Objective, bar_of, is_better, peak_penalty, place_within, shift
 
 EARLY, NEXT, LATE = 0, 1, 2
 SHARE_OF_LEADS, SHARE_OF_RETURNS = 0.15, 0.3
@@ -32,28 +32,6 @@ class Plan(NamedTuple):
     lead: IndexArray
 
 
-class MachineAim(NamedTuple):
-    """What a search minimises: `scale * makespan`, or what the memory of each step costs if `is_peak`.
-
-    Parameters
-    ----------
-    is_peak
-        Whether the peak counts; a step that holds `m` bytes then costs `(m / size) ** 16`.
-    memory
-        Whether memory is counted at all.
-    size, scale
-        Bytes and microseconds that count as 1, the latter as `scale` per microsecond.
-    weight
-        What an excess over the limits costs, as a share of a device's limit.
-    """
-
-    is_peak: bool
-    memory: bool
-    size: float
-    scale: float
-    weight: float
-
-
 class Cost(NamedTuple):
     """What a plan costs: what is minimised, the worst excess in bytes, the largest peak and the makespan."""
 
@@ -64,7 +42,9 @@ class Cost(NamedTuple):
 
 
 @kernel
-def write_plan(g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Steps, bar: float) -> tuple[int, float]:
+def write_plan(
+    g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: TimedSteps, bar: float
+) -> tuple[int, float]:
     """Write the steps of a plan; returns their number, and the makespan, infinite if unlinked or above the bar."""
     devices = s.clock.size
     begin(s)
@@ -101,7 +81,7 @@ def write_plan(g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: 
 
 
 @kernel
-def sort_steps(m: MachineArrays, s: Scratch, steps: Steps, count: int, sorted_steps: Steps) -> None:
+def sort_steps(m: MachineArrays, s: Scratch, steps: TimedSteps, count: int, sorted_steps: TimedSteps) -> None:
     """Order steps so that each transfer follows the ops that end on its target before it starts.
 
     Ops go by their ends and transfers by their starts; the times of the steps remain what they are.
@@ -121,7 +101,7 @@ def sort_steps(m: MachineArrays, s: Scratch, steps: Steps, count: int, sorted_st
 
 @inlined
 def _price(
-    g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Any, aim: MachineAim, bar: float
+    g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Any, aim: Objective, bar: float
 ) -> tuple[int, Cost]:
     """Write a plan's steps to `steps[0]`, sorted ones to `steps[1]` if memory counts, and price it."""
     most = bar / aim.scale if aim.scale > 0.0 else np.inf
@@ -141,35 +121,19 @@ def _price(
                 energy += aim.weight * (0.001 + over / m.limits[device])
         if aim.is_peak:
             for step in range(count):
-                energy += peak_penalty(s.memory[step] / aim.size)
+                energy += peak_penalty(s.memory[step] / aim.size[steps[1].targets[step]])
     return count, Cost(energy, excess, peak, runtime)
 
 
 @kernel
 def price_plan(
-    g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Any, aim: MachineAim
+    g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Any, aim: Objective
 ) -> tuple[int, Cost]:
     """Write a plan's steps to `steps[1]`, as a schedule has them; returns how many, and what it costs."""
     count, cost = _price(g, m, s, plan, steps, aim, np.inf)
     if cost.runtime < np.inf and not aim.memory:
         sort_steps(m, s, steps[0], count, steps[1])
     return count, cost
-
-
-class Places(NamedTuple):
-    """Where ops may be: CSR group -> its ops, and -> the devices that all of them may be on; per op its group.
-
-    `allowed`, shape `(ops, devices)`, says the latter once more; `groups` are ops that are moved together though they
-    need not be on one device.
-    """
-
-    group: IndexArray
-    member_ptr: IndexArray
-    members: IndexArray
-    device_ptr: IndexArray
-    devices: IndexArray
-    allowed: BoolArray
-    groups: Groups
 
 
 class Returns(NamedTuple):
@@ -202,8 +166,6 @@ class PlanWalk(NamedTuple):
         The share of moves that take a whole group of the hierarchy, if there is one.
     returns
         Groups that had better be elsewhere.
-    before
-        Scratch, shape `(ops,)`.
     """
 
     temperature: float
@@ -216,49 +178,23 @@ class PlanWalk(NamedTuple):
     leads: bool
     bunches: float
     returns: Returns
-    before: IndexArray
 
 
 @inlined
-def _place_group(s: Scratch, places: Places, group: int, device: int) -> None:
-    for at in range(places.member_ptr[group], places.member_ptr[group + 1]):
-        s.placement[places.members[at]] = device
-
-
-@inlined
-def _copy(source: Any, target: Any) -> None:
-    for at in range(source.size):
-        target[at] = source[at]
-
-
-@inlined
-def _move_group(s: Scratch, places: Places, first: int, last: int, device: int) -> bool:
-    """Place a group of the hierarchy, as far as its ops may be there; returns whether any was elsewhere."""
-    moved = False
-    for at in range(first, last):
-        op = places.groups.ops[at]
-        if s.placement[op] != device and places.allowed[op, device]:
-            _place_group(s, places, places.group[op], device)
-            moved = True
-    return moved
-
-
-@inlined
-def _move_bunch(s: Scratch, places: Places, returns: Returns, draws: Any) -> bool:
-    """Place a group that is drawn, one that had better be elsewhere or any; returns whether an op moved."""
+def _put_bunch(s: Scratch, places: Places, returns: Returns, draws: Any) -> int:
+    """Place a group that is drawn, one that had better be elsewhere or any; returns how many ops moved."""
+    first, last = places.groups.first, places.groups.last
+    device: Any = int(draws[2] * s.clock.size)
+    number = int(draws[0] * first.size)
     if returns.device.size and draws[1] < SHARE_OF_RETURNS:
         number = int(draws[0] * returns.device.size)
-        return _move_group(s, places, returns.first[number], returns.last[number], returns.device[number])
-    number = int(draws[0] * places.groups.first.size)
-    first, last = places.groups.first[number], places.groups.last[number]
-    return _move_group(s, places, first, last, int(draws[2] * s.clock.size))
+        first, last, device = returns.first, returns.last, np.int64(returns.device[number])
+    return put_group(places, first[number], last[number], device, s.placement)
 
 
 @inlined
-def _keep_best(s: Scratch, plan: Plan, walk: PlanWalk, aim: MachineAim, cost: Cost) -> None:
-    value = np.float64(cost.peak) if aim.is_peak else cost.runtime
-    if cost.excess < walk.best[0] or (cost.excess == walk.best[0] and value < walk.best[1]):
-        walk.best[0], walk.best[1] = cost.excess, value
+def _keep_best(s: Scratch, plan: Plan, walk: PlanWalk, aim: Objective, cost: Cost) -> None:
+    if is_better(walk.best, cost.excess, np.float64(cost.peak) if aim.is_peak else cost.runtime):
         for at in range(plan.order.size):
             walk.best_order[at] = plan.order[at]
             walk.best_placement[at] = s.placement[at]
@@ -273,7 +209,7 @@ def anneal_plan(
     plan: Plan,
     steps: Any,
     places: Places,
-    aim: MachineAim,
+    aim: Objective,
     walk: PlanWalk,
 ) -> float:
     """Anneal over plans; returns what the present one costs then.
@@ -286,36 +222,31 @@ def anneal_plan(
     for move in range(draws.shape[0]):
         op = int(draws[move, 0] * plan.order.size)
         group = places.group[op]
-        before, here, lead = s.placement[op], plan.position[op], plan.lead[op]
-        there = here
+        here, lead = plan.position[op], plan.lead[op]
+        there, changes = here, 0
         first = places.device_ptr[group]
         choices = places.device_ptr[group + 1] - first
         kind = draws[move, 1] if choices > 1 else 1.0
-        is_bunch = draws[move, 5] >= single
         if op >= m.first_home:
             kind = 0.0
-        if is_bunch:
-            _copy(s.placement, walk.before)
-            if not _move_bunch(s, places, walk.returns, draws[move]):
-                continue
+        if draws[move, 5] >= single:
+            changes = _put_bunch(s, places, walk.returns, draws[move])
         elif walk.leads and draws[move, 5] < SHARE_OF_LEADS * single:
             plan.lead[op] = (lead + 1 + int(draws[move, 2] * 2)) % 3
         else:
             if kind < 0.5 and choices > 1:
                 device = places.devices[first + int(draws[move, 2] * choices)]
-                _place_group(s, places, group, device)
+                changes = put(places, op, device, s.placement, 0)
             if kind >= 0.15:
-                there = shift_within(g, plan.order, plan.position, op, draws[move, 3])
-        if not is_bunch and s.placement[op] == before and there == here and plan.lead[op] == lead:
+                there = place_within(g, plan.position, op, draws[move, 3], plan.order.size - m.first_home)
+                shift(plan.order, plan.position, here, there)
+        if changes == 0 and there == here and plan.lead[op] == lead:
             continue
-        bar = energy * (1.0 - draws[move, 4]) ** -walk.temperature
+        bar = bar_of(energy, walk.temperature, draws[move, 4])
         _, cost = _price(g, m, s, plan, steps, aim, bar)
         if cost.energy > bar:
-            if is_bunch:
-                _copy(walk.before, s.placement)
-                continue
             plan.lead[op] = lead
-            _place_group(s, places, group, before)
+            put_back(places, changes, s.placement)
             shift(plan.order, plan.position, there, here)
             continue
         energy = cost.energy

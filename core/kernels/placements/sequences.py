@@ -13,11 +13,10 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ..bits import bit_of, has_bit
-from ..cost_model import State, Steps, reset, run_op, run_transfer, write_step
+from ..cost_model import MachineArrays, State, Steps, start, step_op, step_transfer, write_step
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from ..links import Links
-from .group_moves import NO_MOVES, GroupMoves
+from .group_moves import Places
 
 LEAST_EXCESS = 0.001
 
@@ -34,21 +33,31 @@ class Due(NamedTuple):
     following: IndexArray
 
 
-class Aim(NamedTuple):
+class Objective(NamedTuple):
     """What annealing minimises: `scale * makespan + sum over steps of a penalty`.
 
     The penalty of a step that takes `m` bytes is `(m / size) ** 16` if `is_peak`, a smooth stand-in for the
     peak. Else `size` is the memory limit: a step above it costs `m / size - 1` times the weight, and a thousandth
     of the weight besides, lest an excess of a few bytes be worth its while.
+
+    Parameters
+    ----------
+    is_peak
+        Whether the peak counts, not the makespan.
+    size
+        Bytes of each device that count as 1, shape `(devices,)`.
+    scale, weight
+        What a microsecond counts, and an excess of as many bytes as the limit has.
+    memory, together
+        Whether memory is counted at all, and whether all that is due between two devices is sent at once.
     """
 
     is_peak: bool
-    size: float
+    size: FloatArray
     scale: float
     weight: float
     memory: bool
     together: bool
-    limit: int
 
 
 class Walk(NamedTuple):
@@ -66,8 +75,8 @@ class Walk(NamedTuple):
         Shape `(2,)`: the least excess over the memory limit, and the task's value there.
     best_order, best_placement
         Shape `(ops,)`: the sequence to which `best` belongs.
-    moves
-        Groups of ops that go together.
+    places
+        Where ops may be, and which go together.
     """
 
     temperature: float
@@ -76,7 +85,7 @@ class Walk(NamedTuple):
     best: FloatArray
     best_order: IndexArray
     best_placement: IndexArray
-    moves: GroupMoves = NO_MOVES
+    places: Places
 
 
 def new_due(g: GraphArrays, devices: int) -> Due:
@@ -85,6 +94,13 @@ def new_due(g: GraphArrays, devices: int) -> Due:
     return Due(
         np.empty(tensors, np.uint64), np.empty(devices * devices, np.int32), np.empty(tensors * devices, np.int32)
     )
+
+
+@inlined
+def sending(g: GraphArrays, m: MachineArrays, tensor: int, source: int, target: int) -> float:
+    """Return the microseconds that a transfer takes."""
+    took: float = m.latency[source, target] + g.tensor_size[tensor] * m.per_byte[source, target]
+    return took
 
 
 @inlined
@@ -97,9 +113,9 @@ def peak_penalty(ratio: float) -> float:
 
 
 @inlined
-def step_penalty(aim: Aim, memory: int) -> float:
-    """Return the penalty of a step that takes so many bytes."""
-    ratio = memory / aim.size
+def step_penalty(aim: Objective, device: int, memory: int) -> float:
+    """Return the penalty of a step that takes so many bytes of a device."""
+    ratio = memory / aim.size[device]
     if aim.is_peak:
         return peak_penalty(ratio)
     return (ratio - 1.0 + LEAST_EXCESS) * aim.weight if ratio > 1.0 else 0.0
@@ -114,31 +130,25 @@ def _chain(due: Due, cell: int, pair: int) -> None:
 
 @kernel
 def run_sequence(
-    g: GraphArrays, s: State, due: Due, order: Any, aim: Aim, links: Links, bar: float, steps: Steps
-) -> tuple[int, float, int, float]:
+    g: GraphArrays, s: State, due: Due, order: Any, aim: Objective, m: MachineArrays, bar: float, steps: Steps
+) -> tuple[int, float, int, int, float]:
     """Run the ops of `order`, placed as `s` says, with their transfers.
 
     Steps are written if they are asked for. Gives up as soon as the penalties exceed `bar`.
-
-    Returns
-    -------
-    tuple
-        Steps; what `aim` asks to minimise, infinite if given up; the peak in bytes (0 without memory
-        accounting) and the makespan in microseconds of what was run.
     """
-    devices, memory = links.devices, aim.memory
-    reset(g, s, memory)
+    devices, memory = s.clock.size, aim.memory
+    start(g, m, s, memory)
     due.sent[:] = 0
     due.head[:] = -1
-    step, peak, penalty = 0, 0, 0.0
+    step, excess, peak, penalty = 0, 0, 0, 0.0
     for device in range(devices):
-        peak = max(peak, s.peak[device])
+        peak, excess = max(peak, s.peak[device]), max(excess, s.peak[device] - m.limits[device])
     for op in order:
         device = s.placement[op]
         for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
             tensor = g.inputs[at]
             source = s.placement[g.producer[tensor]]
-            if source == device or has_bit(due.sent[tensor], device):
+            if source == device or has_bit(due.sent[tensor], device) or m.everywhere[tensor]:
                 continue
             for is_back in range(2 if aim.together else 1):
                 cell = tensor * devices + device
@@ -150,27 +160,27 @@ def run_sequence(
                     item, target = divmod(cell, devices)
                     due.sent[item] |= bit_of(target)
                     s.peak[target] = 0
-                    run_transfer(g, s, item, target, links, memory)
+                    step_transfer(g, m, s, item, target, memory)
                     step = write_step(steps, step, ~item, target)
                     if memory:
-                        peak = max(peak, s.peak[target])
-                        penalty += step_penalty(aim, s.peak[target])
+                        peak, excess = max(peak, s.peak[target]), max(excess, s.peak[target] - m.limits[target])
+                        penalty += step_penalty(aim, target, s.peak[target])
                     cell = due.following[cell] if aim.together else -1
         s.peak[device] = 0
-        _, transfers = run_op(g, s, op, devices, memory)
+        _, transfers = step_op(g, m, s, op, memory)
         step = write_step(steps, step, op, device)
         if memory:
-            peak = max(peak, s.peak[device])
-            penalty += step_penalty(aim, s.peak[device])
+            peak, excess = max(peak, s.peak[device]), max(excess, s.peak[device] - m.limits[device])
+            penalty += step_penalty(aim, device, s.peak[device])
             if penalty > bar:
-                return step, np.inf, peak, 0.0
+                return step, np.inf, excess, peak, 0.0
         if aim.together:
             for at in range(transfers):
                 _chain(due, s.transfers[at], device * devices + s.transfers[at] % devices)
     runtime = 0.0
     for device in range(devices):
         runtime = max(runtime, s.clock[device])
-    return step, penalty + aim.scale * runtime, peak, runtime
+    return step, penalty + aim.scale * runtime, excess, peak, runtime
 
 
 @inlined
@@ -187,9 +197,9 @@ def shift(order: Any, position: Any, here: int, there: int) -> None:
 
 
 @inlined
-def place_within(g: GraphArrays, position: Any, op: int, draw: float) -> int:
-    """Return a place for an op, drawn uniformly, between those that it waits for and those that wait for it."""
-    first, last = 0, position.size - 1
+def place_within(g: GraphArrays, position: Any, op: int, draw: float, homes: int) -> int:
+    """Return a place for an op, drawn uniformly, between those that it waits for, residents too, and its readers."""
+    first, last = homes, position.size - 1
     for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
         first = max(first, position[g.producer[g.inputs[at]]] + 1)
     for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
@@ -199,26 +209,24 @@ def place_within(g: GraphArrays, position: Any, op: int, draw: float) -> int:
 
 
 @inlined
-def shift_within(g: GraphArrays, order: Any, position: Any, op: int, draw: float) -> int:
-    """Move an op to a place between those that it waits for and those that wait for it."""
-    there = place_within(g, position, op, draw)
-    shift(order, position, position[op], there)
-    return there
+def bar_of(energy: float, temperature: float, draw: float) -> Any:
+    """Return what a move may cost at most, as Metropolis accepts it: the logarithm of a cost counts, not the cost."""
+    return energy * (1.0 - draw) ** -temperature
 
 
 @inlined
-def note_best(walk: Walk, aim: Aim, peak: int, runtime: float, order: Any, placement: Any) -> None:
-    """Keep a sequence that is better than the best that a walk met: by the excess, then by the task's value."""
-    excess = max(0, peak - aim.limit)
-    value = np.float64(peak) if aim.is_peak else runtime
-    if excess < walk.best[0] or (excess == walk.best[0] and value < walk.best[1]):
-        walk.best[0], walk.best[1] = excess, value
+def is_better(best: Any, excess: int, value: float) -> bool:
+    """Whether a schedule is better than the best that a walk met, by the excess, then by the value; notes it then."""
+    better: bool = excess < best[0] or (excess == best[0] and value < best[1])
+    if better:
+        best[0], best[1] = excess, value
+    return better
+
+
+@inlined
+def note_best(walk: Walk, aim: Objective, excess: int, peak: int, runtime: float, order: Any, placement: Any) -> None:
+    """Keep a sequence that is better than the best that a walk met."""
+    if is_better(walk.best, excess, np.float64(peak) if aim.is_peak else runtime):
         for at in range(order.size):
             walk.best_order[at] = order[at]
             walk.best_placement[at] = placement[at]
-
-
-@inlined
-def drawn_device(before: int, draw: float, devices: int) -> int:
-    """Return a device other than the one before."""
-    return (before + 1 + int(draw * (devices - 1))) % devices

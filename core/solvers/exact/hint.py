@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
 from ...problem.schedule import Schedule
-from ...search.registry import load, parameters_of
 from ...search.search import Search
 from .units import Units
 
@@ -14,10 +11,9 @@ EDITS_AS_ONE = 20
 
 def improve(search: Search, evaluations: int, method: str) -> None:
     """Let `auto`, or another method, improve the best schedule known."""
-    search.max_evaluations = search.evaluations + evaluations * (EDITS_AS_ONE if search.problem.recompute else 1)
-    if not search.must_stop():
-        load(method)(search, parameters_of(method))
-    search.max_evaluations, search.working = math.inf, "cp-sat"
+    with search.part(evaluations=evaluations * (EDITS_AS_ONE if search.problem.recompute else 1)):
+        if not search.exhausted():
+            search.run(method)
 
 
 class HintedTimes:

@@ -74,7 +74,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     """
     search.offer_order(search.problem.graph.input_order)
     improve(search, parameters.hint, _hinting(search.problem, parameters))
-    if search.must_stop() or math.isinf(search.lower_bound):
+    if search.exhausted() or math.isinf(search.lower_bound):
         return
     problem = search.problem
     try:
@@ -114,7 +114,7 @@ def _on_machine(search: Search) -> None:
     from ortools.sat.python import cp_model
 
     if MachineModel.is_too_large(search.problem):
-        search.notes.append("the graph has too many tensors for cp-sat on so many devices")
+        search.note("the graph has too many tensors for cp-sat on so many devices")
         return
     model = MachineModel(search)
     solver, status = _run(search, model)
@@ -134,7 +134,7 @@ def _recompute(search: Search, parameters: Parameters) -> None:
     if of_all < bound and (bound > search.lower_bound or status == cp_model.INFEASIBLE):
         order = " in the input order" if parameters.fixed else ""
         found = "keeps the limit" if math.isinf(bound) else f"is better than {problem.format_value(bound)}"
-        search.notes.append(f"no schedule{order} that runs an op at most {parameters.copies} times {found}")
+        search.note(f"no schedule{order} that runs an op at most {parameters.copies} times {found}")
     search.raise_lower_bound(of_all)
 
 
@@ -176,7 +176,7 @@ def _run(search: Search, variables: Variables | RetentionModel | MachineModel) -
         try:
             outcome.append(solver.solve(variables.model, Collect()))
         except (IndexError, RuntimeError) as error:
-            search.notes.append(f"cp-sat gave up: OR-Tools failed with {error}")
+            search.note(f"cp-sat gave up: OR-Tools failed with {error}")
 
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
@@ -196,5 +196,5 @@ def _run(search: Search, variables: Variables | RetentionModel | MachineModel) -
 
 def _offer(search: Search, found: list[Schedule]) -> None:
     while found:
-        search.evaluations += 1
+        search.spend(1)
         search.offer(found.pop(0))

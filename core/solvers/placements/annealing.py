@@ -10,22 +10,25 @@ import math
 from dataclasses import dataclass, replace
 
 from ...problem.problem import Problem
+from ...problem.residents import GraphWithHomes
 from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.parameters import parameter
-from ...search.search import Search, Watcher
+from ...search.plans import may_exceed
+from ...search.search import Search
 from ..orders import order_search
 from . import peak_annealing
 from .lazy_keys import start_keys
 from .list_schedule import list_schedule
 from .makespan_annealing import LONGER, MOVES_PER_OP, MakespanAnnealing
 from .peak_annealing import POWER, LeastPeak
-from .plan_annealing import anneal
+from .plan_annealing import PlanAnnealing
 
 LARGEST_IMPATIENT = 10_000
 """Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
-SHARE_WITHOUT_LIMIT = 0.2
-"""Of the budget, where transfers take time: for a schedule that may exceed the memory limit."""
+SHARE_OF_STARTS, SHARE_WITHOUT_LIMIT = 0.1, 0.2
+"""Of the budget: for the starts of different devices, and, where transfers take time, for a schedule that may exceed
+the memory limit."""
 HOTTER_WITHIN = 4.0
 """How much hotter the annealing of a schedule that keeps a limit begins: what once exceeded it is far from the best."""
 LARGEST_IN_CYCLES = 64
@@ -70,27 +73,38 @@ def solve(search: Search, parameters: Parameters) -> None:
     """
     p = parameters
     problem = search.problem
-    if not problem.is_plain:
-        anneal(search, p.hot if problem.task == "runtime" else p.memory_hot)
-        return
-    if search.best is None:
+    is_equal = problem.hardware.is_equal and not isinstance(problem.graph, GraphWithHomes)
+    if not is_equal:
+        plans = PlanAnnealing(search, p.hot if problem.task == "runtime" else p.memory_hot)
+        is_small = problem.graph.num_ops <= LARGEST_IN_CYCLES
+        if is_small or problem.hardware.is_beside or not problem.hardware.has_link.all():
+            plans.run()
+            return
+        with search.part(SHARE_OF_STARTS):
+            plans.offer_starts()
+    elif search.best is None:
         search.offer_order(problem.graph.input_order)
     for_peak = p.memory_hot, p.memory_cold
     if problem.task == "memory":
         if _is_in_cycles(search):
             _minimise_peak_in_cycles(search, *for_peak)
         else:
-            LeastPeak(search, int(search.lower_bound)).run(*for_peak)
-    elif problem.memory_limit is not None and problem.transfers_take_time:
+            LeastPeak(search).run(*for_peak)
+    elif _is_limited(problem) and problem.transfers_take_time:
         _minimise_within_limit(search, p, for_peak)
     else:
         _minimise_makespan(search, p, for_peak)
-    search.must_stop()  # a clock of its own may have seen first that time is up
+    search.exhausted()  # a clock of its own may have seen first that time is up
+
+
+def _is_limited(problem: Problem) -> bool:
+    """Whether a memory limit may bind."""
+    return problem.memory_limit is not None or may_exceed(problem)
 
 
 def warm_up(tiny: Problem) -> Problem:
     """Compile what the search on one device needs, too; more is done under a limit that cannot be kept."""
-    if not tiny.is_plain:
+    if tiny.hardware.is_beside:
         return tiny
     order_search.warm_up(tiny)
     list_schedule(tiny)
@@ -101,7 +115,7 @@ def warm_up(tiny: Problem) -> Problem:
 def _is_in_cycles(search: Search) -> bool:
     """Whether a small graph is annealed in cycles: transfers are free, and time alone is limited."""
     problem, is_counted = search.problem, search.evaluations_left < math.inf
-    is_free = problem.task == "memory" or (problem.memory_limit is None and not problem.transfers_take_time)
+    is_free = problem.task == "memory" or (not _is_limited(problem) and not problem.transfers_take_time)
     is_small = problem.devices > 1 and problem.graph.num_ops <= LARGEST_IN_CYCLES
     return is_small and is_free and search.is_timed and not is_counted
 
@@ -109,21 +123,22 @@ def _is_in_cycles(search: Search) -> bool:
 def _minimise_peak_in_cycles(search: Search, hot: float, cold: float) -> None:
     """Search for the least peak, then anneal it anew, for longer each time, until time ends."""
     moves = float(MOVES_PER_OP * search.problem.graph.num_ops)
-    with search.limited(int(moves)):
-        LeastPeak(search, int(search.lower_bound)).run(hot, cold)
-    while not search.must_stop():
+    with search.part(evaluations=int(moves)):
+        LeastPeak(search).run(hot, cold)
+    while not search.exhausted():
         moves *= LONGER
-        with search.limited(int(moves)):
-            LeastPeak(search, int(search.lower_bound)).anneal(HOTTER_PEAK * hot * POWER, HOTTER_PEAK * cold * POWER)
+        with search.part(evaluations=int(moves)):
+            LeastPeak(search).anneal(HOTTER_PEAK * hot * POWER, HOTTER_PEAK * cold * POWER)
 
 
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
     if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT:
-        schedule = list_schedule(search.problem, search.must_stop)  # where there may be no time to decode any keys
+        # there may be no time to decode any keys
+        schedule = list_schedule(search.problem, search.exhausted) if search.problem.hardware.is_equal else None
         if schedule is not None:
-            search.evaluations += 1
+            search.spend(1)
             search.offer(schedule)
-    if search.must_stop():
+    if search.exhausted():
         return
     annealing = MakespanAnnealing(search)
     starts = start_keys(search.problem)
@@ -136,25 +151,20 @@ def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, flo
             return
         annealing.over_keys(p.keys, p.hot, p.cold)
     if search.best_fitness[0] > 0:
-        assert search.problem.memory_limit is not None
-        LeastPeak(search, search.problem.memory_limit, p.fitting).run(*for_peak)
+        LeastPeak(search, p.fitting).run(*for_peak)
         annealing.start_from_best()
     annealing.over_sequences(p.hot, p.cold)
 
 
 def _minimise_within_limit(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
-    """Anneal a fast schedule that ignores the memory limit while its excess weighs more and more.
-
-    Before that, the search for the least peak runs until a schedule fits, so that there is one.
-    """
-    if search.must_stop():
+    """Anneal a fast schedule that ignores the memory limit while its excess weighs more and more."""
+    if search.exhausted():
         return
     fast = _without_limit(search, p, for_peak)
-    if search.must_stop():
+    if search.exhausted():
         return
     if search.best_fitness[0] > 0:
-        assert search.problem.memory_limit is not None
-        LeastPeak(search, search.problem.memory_limit, p.fitting).run(*for_peak)
+        LeastPeak(search, p.fitting).run(*for_peak)
     annealing = MakespanAnnealing(search)
     annealing.over_excess(fast, p.hot, p.cold)
     annealing.start_from_best()
@@ -164,18 +174,20 @@ def _minimise_within_limit(search: Search, p: Parameters, for_peak: tuple[float,
 def _without_limit(search: Search, p: Parameters, for_peak: tuple[float, float]) -> Schedule:
     """Return the fastest schedule that a share of the budget finds, whatever its peak; it is offered, too."""
     assert search.best is not None
-    alone = Search(
-        replace(search.problem, memory_limit=None),
-        seed=int(search.rng.integers(2**31)),
-        max_evaluations=max(1.0, SHARE_WITHOUT_LIMIT * search.evaluations_left),
-        deadline=search.share_of_time(SHARE_WITHOUT_LIMIT),
-        watcher=Watcher(search.interrupt),
-        lower_bound=search.lower_bound,
-    )
-    alone.offer(search.best)
-    _minimise_makespan(alone, p, for_peak)
-    search.evaluations += alone.evaluations
-    search.depends_on_time |= alone.timed_out or alone.depends_on_time
+    evaluations = max(1.0, SHARE_WITHOUT_LIMIT * search.evaluations_left)
+    until = search.share_of_time(SHARE_WITHOUT_LIMIT)
+    unlimited = _unlimited(search.problem)
+    with search.on(unlimited, evaluations=evaluations, until=until, lower_bound=search.lower_bound) as alone:
+        alone.offer(search.best)
+        _minimise_makespan(alone, p, for_peak)
     assert alone.best is not None
     search.offer(alone.best)
     return alone.best
+
+
+def _unlimited(problem: Problem) -> Problem:
+    """Return a problem without its memory limits."""
+    machine = problem.machine
+    if machine is not None:
+        machine = replace(machine, devices=tuple(replace(device, memory=None) for device in machine.devices))
+    return replace(problem, memory_limit=None, machine=machine)

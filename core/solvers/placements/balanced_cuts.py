@@ -10,8 +10,10 @@ import numpy as np
 
 from ...base.arrays import IndexArray
 from ...bounds.bounds import earliest_finish
+from ...kernels.cost_model import MachineArrays
 from ...kernels.graph_arrays import GraphArrays
 from ...kernels.placements.balanced_cuts import anneal_cuts, new_cuts
+from ...search.plans import topological
 from ...search.search import Search
 from .cooling import Cooling
 from .lazy_keys import bottom_levels
@@ -21,46 +23,38 @@ HOT, COLD = 1.0, 0.02
 
 
 class BalancedCuts:
-    """Draws placements of a problem.
+    """Draws placements of a problem."""
 
-    Parameters
-    ----------
-    search
-        The problem, its budget and its random numbers; all ops moved once on average count as one evaluation.
-    arrays
-        The problem's graph.
-    """
-
-    def __init__(self, search: Search, arrays: GraphArrays) -> None:
-        self.search, self.arrays = search, arrays
+    def __init__(self, search: Search, arrays: GraphArrays, machine: MachineArrays) -> None:
+        self.search, self.arrays, self.machine = search, arrays, machine
+        self.rules = search.problem.rules
         problem = search.problem
         graph = problem.graph
         self.devices, self.ops = problem.devices, graph.num_ops
-        self.sending = np.array(problem.latency + graph.tensor_size * problem.microseconds_per_byte, np.float64)
         place = np.argsort(graph.input_order)
-        self.by_start = np.lexsort((place, earliest_finish(graph) - graph.runtime)).astype(np.int32)
-        self.by_level = np.lexsort((place, -bottom_levels(graph)))
+        self.by_start = topological(graph, np.lexsort((place, earliest_finish(graph) - graph.runtime)))
+        self.by_level = topological(graph, np.lexsort((place, -bottom_levels(graph))))
 
     def placement(self, ops_per_window: int, share: float) -> IndexArray:
-        """Return the device of each op, shape `(ops,)`, int32; from a random placement on.
-
-        Parameters
-        ----------
-        ops_per_window
-            How many ops stand in a window: those that follow each other by their earliest start.
-        share
-            Of the budget that is left.
-        """
+        """Return the device of each op, shape `(ops,)`, int32; from a random placement on."""
         search, cooling = self.search, Cooling(self.search, share)
-        first = search.rng.integers(0, self.devices, self.ops).astype(np.int32)
-        cuts = new_cuts(self.arrays, first, self._windows(ops_per_window), self.sending, self.devices)
+        first = self._possible(search.rng.integers(0, self.devices, self.ops).astype(np.int32))
+        cuts = new_cuts(self.arrays, self.machine, first, self._windows(ops_per_window))
         mean = max(float(self.arrays.runtime.mean()), 1e-300)
-        while not search.must_stop() and (spent := cooling.progress()) < 1.0:
+        while not search.exhausted() and (spent := cooling.progress()) < 1.0:
             sweeps = cooling.moves(self.ops)
             draws = search.rng.random((sweeps * self.ops, 3))
-            anneal_cuts(self.arrays, cuts, mean * HOT * (COLD / HOT) ** spent, draws)
-            search.evaluations += sweeps
-        return cuts.placement
+            anneal_cuts(self.arrays, self.machine, cuts, self.rules.allowed, mean * HOT * (COLD / HOT) ** spent, draws)
+            search.spend(sweeps)
+        return self._possible(cuts.placement)
+
+    def _possible(self, placement: IndexArray) -> IndexArray:
+        """Return a placement that keeps the rules: what must be together is where the first of it may be."""
+        rules = self.rules
+        placement = placement[rules.group]
+        is_allowed = rules.allowed[np.arange(self.ops), placement]
+        possible: IndexArray = np.where(is_allowed, placement, rules.allowed.argmax(axis=1)).astype(np.int32)
+        return possible
 
     def _windows(self, ops_per_window: int) -> IndexArray:
         """Return the window of each op, shape `(ops,)`: of equal work, along the earliest starts."""

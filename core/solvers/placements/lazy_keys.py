@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from ...base.arrays import FloatArray, IndexArray
 from ...graph.graph import CostGraph
-from ...kernels.cost_model import new_steps
+from ...kernels.cost_model import new_state, new_steps
 from ...kernels.paths import path_ends
+from ...kernels.placements.group_moves import no_groups, places_of
 from ...kernels.placements.lazy_decoder import new_lazy
 from ...kernels.placements.lazy_keys import price_keys
 from ...kernels.placements.random_keys import Prices, new_prices
-from ...kernels.placements.sequences import Aim, run_sequence
+from ...kernels.placements.sequences import run_sequence
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
+from ...search.plans import objective_of
 from ...search.search import Search
-from .random_keys import Chromosomes, Population
+from .random_keys import Chromosomes, Population, as_schedule
 
-NO_LIMIT = 2**62
-EXCESS_WEIGHT = 10.0
 LONGEST_DECODING = 0.5
 """Seconds that keys of a makespan may take to decode, as nothing stops that; `list_schedule` is for larger graphs."""
 LONGEST_UNSEEN = 0.05
@@ -32,31 +32,6 @@ LONGEST_UNSEEN = 0.05
 _SECONDS_PER_LOOK, _SECONDS_PER_READ, _SECONDS_PER_TRY, _SECONDS_PER_OP = 2e-9, 4e-9, 2.5e-9, 2e-6
 _SECONDS_PER_STEP = 1e-7
 """Of an op and a device, to run what was decoded."""
-
-
-def aim_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Aim:
-    """Return what the kernels minimise for a problem, with the transfers that suit it.
-
-    Parameters
-    ----------
-    problem
-        Its task and memory limit.
-    size
-        Bytes that count as 1 in the penalty of the memory task.
-    scale
-        What a microsecond of makespan counts in the runtime task.
-    """
-    limit = problem.memory_limit
-    is_peak = problem.task == "memory"
-    return Aim(
-        is_peak=is_peak,
-        size=float(size if is_peak or limit is None else limit),
-        scale=0.0 if is_peak else float(scale),
-        weight=0.0 if limit is None else EXCESS_WEIGHT,
-        memory=is_peak or limit is not None,
-        together=not is_peak,
-        limit=NO_LIMIT if limit is None else min(limit, NO_LIMIT),
-    )
 
 
 def bottom_levels(graph: CostGraph) -> FloatArray:
@@ -116,14 +91,6 @@ def start_keys(problem: Problem) -> Population:
     return keys
 
 
-def as_schedule(producer: IndexArray, placement: Any, items: Any, targets: Any) -> Schedule:
-    """Build a schedule from recorded steps."""
-    sources = targets.copy()
-    sent = items < 0
-    sources[sent] = placement[producer[~items[sent]]]
-    return Schedule.from_steps(items, sources, targets)
-
-
 class LazyChromosomes(Chromosomes):
     """Keys of shape `(ops + 1,)`: one per op, and one that tunes the decoder.
 
@@ -131,9 +98,10 @@ class LazyChromosomes(Chromosomes):
     """
 
     def __init__(self, search: Search) -> None:
+        self.aim = objective_of(search.problem)
+        self.places = places_of(search.problem.rules.group, search.problem.rules.allowed, no_groups())
         super().__init__(search)
         self.genes = self.graph.num_ops + 1
-        self.aim = aim_of(self.problem)
         seconds = seconds_to_spread if self.aim.is_peak else seconds_to_decode
         self._seconds = seconds(self.problem) + _SECONDS_PER_STEP * self.graph.num_ops * self.devices
 
@@ -143,19 +111,18 @@ class LazyChromosomes(Chromosomes):
         return min(self.rows_at_once, self.search.jobs * max(1, int(LONGEST_UNSEEN / self._seconds)))
 
     def _new_scratch(self) -> tuple[Any, Any]:
-        state, _ = super()._new_scratch()
-        return state, new_lazy(self.arrays, self.devices)
+        return new_state(self.arrays, self.devices, self.aim.memory), new_lazy(self.arrays, self.machine, self.places)
 
     def _price_part(self, worker: int, part: Population, prices: Prices) -> None:
         state, lazy = self._scratch[worker]
-        price_keys(self.arrays, state, lazy, part, self.aim, self.links, prices)
+        price_keys(self.arrays, state, lazy, part, self.aim, self.machine, prices)
 
     def decode(self, chromosome: NDArray[np.float32]) -> Schedule:
         """Return the schedule that the keys stand for."""
         self._price_part(0, np.ascontiguousarray(chromosome)[None], new_prices(1))
         state, lazy = self._scratch[0]
         steps = new_steps(self.arrays, self.devices)
-        count, *_ = run_sequence(self.arrays, state, lazy.due, lazy.order, self.aim, self.links, np.inf, steps)
+        count, *_ = run_sequence(self.arrays, state, lazy.due, lazy.order, self.aim, self.machine, np.inf, steps)
         return as_schedule(self.arrays.producer, state.placement, steps.items[:count], steps.targets[:count])
 
     def encode(self, schedule: Schedule) -> NDArray[np.float32]:

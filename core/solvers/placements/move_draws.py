@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...base.arrays import FloatArray, IndexArray
+from ...base.arrays import BoolArray, FloatArray, IndexArray
 from ...graph.graph import CostGraph
+from ...kernels.cost_model import MachineArrays
 from ...kernels.graph_arrays import GraphArrays
 from ...kernels.placements.balanced_cuts import Cuts, weigh_moves
 from ...kernels.placements.incremental_peak import Lifetimes, Sequence
-from ...problem.problem import Problem
 
 SHARE_AS_EVER = 0.2
 """Of the moves: drawn uniformly, so that none is excluded."""
@@ -22,24 +22,15 @@ class MoveDraws:
     """Rewrites the draws of an annealing of sequences, so that moves which send less are drawn more often.
 
     The weights of all moves are found anew once as many moves were drawn as there are ops.
-
-    Parameters
-    ----------
-    problem
-        Where transfers take time, on two devices or more.
-    arrays
-        Its graph.
-    placement
-        The present device of each op, shape `(ops,)`, int32, which the annealing writes to.
     """
 
-    def __init__(self, problem: Problem, arrays: GraphArrays, placement: IndexArray) -> None:
-        self.arrays, self.placement = arrays, placement
-        ops, self.devices = len(placement), problem.devices
-        sending = np.array(problem.latency + arrays.tensor_size * problem.microseconds_per_byte, np.float64)
-        readers = np.zeros((len(sending), self.devices), np.int32)
-        self.cuts = Cuts(placement, readers, np.empty((0, self.devices)), np.empty(0, np.int32), sending)
-        self.mean = max(float(arrays.runtime.mean()), SHORTEST * float(sending.max(initial=0.0)), 1e-300)
+    def __init__(self, arrays: GraphArrays, machine: MachineArrays, allowed: BoolArray, placement: IndexArray) -> None:
+        self.arrays, self.machine, self.allowed, self.placement = arrays, machine, allowed, placement
+        ops, self.devices = machine.times.shape
+        readers = np.zeros((len(arrays.tensor_size), self.devices), np.int32)
+        self.cuts = Cuts(placement, readers, np.empty((0, self.devices)), np.empty(0, np.int32))
+        longest = machine.latency.max() + arrays.tensor_size.max(initial=0) * machine.per_byte.max()
+        self.mean = max(float(arrays.runtime.mean()), SHORTEST * float(longest), 1e-300)
         self.weights, self.sums = np.empty((ops, self.devices)), np.empty(0)
         self.drawn = ops
 
@@ -54,8 +45,8 @@ class MoveDraws:
     def _weigh(self) -> None:
         """Find the sums of the weights: in all, half of those of a uniform draw are for an op's own device."""
         ops, devices = self.weights.shape
-        weigh_moves(self.arrays, self.cuts, self.mean, self.weights)
-        uniform = np.full((ops, devices), 1.0 / (devices - 1))
+        weigh_moves(self.arrays, self.machine, self.cuts, self.mean, self.weights)
+        uniform = np.where(self.allowed, 1.0 / (devices - 1), 0.0)
         uniform[np.arange(ops), self.placement] = 1.0
         self.weights *= uniform
         share = (1 - SHARE_AS_EVER) / self.weights.sum()
@@ -69,15 +60,6 @@ class PeakDraws:
     to, each with the penalties of all places where it is held: without the root few ops would have all draws. A view is
     what it is a view of, which is held as long as any of its views. The weights are found anew once as many moves were
     drawn as there are ops.
-
-    Parameters
-    ----------
-    graph, arrays
-        The graph.
-    lifetimes
-        Those of the present sequence, whose penalties the annealing writes to.
-    sequence
-        The present one, which the annealing writes to.
     """
 
     def __init__(self, graph: CostGraph, arrays: GraphArrays, lifetimes: Lifetimes, sequence: Sequence) -> None:
@@ -86,15 +68,7 @@ class PeakDraws:
         self.sums, self.drawn = np.empty(0), len(arrays.runtime)
 
     def rewrite(self, draws: FloatArray, share: float) -> None:
-        """Let the first of each row of uniform draws stand for an op, drawn by weight.
-
-        Parameters
-        ----------
-        draws
-            Shape `(moves, 6)`, as `anneal_lifetimes` takes them.
-        share
-            Of the moves: how many are drawn by weight, the others uniformly. It counts when weights are found.
-        """
+        """Let the first of each row of uniform draws stand for an op, drawn by weight."""
         ops = len(self.arrays.runtime)
         if self.drawn >= ops:
             weights = self._weights()
@@ -119,20 +93,7 @@ class PeakDraws:
 
 
 def rewrite(draws: FloatArray, sums: FloatArray, placement: IndexArray, devices: int) -> None:
-    """Let rows of uniform draws stand for an op and a device each, drawn by weight.
-
-    Parameters
-    ----------
-    draws
-        Shape `(moves, 5)`, the first three of a row rewritten: the op; below 0.5 if it leaves its device, and below
-        0.1, so that it keeps its place, as often of these as before; the device it goes to.
-    sums
-        Running sums of the weights of all ops and devices, shape `(ops * devices,)`.
-    placement
-        The device of each op, shape `(ops,)`.
-    devices
-        How many there are, two or more.
-    """
+    """Let rows of uniform draws stand for an op and a device each, drawn by weight."""
     ops = len(placement)
     cell = np.searchsorted(sums, draws[:, 0] * sums[-1], side="right")
     op, device = np.divmod(np.minimum(cell, ops * devices - 1), devices)

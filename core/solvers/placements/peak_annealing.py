@@ -20,9 +20,10 @@ from ...bounds.bounds import MIN_CUT_WORK_SHARED, lower_bound, min_cuts
 from ...bounds.order_proofs import Precedences
 from ...bounds.refutations import Refutations
 from ...bounds.split_buffers import split_buffers
-from ...kernels.cost_model import new_steps
+from ...kernels.cost_model import NO_LIMIT, machine_arrays, new_steps
 from ...kernels.graph_arrays import graph_arrays, most_transfers
 from ...kernels.orders.order_memory import memory_of_steps
+from ...kernels.placements.group_moves import no_groups, places_of
 from ...kernels.placements.incremental_peak import (
     Scale,
     Sequence,
@@ -35,15 +36,19 @@ from ...kernels.placements.incremental_peak_moves import MOST_MOVES, PeakWalk, a
 from ...kernels.placements.placement_beam import extend_beam, new_choices, new_states, start_beam, trace_beam
 from ...kernels.placements.placing import Limits
 from ...kernels.placements.routes import new_route
+from ...model.simulator import Simulation
 from ...problem.problem import Problem
+from ...problem.residents import model_of
 from ...problem.schedule import Schedule
-from ...search.search import Search, Stopped, Watcher
+from ...search.plans import Plans
+from ...search.search import Cancelled, Search
 from ..orders import order_search
 from ..orders.baselines import kahn_order
 from ..orders.order_search import LARGEST_RELATED, SECONDS_TO_RELATE
 from .cooling import Cooling
-from .lazy_keys import LazyChromosomes, as_schedule, seconds_to_spread, start_keys
+from .lazy_keys import LazyChromosomes, seconds_to_spread, start_keys
 from .move_draws import PeakDraws
+from .random_keys import as_schedule
 
 SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_SPREADS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.1, 0.05, 0.1
 LEAST_PROOFS, MOST_PROOFS, PROOF_OPS_PER_SECOND = 0.05, 0.3, 60
@@ -68,31 +73,46 @@ AIMED = 0.8
 class LeastPeak:
     """Search for schedules of low peak, whatever the task; each is offered to the search.
 
-    Parameters
-    ----------
-    search
-        What is searched; under the runtime task, with a memory limit, the excess falls with the peak.
-    goal
-        Bytes at which to stop.
-    share
-        Of the budget left, what may be spent.
+    Peaks are in bytes, which count more on devices with less room. Under the runtime task the goal is to keep the
+    memory limits, and the excess falls with the peak; else it is the lower bound.
     """
 
-    def __init__(self, search: Search, goal: int, share: float = 1.0) -> None:
-        self.search, self.problem, self.goal = search, search.problem, goal
+    def __init__(self, search: Search, share: float = 1.0) -> None:
+        self.search, self.problem = search, search.problem
         self.graph, self.devices = self.problem.graph, self.problem.devices
-        self.arrays = graph_arrays(self.graph, self.devices)
-        self.lifetimes = new_lifetimes(self.arrays, self.devices)
+        self.model = model_of(self.graph)
+        self.homes = self.graph.num_ops - self.model.num_ops
+        self.arrays, self.machine = machine_arrays(self.problem)
+        self.own = self.arrays if self.model is self.graph else graph_arrays(self.model, self.devices)
+        self.lifetimes = new_lifetimes(self.arrays, self.machine)
         self.cooling = Cooling(search, share)
+        self.places = places_of(self.problem.rules.group, self.problem.rules.allowed, no_groups())
+        self.is_free = self.model is self.graph and bool(self.places.allowed.all()) and self.are_alone()
         assert search.best is not None and search.best_simulation is not None
-        self.best, self.peak = search.best, search.best_simulation.peak
-        self.buffers, self.bound = split_buffers(self.graph), self.devices * int(search.lower_bound)
+        limits, self.goal = self.machine.limits.astype(np.float64), int(search.lower_bound)
+        if self.problem.task == "runtime":
+            self.goal = int(self.machine.limits[self.machine.limits < NO_LIMIT].max())
+            self.weight = self.goal / limits
+        elif len({*self.problem.memory_limits}) > 1:
+            self.weight = np.maximum(1.0, search.best_simulation.peak / limits)
+        else:
+            self.weight = np.ones(self.devices)
+        self.scaled = self.weight[:0] if (self.weight == 1.0).all() else self.weight
+        self.best, self.peak = search.best, self._peak_of(search.best_simulation)
+        self.buffers, self.bound = split_buffers(self.model), self.devices * int(search.lower_bound)
+
+    def are_alone(self) -> bool:
+        """Whether no op has to be with another."""
+        return len(self.problem.rules.groups) == 0
+
+    def _peak_of(self, costs: Simulation) -> int:
+        return int((costs.peak_per_device * self.weight).max())
 
     def run(self, hot: float, cold: float) -> None:
         """Search until the goal is met or the budget spent; temperatures are those of the peak."""
         if self.must_stop():
             return
-        first = self.best.op_order()
+        first = self._own_order(self.best)
         one = self.search_orders(first, SHARE_OF_ORDERS)
         assert one.best is not None
         self.search_placements(one.best.op_order())
@@ -102,7 +122,7 @@ class LeastPeak:
         self.prove(one.best.op_order())
         least = max(self.goal, one.best_value / self.devices)
         if one.best_value - self.peak < LEAST_SAVED * (one.best_value - least):
-            with suppress(Stopped):
+            with suppress(Cancelled):
                 self.try_others([first, one.best.op_order()])
         warmer = min(WARMEST, max(1.0, COLD_OPS / self.graph.num_ops))
         self.anneal(hot * POWER, max(cold, min(hot, warmer * cold)) * POWER)
@@ -113,15 +133,15 @@ class LeastPeak:
 
     def must_stop(self) -> bool:
         """Whether the goal is met or the budget spent."""
-        return self.search.must_stop() or self.peak <= self.goal or self.progress() >= 1.0
+        return self.search.exhausted() or self.peak <= self.goal or self.progress() >= 1.0
 
     def try_others(self, tried: list[IndexArray]) -> None:
         """Send beams along orders found from the input order and from the breadth-first one, if not among the tried.
 
         Of orders with the same peak on one device one may share its bytes out evenly, and another not at all.
         """
-        breadth_first = kahn_order(self.graph, last_in_first_out=False, heed=self.search.heeding)
-        for start in (self.graph.input_order, breadth_first):
+        breadth_first = kahn_order(self.model, last_in_first_out=False, heed=self.search.cancellable)
+        for start in (self.model.input_order, breadth_first):
             if self.must_stop() or any(np.array_equal(start, order) for order in tried):
                 continue
             found = self.search_orders(start, SHARE_OF_OTHERS).best
@@ -135,28 +155,14 @@ class LeastPeak:
         """Return a search that has found an order of low peak on one device; its bound, shared evenly, holds here too.
 
         At any time the bytes alive on all devices together are at least those alive on one after the same ops.
-
-        Parameters
-        ----------
-        start
-            The order from which it begins.
-        share
-            Of the budget, what it may spend.
         """
         search = self.search
-        problem = replace(self.problem, task="memory", devices=1, memory_limit=None)
-        one = Search(
-            problem,
-            seed=int(search.rng.integers(2**31)),
-            max_evaluations=max(1.0, share * self.cooling.evaluations),
-            deadline=min(search.deadline, time.monotonic() + share * self.cooling.seconds),
-            watcher=Watcher(search.interrupt),
-            lower_bound=lower_bound(problem),
-        )
-        one.offer_order(start)
-        order_search.solve(one, order_search.Parameters())
-        search.evaluations += one.evaluations
-        search.depends_on_time |= one.timed_out or one.depends_on_time
+        problem = Problem(self.model, "memory")
+        evaluations = max(1.0, share * self.cooling.evaluations)
+        until = time.monotonic() + share * self.cooling.seconds
+        with search.on(problem, evaluations=evaluations, until=until, lower_bound=lower_bound(problem)) as one:
+            one.offer_order(start)
+            order_search.solve(one, order_search.Parameters())
         if self.buffers is self.graph.buffers:
             self._share_bound(int(one.lower_bound))
         return one
@@ -175,7 +181,7 @@ class LeastPeak:
         `split_buffers`. Cuts were found by the search on one device if those change nothing.
         """
         search, ops = self.search, self.graph.num_ops
-        if self.must_stop() or self.problem.task != "memory":
+        if self.must_stop() or self.problem.task != "memory" or self.homes:
             return
         present = int(self.graph.persistent.sum())
         memory = memory_of_steps(self.buffers, order)
@@ -223,14 +229,14 @@ class LeastPeak:
     def spread(self) -> None:
         """Offer schedules of a few keys, which put each op where it needs least, as far as that takes little time."""
         search, until = self.search, self.progress() + SHARE_OF_SPREADS
-        if self.problem.task != "memory":
+        if self.problem.task != "memory" or not self.is_free:
             return
         seconds = seconds_to_spread(self.problem) / SHARE_OF_SPREADS
         with LazyChromosomes(search) as chromosomes:
             for keys in start_keys(self.problem):
                 if self.must_stop() or self.progress() >= until or not search.has_time_for(seconds):
                     return
-                search.evaluations += 1
+                search.spend(1)
                 self.offer(chromosomes.decode(keys))
 
     def deal(self, order: IndexArray) -> None:
@@ -240,11 +246,9 @@ class LeastPeak:
         """
         if self.must_stop():
             return
-        self.search.evaluations += 1
-        cells = self.graph.num_tensors * self.devices
-        placement = self.search.rng.integers(0, self.devices, self.graph.num_ops, np.int32)
-        position = np.empty(self.graph.num_ops, np.int32)
-        self._offer_sequence(Sequence(order.copy(), position, placement, np.ones(cells, np.bool_)))
+        self.search.spend(1)
+        placement = self.search.rng.integers(0, self.devices, self.model.num_ops, np.int32)
+        self._offer_sequence(self._sequence(order, placement))
 
     def follow(self, order: IndexArray) -> None:
         """Send narrow beams along an order, as long as each finds a lower peak."""
@@ -263,23 +267,23 @@ class LeastPeak:
             return
         present, found = self._best_sequence(), self._best_sequence()
         start, work, least = self.progress(), self._work_per_move(), self.peak
-        steeper, priced, offered, scale = 0, -math.inf, search.evaluations, Scale(0.0, 1.0)
+        steeper, priced, offered, scale = 0, -math.inf, search.evaluations, Scale(0.0, 1.0, self.scaled)
         aimed = PeakDraws(self.problem.graph, self.arrays, self.lifetimes, present)
         while not self.must_stop():
             part = (self.progress() - start) / (1.0 - start)
             stage = STEEPER[min(len(STEEPER) - 1, int(part * len(STEEPER)))]
             if stage != steeper or search.evaluations - priced > MOST_MOVES:
-                steeper, scale = stage, Scale((1.0 - 1.0 / stage) * least, max(1.0, float(least)))
+                steeper, scale = stage, Scale((1.0 - 1.0 / stage) * least, max(1.0, float(least)), self.scaled)
                 price_lifetimes(self.arrays, self.lifetimes, present, scale)
-                search.evaluations += 1
+                search.spend(1)
                 priced = search.evaluations
             temperature = steeper * hot * (cold / hot) ** part
             moves = self.cooling.moves(work)
             draws = search.rng.random((moves, 6))
             aimed.rewrite(draws, AIMED * (1.0 - part))
-            walk = PeakWalk(scale, temperature, draws)
+            walk = PeakWalk(scale, temperature, draws, self.places, self.machine.first_home)
             least = anneal_lifetimes(self.arrays, self.lifetimes, present, walk, least, found)
-            search.evaluations += moves
+            search.spend(moves)
             if least < self.peak and (least <= self.goal or search.evaluations - offered >= ops):
                 offered = search.evaluations
                 self._offer_sequence(found)
@@ -293,7 +297,7 @@ class LeastPeak:
 
     def offer(self, schedule: Schedule) -> None:
         """Offer a schedule, and remember the one of least peak."""
-        peak = self.search.offer(schedule).peak
+        peak = self._peak_of(self.search.offer(schedule))
         if peak < self.peak:
             self.best, self.peak = schedule, peak
 
@@ -305,6 +309,7 @@ class LeastPeak:
         most = most_transfers(self.arrays, devices)
         cells, after = np.empty(most, np.int32), np.empty(most, np.int32)
         count = write_transfers(self.arrays, self.lifetimes, sequence, cells, after)
+        np.maximum(after, self.homes - 1, out=after)
         tensors, targets = np.divmod(cells[:count], devices)
         items = np.concatenate((order, ~tensors))
         to = np.concatenate((placement[order], targets))
@@ -314,15 +319,32 @@ class LeastPeak:
 
     def _best_sequence(self) -> Sequence:
         """Return the best schedule as a sequence, its transfers early or late, whichever is nearer."""
-        ops, cells = self.graph.num_ops, self.graph.num_tensors * self.devices
-        order, placement = self.best.op_order().copy(), self.best.placement(self.graph).copy()
-        sequence = Sequence(order, np.empty(ops, np.int32), placement, np.empty(cells, np.bool_))
+        best = self.best
+        return self._sequence(self._own_order(best), best.placement(self.graph), best.items, best.targets)
+
+    def _own_order(self, schedule: Schedule) -> IndexArray:
+        order = schedule.op_order()
+        return order[order < self.model.num_ops]
+
+    def _sequence(self, order: IndexArray, placement: IndexArray, items: Any = (), targets: Any = ()) -> Sequence:
+        """Return a sequence of the model's own ops, on devices where they may be, residents first where it has none."""
+        ops, own, cells = self.graph.num_ops, self.model.num_ops, self.graph.num_tensors * self.devices
+        if not self.is_free:
+            rules, plans = self.problem.rules, Plans(self.problem)
+            full = np.zeros(ops, np.int32)
+            full[: len(placement)] = placement
+            full = full[rules.group]
+            full = np.where(rules.allowed[np.arange(ops), full], full, rules.allowed.argmax(axis=1)).astype(np.int32)
+            placement = plans.place_homes(full) if len(placement) < ops else full
+        order = np.concatenate((np.arange(own, ops, dtype=np.int32), order)).astype(np.int32)
+        late = np.ones(cells, np.bool_)
+        sequence = Sequence(order, np.empty(ops, np.int32), placement.astype(np.int32), late)
         sequence.position[order] = np.arange(ops)
-        after = np.zeros(cells, np.int32)
-        items, sent = self.best.items, self.best.items < 0
-        place = np.cumsum(~sent) - 1
-        after[~items[sent] * self.devices + self.best.targets[sent]] = place[sent]
-        read_transfers(self.arrays, self.lifetimes, sequence, after)
+        if len(items):
+            after, sent = np.zeros(cells, np.int32), items < 0
+            place = np.cumsum((items >= 0) & (items < own)) + self.homes - 1
+            after[~items[sent] * self.devices + targets[sent]] = place[sent]
+            read_transfers(self.arrays, self.lifetimes, sequence, after)
         return sequence
 
 
@@ -330,7 +352,8 @@ def warm_up(tiny: Problem) -> None:
     """Compile what runs once a better placement or sequence is found: on a tiny graph on two devices, if at all."""
     search = Search(replace(tiny, task="memory", devices=2), max_evaluations=20, lower_bound=-1.0)
     search.offer_order(tiny.graph.input_order)
-    peaks = LeastPeak(search, -1)
+    peaks = LeastPeak(search)
+    peaks.goal = -1
     peaks.search_placements(tiny.graph.input_order, share=1.0)
     peaks._offer_sequence(peaks._best_sequence())
 
@@ -340,10 +363,10 @@ class _Beams:
 
     def __init__(self, peaks: LeastPeak, order: Any, share: float = 1.0) -> None:
         self.peaks, self.share = peaks, share
-        self.route, slots = new_route(peaks.arrays, order)
+        self.route, slots = new_route(peaks.own, order)
         self.slots = slots
-        graph, devices = peaks.graph, peaks.devices
-        self.steps = new_steps(peaks.arrays, devices)
+        graph, devices = peaks.model, peaks.devices
+        self.steps = new_steps(peaks.own, devices)
         self.shares = list({int(graph.persistent.sum()) // devices: None, 0: None})
         self.largest = max(1, min(LARGEST_BEAM, MOST_CELLS // (self.slots + graph.num_ops)))
         self.size = 0
@@ -351,28 +374,32 @@ class _Beams:
     def send(self, size: int, limit: int, share: int) -> bool:
         """Look for a placement under a limit, a share of it set aside; offer it if there is one."""
         peaks, search = self.peaks, self.peaks.search
-        graph, devices = peaks.graph, peaks.devices
+        graph, devices = peaks.model, peaks.devices
         if size > self.size:
             self.size = size
             self.states = new_states(size, self.slots, devices)
             self.choices = new_choices(size, graph.num_ops, devices)
-        beam, limits = (peaks.arrays, self.route, self.states), Limits(size, limit, share)
+        room = np.minimum(limit / peaks.weight, NO_LIMIT).astype(np.int64)
+        beam, limits = (peaks.own, self.route, self.states), Limits(size, room, share, bool((room == limit).all()))
         self.choices.numbers[:] = search.rng.integers(0, 2**63, 8, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         stretch = max(1, CELLS_PER_CALL // (size * self.slots))
         start_beam(*beam)
         count = 1
         is_timed = math.isinf(peaks.cooling.evaluations)
         for first in range(0, graph.num_ops, stretch):
-            if search.must_stop() or (is_timed and peaks.progress() >= self.share):
+            if search.exhausted() or (is_timed and peaks.progress() >= self.share):
                 return False
             last = min(graph.num_ops, first + stretch)
             count, expanded = extend_beam(*beam, self.choices, limits, first, last, count)
-            search.evaluations += expanded / graph.num_ops
+            search.spend(expanded / graph.num_ops)
             if count == 0:
                 return False
         steps = trace_beam(*beam, self.choices, limits, count, self.steps)
         items, targets = self.steps.items[:steps], self.steps.targets[:steps]
         placement = np.empty(graph.num_ops, np.int32)
         placement[items[items >= 0]] = targets[items >= 0]
-        peaks.offer(as_schedule(peaks.arrays.producer, placement, items, targets))
+        if peaks.is_free:
+            peaks.offer(as_schedule(peaks.arrays.producer, placement, items, targets))
+        else:
+            peaks._offer_sequence(peaks._sequence(self.route.order, placement, items, targets))
         return True

@@ -11,19 +11,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...kernels.cost_model import new_state
-from ...kernels.graph_arrays import graph_arrays
-from ...kernels.links import links_of
+from ...base.errors import UsageError
+from ...kernels.cost_model import machine_arrays, new_state
+from ...kernels.paths import path_ends
+from ...kernels.placements.group_moves import places_of
 from ...kernels.placements.step_moves import DRAWS, Edit, Scene, StepWalk, anneal_steps, new_plan, run_plan
+from ...problem.problem import Problem
 from ...search import parameters as base
 from ...search.parameters import parameter
+from ...search.plans import objective_of
 from ...search.search import Search
+from . import filled_devices, first_fit_devices
 from .cooling import Cooling
 from .excess_weights import at_once
-from .filled_devices import filled_placements
-from .lazy_keys import aim_of, as_schedule, bottom_levels
 from .op_groups import groups_in_time
 from .peak_annealing import POWER
+from .random_keys import as_schedule
 
 NO_EDIT = Edit(np.int64(-1), -1)
 
@@ -42,6 +45,14 @@ class Parameters(base.Parameters):
     cycle: int = parameter(200, "moves of the first cycle, times the ops", low=1)
     growth: float = parameter(1.5, "how much longer each next cycle is", low=1.0, high=100.0)
 
+    def check(self, problem: Problem) -> None:
+        """Raise UsageError if transfers run beside ops, or a link is missing."""
+        machine = problem.hardware
+        if machine.is_beside or not machine.has_link.all():
+            raise UsageError(
+                "method 'step-search' knows blocking transfers between any two devices; for this machine use annealing"
+            )
+
 
 def solve(search: Search, parameters: Parameters) -> None:
     """Anneal from the best schedule known, again and again, until the budget ends.
@@ -51,14 +62,14 @@ def solve(search: Search, parameters: Parameters) -> None:
     """
     if search.best is None:
         search.offer_order(search.problem.graph.input_order)
-    if search.must_stop():
+    if search.exhausted():
         return
     walk = _Walk(search)
-    if search.problem.task == "runtime" and search.problem.memory_limit is not None:
+    if search.problem.task == "runtime" and search.problem.is_limited:
         walk.fill_devices()
     moves: float = min(parameters.cycle * search.problem.graph.num_ops, search.evaluations_left)
     number = 0
-    while not search.must_stop():
+    while not search.exhausted():
         if number % 2 == 0:
             walk.start_from_best()
         walk.cool(int(moves), parameters.hot, parameters.cold)
@@ -72,22 +83,21 @@ class _Walk:
     def __init__(self, search: Search) -> None:
         self.search, self.problem = search, search.problem
         self.graph, self.ops = self.problem.graph, self.problem.graph.num_ops
-        devices = self.problem.devices
-        self.arrays = graph_arrays(self.graph, devices)
+        devices, rules = self.problem.devices, self.problem.rules
+        self.arrays, self.machine = machine_arrays(self.problem)
         assert search.best_simulation is not None
         is_peak = self.problem.task == "memory"
-        self.aim = aim_of(
+        self.aim = objective_of(
             self.problem, max(1.0, float(search.best_simulation.peak)), 1.0 / max(search.lower_bound, 1e-9)
         )
         self.power = POWER if is_peak else 1
         self.state = new_state(self.arrays, devices, self.aim.memory)
-        sent = np.empty(self.graph.num_tensors, np.uint64)
-        tail, work = bottom_levels(self.graph) - self.graph.runtime, float(self.graph.runtime.sum())
-        self.scene = Scene(self.arrays, self.state, sent, links_of(self.problem), tail, work)
+        sent, least = np.empty(self.graph.num_tensors, np.uint64), self.machine.times.min(axis=1)
+        tail = path_ends(self.graph.input_order[::-1], *self.graph.successors, least) - least
+        self.scene = Scene(self.arrays, self.state, sent, self.machine, least, tail, float(least.sum()))
         self.present, self.other, self.best = (new_plan(self.arrays, devices) for _ in range(3))
-        self.groups = groups_in_time(search)
+        self.places = places_of(rules.group, rules.allowed, groups_in_time(search))
         self.best_placement = np.empty(self.ops, np.int32)
-        self.changed, self.before = np.empty(self.ops + 1, np.int32), np.empty(self.ops + 1, np.int32)
         self.count, self.energy = 0, math.inf
 
     def start_from_best(self) -> None:
@@ -102,8 +112,10 @@ class _Walk:
     def fill_devices(self) -> None:
         """Offer the schedules that fill one device after another, in the input order."""
         order = self.problem.graph.input_order
-        for placement in filled_placements(self.problem):
-            if self.search.must_stop():
+        is_equal = self.problem.hardware.is_equal and not self.problem.has_homes
+        fill = filled_devices if is_equal else first_fit_devices
+        for placement in fill.filled_placements(self.problem):
+            if self.search.exhausted():
                 return
             self.count = self.ops
             self.present.items[: self.ops], self.state.placement[:] = order, placement
@@ -115,13 +127,13 @@ class _Walk:
         """Make so many moves, or as many as the budget allows, while the temperature falls; offer what is better."""
         search, done = self.search, 0
         cooling = Cooling(search)
-        while done < moves and not search.must_stop():
+        while done < moves and not search.exhausted():
             spent = max(done / moves, cooling.progress())
             temperature = hot * (cold / hot) ** spent * self.power
             batch = min(moves - done, cooling.moves(self.ops))
             self._anneal(temperature, batch)
             done += batch
-            if self.aim.memory and not self.aim.is_peak and not search.must_stop():
+            if self.aim.memory and not self.aim.is_peak and not search.exhausted():
                 self._reweigh()
 
     def _anneal(self, temperature: float, moves: int) -> None:
@@ -130,27 +142,27 @@ class _Walk:
         found = np.array([min(excess, 2**62), value], np.float64)
         before = found.copy()
         draws = search.rng.random((moves, DRAWS))
-        walk = StepWalk(
-            temperature, draws, self.groups, self.changed, self.before, found, self.best, self.best_placement
-        )
+        walk = StepWalk(temperature, draws, self.places, found, self.best, self.best_placement)
         start = self.count, self.energy, 0
         self.count, self.energy, count = anneal_steps(self.scene, (self.present, self.other), start, self.aim, walk)
-        search.evaluations += moves
+        search.spend(moves)
         if tuple(found) < tuple(before):
             items, targets = self.best.items[:count], self.best.targets[:count]
             search.offer(as_schedule(self.arrays.producer, self.best_placement, items, targets))
 
     def _price(self) -> int:
-        """Price the present plan, and normalise it; return its peak."""
-        self.search.evaluations += 1
-        count, energy, peak, _ = run_plan(self.scene, self.present, self.count, NO_EDIT, self.aim, np.inf, self.other)
+        """Price the present plan, and normalise it; return by how much it exceeds the limits."""
+        self.search.spend(1)
+        count, energy, excess, *_ = run_plan(
+            self.scene, self.present, self.count, NO_EDIT, self.aim, np.inf, self.other
+        )
         self.present, self.other = self.other, self.present
         self.count, self.energy = count, energy
-        return int(peak)
+        return int(excess)
 
     def _reweigh(self) -> None:
         """Weigh the excess over the memory limit more while the present plan has any, else less."""
-        weight = at_once(self.aim.weight, self._price() > self.aim.limit)
+        weight = at_once(self.aim.weight, self._price() > 0)
         if weight != self.aim.weight:
             self.aim = self.aim._replace(weight=weight)
             self._price()

@@ -18,14 +18,15 @@ def test_moves_are_those_of_the_plain_twin(seed, devices):
     sending = np.array(0.25 + sizes / 4, np.float64)
     first = case.rng.integers(0, devices, ops).astype(np.int32)
     draws = case.rng.random((30, 3))
-    cuts = new_cuts(case.arrays, first.copy(), window, sending, devices)
+    machine = case.machine._replace(latency=0.25 * (1 - np.eye(devices)), per_byte=0.25 * (1 - np.eye(devices)))
+    cuts = new_cuts(case.arrays, machine, first.copy(), window)
     for temperature, part in ((4.0, draws[:15]), (0.01, draws[15:])):
-        anneal_cuts(case.arrays, cuts, temperature, part)
+        anneal_cuts(case.arrays, machine, cuts, case.places.allowed, temperature, part)
     args = (window.tolist(), sending.tolist(), devices)
     warm = anneal_plainly(case.plain, first.tolist(), *args, 4.0, draws[:15].tolist())
     expected = anneal_plainly(case.plain, warm, *args, 0.01, draws[15:].tolist())
     assert cuts.placement.tolist() == expected
-    again = new_cuts(case.arrays, np.array(expected, np.int32), window, sending, devices)
+    again = new_cuts(case.arrays, machine, np.array(expected, np.int32), window)
     assert np.array_equal(cuts.readers, again.readers), "what moved is counted as from nothing"
     assert np.allclose(cuts.load, again.load)
     assert cut_cost(case.plain, expected, *args) >= float(case.graph.runtime.sum()) / devices - 1e-9
@@ -38,9 +39,10 @@ def test_moves_that_send_less_weigh_more(seed, devices):
     ops = case.graph.num_ops
     sending = np.array(0.25 + case.graph.tensor_size / 4, np.float64)
     placement = case.rng.integers(0, devices, ops).astype(np.int32)
-    cuts = new_cuts(case.arrays, placement, np.zeros(ops, np.int32), sending, devices)
+    machine = case.machine._replace(latency=0.25 * (1 - np.eye(devices)), per_byte=0.25 * (1 - np.eye(devices)))
+    cuts = new_cuts(case.arrays, machine, placement, np.zeros(ops, np.int32))
     cuts.readers[:] = 7  # what was counted before
     weights = np.empty((ops, devices))
-    weigh_moves(case.arrays, cuts, 1.5, weights)
+    weigh_moves(case.arrays, machine, cuts, 1.5, weights)
     expected = move_weights(case.plain, placement.tolist(), sending.tolist(), devices, 1.5)
     assert np.allclose(weights, expected, rtol=1e-12)

@@ -4,7 +4,7 @@ import naive
 import pytest
 from models.seeds import seeds
 from models.sequences import SequenceCase
-from schedopt.core.kernels.placements.lazy_decoder import arrange
+from schedopt.core.kernels.placements.lazy_decoder import decode_for_makespan
 
 
 @pytest.mark.parametrize("seed", seeds(50, quick=4))
@@ -14,7 +14,7 @@ def test_arrange(seed, devices):
     keys = case.keys()
     if seed % 4 == 1:
         keys[-1] = 0.0
-    arrange(case.arrays, case.state, case.lazy, keys, case.links)
+    decode_for_makespan(case.arrays, case.state, case.lazy, keys, case.machine)
     order, placement = naive.arrange(case.plain, naive.as_floats(keys), devices, **case.costs)
     assert case.lazy.order.tolist() == order
     assert case.state.placement.tolist() == placement

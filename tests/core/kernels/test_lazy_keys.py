@@ -28,11 +28,11 @@ def test_annealing_of_keys(seed, kind):
         )
 
     start = case.cost(aim)(*decode(keys))[0]
-    walk = naive.Walk(aim, case.cost(aim), start)
+    walk = naive.Walk(aim, case.cost(aim), start, case.limit)
     expected = naive.anneal_keys(walk, keys.copy(), decode, bool(case.costs), 0.05, draws)
     best, found = np.full(2, np.inf), (np.empty(len(keys) - 1, np.int32), np.empty(len(keys) - 1, np.int32))
-    moves = Walk(0.05, start, draws, best, *found)
-    energy = anneal_keys(case.arrays, case.state, case.lazy, keys, np.empty_like(keys), aim, case.links, moves)
+    moves = Walk(0.05, start, draws, best, *found, case.places)
+    energy = anneal_keys(case.arrays, case.state, case.lazy, keys, np.empty_like(keys), aim, case.machine, moves)
     assert keys.tolist() == expected.tolist()
     assert energy == pytest.approx(walk.energy, rel=1e-9)
     assert tuple(best) == pytest.approx(walk.best, rel=1e-9)

@@ -4,7 +4,8 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.graph_arrays import graph_arrays
+from schedopt.core.kernels.cost_model import machine_arrays
+from schedopt.core.kernels.placements.group_moves import no_groups, places_of
 from schedopt.core.kernels.placements.incremental_peak import (
     Scale,
     Sequence,
@@ -14,8 +15,10 @@ from schedopt.core.kernels.placements.incremental_peak import (
     write_transfers,
 )
 from schedopt.core.kernels.placements.incremental_peak_moves import PeakWalk, anneal_lifetimes
+from schedopt.core.problem.problem import Problem
 
-SEEDS, SCALE = seeds(30, quick=5), Scale(0.0, 50.0)
+EVEN = np.empty(0)
+SEEDS, SCALE = seeds(30, quick=5), Scale(0.0, 50.0, EVEN)
 
 
 class Case:
@@ -30,13 +33,18 @@ class Case:
         self.late = rng.random((self.graph.num_tensors, devices)) < 0.5
         if seed % 2:
             self.late[:] = True
-        self.arrays = graph_arrays(self.graph, self.devices)
+        problem = Problem(self.graph, "memory", devices)
+        self.arrays, self.machine = machine_arrays(problem)
+        self.places = places_of(problem.rules.group, problem.rules.allowed, no_groups())
+
+    def walk(self, *values):
+        return PeakWalk(*values, self.places, self.machine.first_home)
 
     def scratch(self):
         order, position = np.array(self.order, np.int32), np.empty(len(self.order), np.int32)
         position[order] = np.arange(len(order))
         placement = np.array(self.placement, np.int32)
-        lifetimes = new_lifetimes(self.arrays, self.devices)
+        lifetimes = new_lifetimes(self.arrays, self.machine)
         return self.arrays, lifetimes, Sequence(order, position, placement, self.late.ravel().copy())
 
 
@@ -44,7 +52,7 @@ class Case:
 @pytest.mark.parametrize("devices", [1, 2, 3, 5])
 @pytest.mark.parametrize("base", [0.0, 20.0])
 def test_lifetimes(seed, devices, base):
-    case, scale = Case(seed, devices), Scale(base, 50.0)
+    case, scale = Case(seed, devices), Scale(base, 50.0, EVEN)
     expected = naive.lifetimes_cost(case.plain, case.order, case.placement, case.late, devices, scale)
     energy, peak = price_lifetimes(*case.scratch(), scale)
     assert energy == pytest.approx(expected[0], rel=1e-9)
@@ -91,7 +99,7 @@ def test_transfers_are_listed_and_read_back(seed, devices):
 @pytest.mark.parametrize("devices", [1, 2, 3])
 @pytest.mark.parametrize("base", [0.0, 10.0])
 def test_annealing_of_lifetimes(seed, devices, base):
-    case, scale = Case(seed, devices), Scale(base, 50.0)
+    case, scale = Case(seed, devices), Scale(base, 50.0, EVEN)
     draws = case.rng.random((40, 6))
     draws[::3, 5] /= 10
     expected = naive.anneal_lifetimes(case.plain, case.order, case.placement, case.late, devices, scale, 0.5, draws)
@@ -100,7 +108,7 @@ def test_annealing_of_lifetimes(seed, devices, base):
     found = Sequence(*(array.copy() for array in present))
     peak = first
     for part in np.split(draws, [7, 25]):
-        peak = anneal_lifetimes(arrays, lifetimes, present, PeakWalk(scale, 0.5, part), peak, found)
+        peak = anneal_lifetimes(arrays, lifetimes, present, case.walk(scale, 0.5, part), peak, found)
     order, placement, late, expected_energy, expected_peak = expected
     assert present.order.tolist() == order
     assert present.position[order].tolist() == list(range(len(order)))
@@ -115,14 +123,14 @@ def test_annealing_of_lifetimes(seed, devices, base):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("devices", [1, 2, 4])
 def test_moves_leave_what_pricing_anew_finds(seed, devices):
-    case, scale = Case(seed, devices, most_ops=60), Scale(100.0 * (seed % 2), 500.0)
+    case, scale = Case(seed, devices, most_ops=60), Scale(100.0 * (seed % 2), 500.0, EVEN)
     arrays, lifetimes, present = case.scratch()
     found = Sequence(*(array.copy() for array in present))
     _, peak = price_lifetimes(arrays, lifetimes, present, scale)
     kept = [lifetimes.changes.amount, lifetimes.persistent, lifetimes.end, *lifetimes.present]
     for temperature in (10.0, 0.1, 0.001):
         peak = anneal_lifetimes(
-            arrays, lifetimes, present, PeakWalk(scale, temperature, case.rng.random((200, 6))), peak, found
+            arrays, lifetimes, present, case.walk(scale, temperature, case.rng.random((200, 6))), peak, found
         )
         known = [array.copy() for array in kept]
         price_lifetimes(arrays, lifetimes, present, scale)

@@ -24,7 +24,7 @@ def test_annealing_of_sequences(seed, devices, temperature, kind, monkeypatch):
     order, placement = case.random_sequence()
     draws, groups = case.draws_and_groups(80, with_groups=seed % 4 > 1)
     start = case.cost(aim)(order, placement)[0]
-    walk = naive.Walk(aim, case.cost(aim), start)
+    walk = naive.Walk(aim, case.cost(aim), start, case.limit)
     swapped = 0.0 if case.costs else SWAPPED
     expected = naive.anneal_sequence(case.plain, walk, order, placement, devices, temperature, draws, swapped, groups)
 
@@ -32,10 +32,10 @@ def test_annealing_of_sequences(seed, devices, temperature, kind, monkeypatch):
     position[present] = np.arange(len(order))
     case.state.placement[:] = placement
     best, best_order, best_placement = np.full(2, np.inf), present.copy(), case.state.placement.copy()
-    scratch, energy = (case.lazy.due, new_course(case.arrays, case.graph.input_order, case.links)), start
+    scratch, energy = (case.lazy.due, new_course(case.arrays, case.graph.input_order, case.machine)), start
     for half in (draws[:50], draws[50:]):
-        moves = Walk(temperature, energy, half, best, best_order, best_placement, case.group_moves(groups))
-        energy = anneal_sequence(case.arrays, case.state, scratch, present, position, aim, case.links, moves)
+        moves = Walk(temperature, energy, half, best, best_order, best_placement, case.grouped(groups))
+        energy = anneal_sequence(case.arrays, case.state, scratch, present, position, aim, case.machine, moves)
     assert (present.tolist(), case.state.placement.tolist()) == expected
     assert position[present].tolist() == list(range(len(order)))
     assert energy == pytest.approx(walk.energy, rel=1e-9)

@@ -4,7 +4,7 @@ import naive
 import pytest
 from models.seeds import seeds
 from models.sequences import SequenceCase
-from schedopt.core.kernels.placements.memory_greedy import spread
+from schedopt.core.kernels.placements.memory_greedy import decode_for_peak
 
 SEEDS = seeds(25, quick=5)
 
@@ -16,6 +16,6 @@ def test_spread(seed, devices):
     keys, z = case.keys(), case.lazy
     if seed % 3 == 0:
         keys[-1] = 0
-    spread(case.arrays, case.state, z, keys, devices)
+    decode_for_peak(case.arrays, case.state, z, keys)
     expected = naive.spread(case.plain, naive.as_floats(keys), devices)
     assert (z.order.tolist(), case.state.placement.tolist()) == expected

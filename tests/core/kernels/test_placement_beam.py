@@ -12,7 +12,7 @@ from schedopt.core.kernels.placements.routes import new_route
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
-from schedopt.core.solvers.placements.lazy_keys import as_schedule
+from schedopt.core.solvers.placements.random_keys import as_schedule
 
 SEEDS = range(30)
 ODD = np.uint64(2) * np.arange(10**6, 10**6 + 8, dtype=np.uint64) ** np.uint64(3) + np.uint64(1)
@@ -24,7 +24,7 @@ def beam(graph, order, devices, limit, size):
     route, slots = new_route(arrays, np.array(order, np.int32))
     states, choices = new_states(size, slots, devices), new_choices(size, graph.num_ops, devices)
     choices.numbers[:] = ODD
-    limits = Limits(size, limit, int(graph.persistent.sum()) // devices)
+    limits = Limits(size, np.full(devices, limit), int(graph.persistent.sum()) // devices, True)
     start_beam(arrays, route, states)
     count, half = 1, graph.num_ops // 2
     for first, last in ((0, half), (half, graph.num_ops)):

@@ -22,17 +22,18 @@ def test_run_sequence_sends_late_and_prices_its_steps(seed, devices, kind):
     aim = case.aim(kind)
     steps = naive.sequence_steps(case.plain, order, placement, aim.together)
     columns = naive.schedule_of(case.plain, placement, steps)
-    (count, *values), items, targets = case.run(order, placement, aim)
+    (count, energy, excess, *values), items, targets = case.run(order, placement, aim)
     assert count == len(steps)
     assert items.tolist() == columns[0]
     assert targets.tolist() == columns[2]
-    assert values == pytest.approx(case.cost(aim)(order, placement), rel=1e-9)
+    assert [energy, *values] == pytest.approx(case.cost(aim)(order, placement), rel=1e-9)
+    assert excess == max(0, values[0] - case.limit)
 
     problem = Problem(case.graph, "runtime", devices, None, *case.costs.values())
     simulation = simulate(problem, Schedule.from_steps(*columns))
     verify(problem, Schedule.from_steps(*columns), runtime=simulation.runtime)
-    assert values[2] == simulation.runtime
-    assert not aim.memory or values[1] == simulation.peak
+    assert values[1] == simulation.runtime
+    assert not aim.memory or values[0] == simulation.peak
 
 
 @pytest.mark.parametrize("seed", SEEDS)

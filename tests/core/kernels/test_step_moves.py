@@ -7,10 +7,10 @@ from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
 from naive.step_moves import anneal_steps as anneal_plainly
 from naive.step_moves import mended, moved, plan_cost
+from schedopt.core.kernels.placements.group_moves import Groups
 from schedopt.core.kernels.placements.step_moves import (
     DRAWS,
     Edit,
-    Groups,
     Scene,
     StepWalk,
     anneal_steps,
@@ -32,10 +32,13 @@ class PlanCase(SequenceCase):
     def __init__(self, seed, devices):
         super().__init__(seed, devices)
         self.placement, self.steps = naive.random_steps(self.rng, self.plain, devices)
+        self.plans = new_plan(self.arrays, devices), new_plan(self.arrays, devices)
+
+    @property
+    def scene(self):
         sent, runtime = np.empty(self.graph.num_tensors, np.uint64), self.graph.runtime
         tail = bottom_levels(self.graph) - runtime
-        self.scene = Scene(self.arrays, self.state, sent, self.links, tail, float(runtime.sum()))
-        self.plans = new_plan(self.arrays, devices), new_plan(self.arrays, devices)
+        return Scene(self.arrays, self.state, sent, self.machine, runtime, tail, float(runtime.sum()))
 
     def write(self, plan, steps, placement):
         items, _, targets = naive.schedule_of(self.plain, placement, steps)
@@ -76,7 +79,8 @@ def test_run_plan_mends_and_prices_what_an_edit_makes(seed, devices, kind):
         last = min((case.steps.index(v) for v in case.plain.after[case.steps[here]]), default=last)
     before = int(case.rng.integers(first, last + 1))
     case.state.placement[:] = placement
-    count, *values = case.run(aim, Edit(np.int64(here), before))
+    count, energy, _, *values = case.run(aim, Edit(np.int64(here), before))
+    values = [energy, *values]
     expected = mended(case.plain, moved(case.steps, here, before), placement)
     assert case.read(count, case.plans[1], placement) == expected
     assert case.plans[1].place.tolist() == [expected.index(op) for op in case.plain.ops]
@@ -121,12 +125,11 @@ def test_annealing_of_steps(seed, devices, kind):
     groups = Groups(ops, ends[:, 0].copy(), ends[:, 1].copy())
     members = [ops[first:last].tolist() for first, last in ends]
     energy = case.price(aim)(case.steps, case.placement)[0]
-    walk = naive.Walk(aim, case.price(aim), energy)
+    walk = naive.Walk(aim, case.price(aim), energy, case.limit)
     steps, placement = anneal_plainly(case.plain, walk, case.steps, case.placement, devices, 0.05, draws, members)
 
     best, best_placement = new_plan(case.arrays, devices), np.empty(case.graph.num_ops, np.int32)
-    changed, before = (np.empty(case.graph.num_ops + 1, np.int32) for _ in range(2))
-    moves = StepWalk(0.05, draws, groups, changed, before, np.full(2, np.inf), best, best_placement)
+    moves = StepWalk(0.05, draws, case.places_with(groups), np.full(2, np.inf), best, best_placement)
     start = (len(case.steps), energy, 0)
     count, energy, best_count = anneal_steps(case.scene, case.plans, start, aim, moves)
     assert case.state.placement.tolist() == list(placement)

@@ -79,11 +79,10 @@ def test_groups_of_ops_leave_together_without_a_limit(seed):
     assert solve(problem, "annealing", evaluations=3000, seed=seed).value < 0.8 * alone
 
 
-def test_auto_partitions_for_equal_devices_where_weights_have_a_home():
-    paid = Problem(chain_of_two(True), "runtime", devices=2, bandwidth=1e9)
-    assert not paid.is_plain and "gp-dfs" in parts(paid, is_counted=False)
-    apart = Machine((Device("a", "gpu"), Device("b", "gpu")), np.full((2, 2), 1e9), np.zeros((2, 2)))
-    assert "gp-dfs" not in parts(Problem(chain_of_two(True), "runtime", machine=apart), is_counted=False)
+def test_auto_partitions_and_lists_on_several_devices():
+    for settings in ({"devices": 2, "bandwidth": 1e9}, {"machine": Machine.equal(2, 1e9)}):
+        used = parts(Problem(chain_of_two(True), "runtime", **settings), is_counted=False)
+        assert {"heft", "gp-dfs", "annealing"} <= set(used)
 
 
 @pytest.mark.slow
@@ -337,13 +336,14 @@ def test_a_weight_is_sent_or_replicated():
     assert (replicated.runtime, replicated.peak_memory) == (500.0, 4_000_008)
 
 
-def test_what_writes_a_weight_runs_at_its_home():
+@pytest.mark.parametrize("replicate", [False, True])
+def test_what_writes_a_weight_runs_at_its_home(replicate):
     builder = GraphBuilder("step")
     read = builder.add_op("read", outputs=[8], runtime=10.0, persistent=100)
     other = builder.add_op("other", outputs=[8], runtime=10.0)
     builder.add_op("update", inputs=[(read, 0), (other, 0)], outputs=[0], runtime=1.0)
     weight = Resident("w", "parameter", 100, 0, (0, 1, 2), (2,))
-    problem = Problem(builder.build(Annotations(residents=(weight,))), "runtime", devices=2)
+    problem = Problem(builder.build(Annotations(residents=(weight,))), "runtime", devices=2, replicate=replicate)
     result = solve(problem, evaluations=500)
     assert result.runtime == 11.0
     assert result.placement["update"] == result.placement["w"]

@@ -7,12 +7,17 @@ import numpy as np
 import pytest
 from naive.cuts import move_weights
 from schedopt.core.base.arrays import frozen
+from schedopt.core.kernels.cost_model import machine_arrays
 from schedopt.core.kernels.graph_arrays import graph_arrays
 from schedopt.core.kernels.placements.incremental_peak import Sequence, new_lifetimes
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import makespan_annealing, peak_annealing
 from schedopt.core.solvers.placements.move_draws import SHARE_AS_EVER, MoveDraws, PeakDraws
+
+
+def _move_draws(problem, placement):
+    return MoveDraws(*machine_arrays(problem), problem.rules.allowed, placement)
 
 
 def _drawn(draws, placement, devices):
@@ -34,7 +39,7 @@ def test_ops_and_devices_are_drawn_by_weight(devices):
     placement = rng.integers(0, devices, 8).astype(np.int32)
     draws = rng.random((200_000, 5))
     before = draws.copy()
-    MoveDraws(problem, graph_arrays(graph, devices), placement).rewrite(draws)
+    _move_draws(problem, placement).rewrite(draws)
     usual = np.full((8, devices), 1 / 16 / (devices - 1))
     usual[np.arange(8), placement] = 1 / 16
     sending = (0.5 + graph.tensor_size * problem.microseconds_per_byte).tolist()
@@ -53,7 +58,7 @@ def test_weights_are_found_anew_once_all_ops_could_have_moved():
     graph, _ = naive.random_graph(np.random.default_rng(6), 20)
     placement = np.zeros(20, np.int32)
     problem = Problem(graph, "runtime", 2, latency=1000.0)
-    drawn = MoveDraws(problem, graph_arrays(graph, 2), placement)
+    drawn = _move_draws(problem, placement)
     draws = np.random.default_rng(7).random((10, 5))
     drawn.rewrite(draws.copy())
     first = drawn.sums
@@ -70,7 +75,7 @@ def test_weights_are_finite_whatever_things_take(runtime, costs):
     graph, _ = naive.random_graph(np.random.default_rng(8), 20)
     graph = replace(graph, runtime=frozen(np.full(20, runtime), np.float64))
     placement = np.random.default_rng(9).integers(0, 3, 20).astype(np.int32)
-    drawn = MoveDraws(Problem(graph, "runtime", 3, **costs), graph_arrays(graph, 3), placement)
+    drawn = _move_draws(Problem(graph, "runtime", 3, **costs), placement)
     drawn.rewrite(np.random.default_rng(10).random((50, 5)))
     assert np.isfinite(drawn.sums).all()
     assert (np.diff(drawn.sums) > 0).all()
@@ -125,7 +130,7 @@ def test_ops_that_fill_full_places_are_drawn_more_often(seed):
     position = np.empty(12, np.int32)
     position[order] = np.arange(12)
     sequence = Sequence(np.array(order, np.int32), position, rng.integers(0, 2, 12).astype(np.int32), np.empty(0, bool))
-    lifetimes = new_lifetimes(arrays, 2)
+    lifetimes = new_lifetimes(*machine_arrays(Problem(graph, "memory", 2)))
     penalty = lifetimes.present.penalty
     penalty[:] = rng.random(12)
     filled = [size * sum(penalty[_held(graph, order, n)]) for n, size in enumerate(graph.tensor_size.tolist())]
@@ -144,7 +149,7 @@ def test_ops_that_fill_full_places_are_drawn_more_often(seed):
 
 def test_ops_for_the_peak_are_weighed_anew_once_all_could_have_moved():
     graph, _ = naive.random_graph(np.random.default_rng(6), 20)
-    lifetimes, order = new_lifetimes(graph_arrays(graph, 2), 2), graph.input_order.astype(np.int32)
+    lifetimes, order = new_lifetimes(*machine_arrays(Problem(graph, "memory", 2))), graph.input_order.astype(np.int32)
     position = np.argsort(order).astype(np.int32)
     sequence = Sequence(order, position, np.zeros(20, np.int32), np.empty(0, bool))
     drawn, draws = PeakDraws(graph, graph_arrays(graph, 2), lifetimes, sequence), np.full((10, 6), 0.5)

@@ -47,7 +47,7 @@ def test_what_one_device_needs_is_shared_evenly_with_what_stays(proof, monkeypat
     monkeypatch.setattr(peak_annealing.Refutations, "bounds", lambda *arguments: iter(bounds))
     search = Search(Problem(graph, "memory", 3), max_evaluations=400, lower_bound=0)
     search.offer_order(graph.input_order)
-    peak_annealing.LeastPeak(search, 0).prove(graph.input_order)
+    peak_annealing.LeastPeak(search).prove(graph.input_order)
     assert search.lower_bound == -(-(bytes_of_steps + stays) // 3)
 
 
@@ -62,7 +62,7 @@ def test_small_graphs_end_warmer(ops, ratio, monkeypatch):
     search = Search(Problem(graph, "memory", 2), max_evaluations=10, lower_bound=0)
     search.offer_order(graph.input_order)
     for hot in (1e-2, 2e-6, 1e-7):
-        peak_annealing.LeastPeak(search, 0).run(hot, 1e-6)
+        peak_annealing.LeastPeak(search).run(hot, 1e-6)
     ends = [min(max(1e-6, hot), ratio * 1e-6) for hot in (1e-2, 2e-6)] + [1e-6]
     assert [cold / peak_annealing.POWER for _, cold in temperatures] == pytest.approx(ends)
 
@@ -80,7 +80,7 @@ def test_other_orders_are_followed_where_devices_save_little(least, monkeypatch)
         search = Search(Problem(graph, "memory", 2), max_evaluations=2000, lower_bound=0)
         search.offer_order(np.array(naive.random_order(np.random.default_rng(seed), plain), np.int32))
         least_of_one = solve(Problem(graph), "order-search").value
-        peak_annealing.LeastPeak(search, 0).run(1.0, 1.0)
+        peak_annealing.LeastPeak(search).run(1.0, 1.0)
         lower.append(search.best_value < least_of_one)
     assert np.mean(lower) >= 0.9 if least > 0 else not any(lower)
 
@@ -102,7 +102,7 @@ def test_the_fullest_place_alone_counts_in_the_end(monkeypatch):
         for seed in range(5):
             search = Search(Problem(graph, "memory", 2), seed=seed, max_evaluations=3000, lower_bound=0)
             search.offer_order(graph.input_order)
-            peak_annealing.LeastPeak(search, 0).anneal(0.016, 0.0005)
+            peak_annealing.LeastPeak(search).anneal(0.016, 0.0005)
             peaks.append(search.best_value)
         return np.mean(peaks)
 
@@ -121,7 +121,7 @@ def test_ops_are_spread_out_if_that_takes_little_of_the_time(seconds, is_found, 
     search = Search(Problem(graph, "memory", 4), deadline=time.monotonic() + 60, lower_bound=0)
     search.offer_order(graph.input_order)
     least_of_one = solve(Problem(graph), "order-search", evaluations=2000).value
-    peak_annealing.LeastPeak(search, 0).run(1.0, 1.0)
+    peak_annealing.LeastPeak(search).run(1.0, 1.0)
     assert (search.best_value < 0.8 * least_of_one) == is_found
 
 
@@ -140,7 +140,7 @@ def test_sequences_are_priced_whole_again_before_their_moves_are_too_many_to_num
         monkeypatch.setattr(peak_annealing, "price_lifetimes", lambda *given: priced.append(1) or kernel(*given))
         search = Search(Problem(graph, "memory", 3), seed=1, max_evaluations=2000, lower_bound=0)
         search.offer_order(graph.input_order)
-        peak_annealing.LeastPeak(search, 0).anneal(0.1, 0.001)
+        peak_annealing.LeastPeak(search).anneal(0.1, 0.001)
         monkeypatch.setattr(peak_annealing, "price_lifetimes", kernel)
         assert (len(priced) > 5) == often
         return search.best_value
@@ -168,7 +168,7 @@ def test_dense_graphs_look_at_the_clock_often(readers, most, monkeypatch):
     graph = builder.build()
     search = Search(Problem(graph, "memory", 2), max_evaluations=20_000, lower_bound=0)
     search.offer_order(graph.input_order)
-    peak_annealing.LeastPeak(search, 0).anneal(0.1, 0.001)
+    peak_annealing.LeastPeak(search).anneal(0.1, 0.001)
     assert max(made) <= most
     assert max(made) > most / 4
 
@@ -187,5 +187,5 @@ def test_a_beam_is_given_up_when_its_share_of_the_time_is_spent():
     for options, is_found in (({"max_evaluations": 500}, True), ({"deadline": time.monotonic() + 60}, False)):
         search = Search(Problem(graph, "memory", 4), lower_bound=0, **options)
         search.offer_order(graph.input_order)
-        peaks = peak_annealing.LeastPeak(search, 0)
+        peaks = peak_annealing.LeastPeak(search)
         assert peak_annealing._Beams(peaks, graph.input_order, 0.0).send(8, peaks.peak, 0) == is_found
